@@ -1,0 +1,2 @@
+//! The `deadstop` program.
+fn main() {}

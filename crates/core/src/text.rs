@@ -1,0 +1,348 @@
+//! Text as the guards see it: normalised, digested, and SimHashed in one pass over the bytes.
+//!
+//! # What is masked
+//! | in the text | counts as | example |
+//! |---|---|---|
+//! | numbers, also inside words | `<NUM>` | `order #12345` is `order #<NUM>`, `line3` is `line<NUM>` |
+//! | ISO dates and times | `<TS>` | `2024-01-15T10:30:00Z` |
+//! | UUIDs, hex of 7 or more with a digit, random-looking words of 16 or more with a digit | `<ID>` | `550e8400-e29b-41d4-a716-446655440000`, `3f2a9c1` |
+//! | paths to temporary files | `<TMP>` | `/tmp/x8a/log`, `/var/folders/…` |
+//! | white space | one gap | |
+//!
+//! # When two texts are similar
+//! Their SimHashes differ in fewer than 3 of 64 bits. A SimHash of a few words says little, so
+//! short texts are held to more: below [`SHORT`] words both must be equal after masking, and below
+//! [`TINY`] words ("yes", "hi", "") nothing is similar to anything.
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::Digest;
+
+/// Texts of fewer words than this never count as similar.
+pub const TINY: u32 = 3;
+/// Texts of fewer words than this are similar only when they are equal after masking.
+pub const SHORT: u32 = 16;
+/// Two SimHashes are similar when fewer bits than this differ.
+pub const SIMILAR_BITS: u32 = 3;
+
+/// What is kept of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TextFacts {
+    /// SimHash over pairs of neighbouring words.
+    #[serde(with = "postcard::fixint::le")]
+    pub simhash: u64,
+    /// Digest of the normalised text, punctuation included.
+    pub digest: Digest,
+    /// How many words it has.
+    pub words: u32,
+}
+
+impl TextFacts {
+    /// Reads a text.
+    ///
+    /// ```
+    /// use deadstop_core::TextFacts;
+    /// let a = TextFacts::of("order #12345 failed at 2024-01-15T10:30:00Z");
+    /// let b = TextFacts::of("order  #7 failed at 2026-11-15T05:00:01Z");
+    /// assert!(a.similar(&b));
+    /// assert!(!TextFacts::of("hi").similar(&TextFacts::of("hi")));
+    /// ```
+    pub fn of(text: &str) -> TextFacts {
+        let mut hasher = TextHasher::default();
+        hasher.push(text);
+        hasher.finish()
+    }
+
+    /// Whether two texts say the same thing; see the module's words on short ones.
+    pub fn similar(&self, other: &TextFacts) -> bool {
+        let words = self.words.min(other.words);
+        if words < TINY {
+            false
+        } else if words < SHORT {
+            self.digest == other.digest
+        } else {
+            (self.simhash ^ other.simhash).count_ones() < SIMILAR_BITS
+        }
+    }
+}
+
+/// Reads a text that comes in parts; parts are apart as if by white space.
+#[derive(Debug, Clone)]
+pub struct TextHasher {
+    /// Eight lanes of eight byte counters: lane `k` counts bits `8k..8k+8` of the features.
+    lanes: [u64; 8],
+    /// Features in the lanes; they are emptied before a byte could overflow.
+    pending: u32,
+    totals: [u32; 64],
+    features: u32,
+    words: u32,
+    previous: u64,
+    digest: u64,
+}
+
+impl Default for TextHasher {
+    fn default() -> Self {
+        TextHasher {
+            lanes: [0; 8],
+            pending: 0,
+            totals: [0; 64],
+            features: 0,
+            words: 0,
+            previous: START,
+            digest: START,
+        }
+    }
+}
+
+impl TextHasher {
+    /// Reads one part.
+    pub fn push(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match CLASS[byte as usize] {
+                SPACE => at += 1,
+                MARK => at = self.mark(bytes, at),
+                _ => at = self.word(bytes, at),
+            }
+        }
+    }
+
+    /// What was read so far.
+    pub fn finish(mut self) -> TextFacts {
+        self.empty_lanes();
+        let mut simhash = 0u64;
+        for (bit, &count) in self.totals.iter().enumerate() {
+            simhash |= u64::from(2 * count > self.features) << bit;
+        }
+        TextFacts { simhash, digest: Digest(mix(self.digest)), words: self.words }
+    }
+
+    /// Punctuation enters the digest only; a slash may open a temporary path.
+    fn mark(&mut self, bytes: &[u8], at: usize) -> usize {
+        if bytes[at] == b'/' && is_temporary(&bytes[at..]) {
+            let rest = &bytes[at..];
+            let len = rest.iter().position(|&b| ends_path(b)).unwrap_or(rest.len());
+            self.token(TMP);
+            return at + len;
+        }
+        self.digest = chain(self.digest, u64::from(bytes[at]));
+        at + 1
+    }
+
+    /// A run of letters and digits, masked where it is a value rather than a word.
+    fn word(&mut self, bytes: &[u8], start: usize) -> usize {
+        let mut seen = 0u8;
+        let mut end = start;
+        while let Some(&byte) = bytes.get(end) {
+            let class = CLASS[byte as usize];
+            if class & WORD == 0 {
+                break;
+            }
+            seen |= class;
+            end += 1;
+        }
+        let run = &bytes[start..end];
+        if seen & DIGIT == 0 {
+            self.token(hash_word(run));
+            return end;
+        }
+        let only_digits = seen & (HEX_LETTER | OTHER_LETTER) == 0;
+        let hex = seen & OTHER_LETTER == 0;
+        if only_digits {
+            if let Some(len) = timestamp(&bytes[start..]) {
+                self.token(TS);
+                return start + len;
+            }
+            if run.len() == 8 && is_uuid(&bytes[start..]) {
+                self.token(ID);
+                return start + UUID_LEN;
+            }
+            self.token(NUM);
+            return end + fraction(&bytes[end..]);
+        }
+        if hex && run.len() == 8 && is_uuid(&bytes[start..]) {
+            self.token(ID);
+            return start + UUID_LEN;
+        }
+        if (hex && run.len() >= 7) || run.len() >= 16 {
+            self.token(ID);
+        } else {
+            self.mixed(run);
+        }
+        end
+    }
+
+    /// `line3b` is `line<NUM>b`: one word whose digits do not matter.
+    fn mixed(&mut self, run: &[u8]) {
+        let mut hash = START;
+        let mut rest = run;
+        while let Some(first) = rest.first() {
+            let digits = first.is_ascii_digit();
+            let len = rest.iter().position(|b| b.is_ascii_digit() != digits).unwrap_or(rest.len());
+            let (part, tail) = rest.split_at(len);
+            hash = chain(hash, if digits { NUM } else { hash_word(part) });
+            rest = tail;
+        }
+        self.token(hash);
+    }
+
+    #[inline]
+    fn token(&mut self, token: u64) {
+        self.words = self.words.saturating_add(1);
+        self.digest = chain(self.digest, token);
+        let feature = mix(chain(self.previous, token));
+        self.previous = token;
+        for (lane, byte) in self.lanes.iter_mut().zip(feature.to_le_bytes()) {
+            *lane += SPREAD[byte as usize];
+        }
+        self.pending += 1;
+        if self.pending == u32::from(u8::MAX) {
+            self.empty_lanes();
+        }
+    }
+
+    fn empty_lanes(&mut self) {
+        for (lane, totals) in self.lanes.iter_mut().zip(self.totals.chunks_exact_mut(8)) {
+            for (total, count) in totals.iter_mut().zip(lane.to_le_bytes()) {
+                *total = total.saturating_add(u32::from(count));
+            }
+            *lane = 0;
+        }
+        self.features = self.features.saturating_add(self.pending);
+        self.pending = 0;
+    }
+}
+
+const START: u64 = 0x9e37_79b9_7f4a_7c15;
+const NUM: u64 = 0x4e55_4d00_0000_0001;
+const TS: u64 = 0x5453_0000_0000_0002;
+const ID: u64 = 0x4944_0000_0000_0003;
+const TMP: u64 = 0x544d_5000_0000_0004;
+
+const SPACE: u8 = 0;
+const DIGIT: u8 = 1;
+const HEX_LETTER: u8 = 2;
+const OTHER_LETTER: u8 = 4;
+const MARK: u8 = 8;
+const WORD: u8 = DIGIT | HEX_LETTER | OTHER_LETTER;
+
+/// Class of each byte; bytes of multi-byte characters count as letters.
+static CLASS: [u8; 256] = {
+    let mut table = [MARK; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = match b as u8 {
+            0..=b' ' | 0x7f => SPACE,
+            b'0'..=b'9' => DIGIT,
+            b'a'..=b'f' | b'A'..=b'F' => HEX_LETTER,
+            b'g'..=b'z' | b'G'..=b'Z' | 0x80.. => OTHER_LETTER,
+            _ => MARK,
+        };
+        b += 1;
+    }
+    table
+};
+
+/// Each bit of a byte as a byte of its own, to add eight counters at once.
+static SPREAD: [u64; 256] = {
+    let mut table = [0u64; 256];
+    let mut b = 0;
+    while b < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            table[b] |= ((b as u64 >> bit) & 1) << (8 * bit);
+            bit += 1;
+        }
+        b += 1;
+    }
+    table
+};
+
+#[inline]
+fn chain(hash: u64, token: u64) -> u64 {
+    (hash.rotate_left(23) ^ token).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+#[inline]
+fn mix(mut hash: u64) -> u64 {
+    hash ^= hash >> 32;
+    hash = hash.wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 29)
+}
+
+#[inline]
+fn hash_word(word: &[u8]) -> u64 {
+    let mut hash = START ^ word.len() as u64;
+    let (chunks, tail) = word.as_chunks::<8>();
+    for chunk in chunks {
+        hash = chain(hash, u64::from_le_bytes(*chunk));
+    }
+    let last = tail.iter().rev().fold(0u64, |packed, &b| (packed << 8) | u64::from(b));
+    chain(hash, last)
+}
+
+fn is_temporary(path: &[u8]) -> bool {
+    path.starts_with(b"/tmp/") || path.starts_with(b"/var/folders/")
+}
+
+fn ends_path(byte: u8) -> bool {
+    matches!(byte, 0..=b' ' | b'"' | b'\'' | b'`' | b',' | b';' | b':' | b')' | b']' | b'}' | b'>')
+}
+
+/// Length of `.5` after an integer, so that `1` and `1.5` are both one number.
+fn fraction(rest: &[u8]) -> usize {
+    match rest {
+        [b'.', digits @ ..] => match digits.iter().take_while(|b| b.is_ascii_digit()).count() {
+            0 => 0,
+            len => len + 1,
+        },
+        _ => 0,
+    }
+}
+
+const UUID_LEN: usize = 36;
+
+fn is_uuid(bytes: &[u8]) -> bool {
+    let Some(candidate) = bytes.get(..UUID_LEN) else { return false };
+    candidate.iter().enumerate().all(|(i, b)| match i {
+        8 | 13 | 18 | 23 => *b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    })
+}
+
+/// Length of an ISO date, with its time and zone if they follow.
+fn timestamp(bytes: &[u8]) -> Option<usize> {
+    let date = matches_form(bytes, b"dddd-dd-dd")?;
+    let time = match bytes.get(date) {
+        Some(b'T' | b't' | b' ') => matches_form(&bytes[date + 1..], b"dd:dd"),
+        _ => None,
+    };
+    let Some(time) = time else { return Some(date) };
+    let mut end = date + 1 + time;
+    if let Some(seconds) = matches_form(&bytes[end..], b":dd") {
+        end += seconds;
+        end += fraction(&bytes[end..]);
+    }
+    end += match bytes.get(end) {
+        Some(b'Z' | b'z') => 1,
+        Some(b'+' | b'-') => matches_form(&bytes[end + 1..], b"dd:dd")
+            .or_else(|| matches_form(&bytes[end + 1..], b"dddd"))
+            .map_or(0, |zone| zone + 1),
+        _ => 0,
+    };
+    Some(end)
+}
+
+/// Whether the bytes begin in this form, where `d` stands for a digit.
+fn matches_form(bytes: &[u8], form: &[u8]) -> Option<usize> {
+    let candidate = bytes.get(..form.len())?;
+    let fits = candidate
+        .iter()
+        .zip(form)
+        .all(|(b, f)| if *f == b'd' { b.is_ascii_digit() } else { b == f });
+    fits.then_some(form.len())
+}
+
+#[cfg(test)]
+mod tests;
