@@ -1,7 +1,45 @@
-//! The Deadstop engine.
-pub mod call;
+//! The Deadstop engine: decides whether an agent's call may go ahead.
+//!
+//! Pure and deterministic. The current time is an argument, randomness is none; there is no I/O,
+//! no async and no lock. A call is charged to a chain of scopes (project ▸ agent ▸ session ▸
+//! nested), each with a [`Policy`] and a bounded [`ScopeState`]; [`admit`], [`progress`] and
+//! [`settle`] are its three moments.
+
+mod call;
+mod chant;
+mod engine;
+mod guard;
+mod ledger;
+mod pattern;
+mod policy;
+mod scope;
+mod settings;
 pub mod text;
-pub mod units;
-pub use call::*;
-pub use text::{TextFacts, TextHasher};
+mod trip;
+mod units;
+
+pub use call::{
+    Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
+    Status, ToolCall, Usage,
+};
+pub use engine::{Admission, Decision, Progress, Ticket, admit, progress, settle};
+pub use guard::access::{AccessSettings, RawAccess, Rule};
+pub use guard::breaker::{BreakerSettings, RawBreaker};
+pub use guard::budget::{BudgetSettings, RawBudget};
+pub use guard::destructive::{DestructiveSettings, RawDestructive};
+pub use guard::loops::{LoopSettings, RawLoop};
+pub use guard::similarity::{RawSimilarity, SimilaritySettings};
+pub use guard::steps::{RawSteps, StepSettings};
+pub use guard::strikes::{RawStrikes, StrikeSettings};
+pub use guard::text_loop::{RawTextLoop, TextLoopSettings};
+pub use guard::time::{RawTime, TimeSettings};
+pub use guard::tokens::{RawTokens, TokenSettings};
+pub use guard::velocity::{RawVelocity, VelocitySettings};
+pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
+pub use pattern::Pattern;
+pub use policy::{Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
+pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
+pub use settings::{BadSetting, Dollars, Seconds};
+pub use text::{Sketch, TextFacts, TextHasher};
+pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict};
 pub use units::{Millis, NanoUsd, Time, Tokens};

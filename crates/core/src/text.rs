@@ -55,13 +55,38 @@ impl TextFacts {
 
     /// Whether two texts say the same thing; see the module's words on short ones.
     pub fn similar(&self, other: &TextFacts) -> bool {
-        let words = self.words.min(other.words);
-        if words < TINY {
-            false
-        } else if words < SHORT {
-            self.digest == other.digest
-        } else {
-            (self.simhash ^ other.simhash).count_ones() < SIMILAR_BITS
+        self.sketch().similar(other.sketch())
+    }
+
+    /// The part that is worth remembering.
+    pub fn sketch(&self) -> Sketch {
+        match self.words {
+            0..TINY => Sketch::Tiny,
+            TINY..SHORT => Sketch::Short(self.digest),
+            _ => Sketch::Long(Digest(self.simhash)),
+        }
+    }
+}
+
+/// What a window keeps of a text: just enough to tell whether another one says the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Sketch {
+    /// Nothing, or too little to compare.
+    #[default]
+    Tiny,
+    /// A few words, by their digest.
+    Short(Digest),
+    /// A text, by its SimHash.
+    Long(Digest),
+}
+
+impl Sketch {
+    /// Whether two texts say the same thing.
+    pub fn similar(self, other: Sketch) -> bool {
+        match (self, other) {
+            (Sketch::Short(a), Sketch::Short(b)) => a == b,
+            (Sketch::Long(a), Sketch::Long(b)) => (a.0 ^ b.0).count_ones() < SIMILAR_BITS,
+            _ => false,
         }
     }
 }

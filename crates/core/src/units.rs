@@ -9,7 +9,9 @@ use std::ops::{Add, AddAssign, Sub};
 use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since the Unix epoch, as told by whoever calls the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Time(pub u64);
 
@@ -28,7 +30,9 @@ impl Add<Millis> for Time {
 }
 
 /// A length of time in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Millis(pub u64);
 
@@ -46,7 +50,7 @@ impl fmt::Display for Millis {
         match secs {
             0 if self.0 > 0 => write!(f, "{} ms", self.0),
             0..=119 => write!(f, "{secs} s"),
-            120..=7199 if secs % 60 == 0 => write!(f, "{} min", secs / 60),
+            120..=7199 if secs.is_multiple_of(60) => write!(f, "{} min", secs / 60),
             120..=7199 => write!(f, "{} min {} s", secs / 60, secs % 60),
             _ if secs % 3600 < 60 => write!(f, "{} h", secs / 3600),
             _ => write!(f, "{} h {} min", secs / 3600, secs % 3600 / 60),
@@ -55,7 +59,9 @@ impl fmt::Display for Millis {
 }
 
 /// A number of model tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Tokens(pub u64);
 
@@ -66,7 +72,9 @@ impl fmt::Display for Tokens {
 }
 
 /// An amount of money in nano-dollars (a billionth of a US dollar).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct NanoUsd(pub u64);
 

@@ -1,0 +1,49 @@
+//! How the program talks: colour only where it is wanted, errors with a hint.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// An error that knows what to do next.
+#[derive(Debug)]
+pub(crate) struct Hinted {
+    problem: String,
+    hint: String,
+}
+
+impl Hinted {
+    /// An error with a hint.
+    pub(crate) fn error(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into() })
+    }
+}
+
+impl std::fmt::Display for Hinted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Hinted {}
+
+/// Reports an error on stderr; the exit code is 2, as for wrong arguments.
+pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    let mut stderr = std::io::stderr().lock();
+    // A reader that went away is not an error worth a message.
+    if let Some(io) = error.root_cause().downcast_ref::<std::io::Error>()
+        && io.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        return ExitCode::SUCCESS;
+    }
+    let _ = writeln!(stderr, "error: {error:#}");
+    if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
+        let _ = writeln!(stderr, "hint: {}", hinted.hint);
+    }
+    ExitCode::from(2)
+}
+
+/// Whether stdout should be coloured: a terminal, and nobody said otherwise.
+pub(crate) fn colour() -> bool {
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}

@@ -1,0 +1,205 @@
+//! Chanting: the same words again and again inside one answer, found while it streams.
+//!
+//! The end of the answer so far is kept, normalised (white space folded, digits masked), and from
+//! time to time asked whether it is periodic. Work and memory per byte are constant, and it does
+//! not matter where the stream was cut into pieces.
+//!
+//! Much that is periodic is healthy: rulers in tables, zeros in a hex dump, rows of a form. So a
+//! chant must go on for long ([`LEAST`] bytes and [`ROUNDS`] rounds), and a round must have words
+//! in it; inside a code fence it must fill the whole memory.
+
+/// Bytes of the answer that are kept.
+const KEPT: usize = 6144;
+/// A chant is at least this long.
+const LEAST: usize = 1500;
+/// And goes round at least this often.
+const ROUNDS: usize = 8;
+/// The end is looked at once for every so many new bytes.
+const STRIDE: usize = 256;
+/// Bytes at the end that must have been said before for a longer look.
+const PROBE: usize = 16;
+
+/// Reads one answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Chant {
+    tail: Vec<u8>,
+    since_look: usize,
+    ticks: u8,
+    fenced: bool,
+}
+
+/// A chant that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// How often it went round, as far as memory goes.
+    pub(crate) rounds: usize,
+    /// What it said.
+    pub(crate) words: String,
+}
+
+impl Chant {
+    /// Reads the next piece; tells when the answer has become a chant.
+    pub(crate) fn push(&mut self, piece: &str) -> Option<Found> {
+        for &byte in piece.as_bytes() {
+            self.read(byte);
+            if self.since_look >= STRIDE {
+                self.since_look = 0;
+                if let Some(found) = self.look() {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    fn read(&mut self, byte: u8) {
+        self.ticks = if byte == b'`' { self.ticks.saturating_add(1) } else { 0 };
+        if self.ticks == 3 {
+            self.fenced = !self.fenced;
+        }
+        let folded = match byte {
+            b'0'..=b'9' => b'0',
+            0..=b' ' => b' ',
+            other => other,
+        };
+        // `10` and `9` are both one number, and any white space is one gap.
+        let again = matches!(folded, b' ' | b'0') && self.tail.last() == Some(&folded);
+        self.since_look += 1;
+        if again {
+            return;
+        }
+        if self.tail.len() == 2 * KEPT {
+            self.tail.drain(..KEPT);
+        }
+        self.tail.push(folded);
+    }
+
+    fn look(&self) -> Option<Found> {
+        let tail = &self.tail[self.tail.len().saturating_sub(KEPT)..];
+        if tail.len() < LEAST {
+            return None;
+        }
+        // Cheap and nearly always enough: what ends the answer was not said shortly before.
+        let (before, end) = tail.split_at(tail.len() - PROBE);
+        let nearby = &tail[before.len().saturating_sub(KEPT / ROUNDS)..tail.len() - 1];
+        if !nearby.windows(PROBE).any(|window| window == end) {
+            return None;
+        }
+        let (period, length) = periodic_end(tail)?;
+        let least = if self.fenced { KEPT } else { LEAST };
+        if length < least.max(period * ROUNDS) {
+            return None;
+        }
+        let round = &tail[tail.len() - period..];
+        has_words(round).then(|| Found {
+            rounds: length / period,
+            words: String::from_utf8_lossy(round).trim().chars().take(120).collect(),
+        })
+    }
+}
+
+/// The period that reaches furthest back from the end, and how far: by the failure function of
+/// Knuth, Morris and Pratt over the reversed text.
+fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
+    let at = |i: usize| text[text.len() - 1 - i];
+    let mut border = vec![0usize; text.len()];
+    let mut best: Option<(usize, usize)> = None;
+    let mut k = 0;
+    for i in 1..text.len() {
+        while k > 0 && at(i) != at(k) {
+            k = border[k - 1];
+        }
+        if at(i) == at(k) {
+            k += 1;
+        }
+        border[i] = k;
+        let (length, period) = (i + 1, i + 1 - k);
+        if length >= period * ROUNDS && best.is_none_or(|(_, longest)| length > longest) {
+            best = Some((period, length));
+        }
+    }
+    best
+}
+
+/// Whether a round says something: two words of two letters or more, or one of a script without
+/// spaces. Rulers, zeros and braces do not.
+fn has_words(round: &[u8]) -> bool {
+    let letter = |b: &u8| b.is_ascii_alphabetic() || *b >= 0x80;
+    let words = round.split(|b| !letter(b)).filter(|word| word.len() >= 2);
+    let (count, letters) = words.fold((0, 0), |(n, l), word| (n + 1, l + word.len()));
+    count >= 2 || (count == 1 && letters >= 6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(answer: &str, expected: bool) {
+        let whole = Chant::default().push(answer).is_some();
+        assert_eq!(whole, expected, "{}…", answer.chars().take(60).collect::<String>());
+        let mut pieces = Chant::default();
+        let chars: Vec<char> = answer.chars().collect();
+        let found = chars.chunks(3).any(|c| pieces.push(&c.iter().collect::<String>()).is_some());
+        assert_eq!(found, expected, "in pieces");
+    }
+
+    #[test]
+    fn chants_are_found() {
+        check(&"I will try again. ".repeat(200), true);
+        check(&"Sorry!Sorry!".repeat(300), true);
+        let numbered: String = (0..400).map(|n| format!("Attempt {n}: still failing\n")).collect();
+        check(&numbered, true);
+        let long = "a sentence that is rather long and says quite a lot before it starts over, \
+                    and goes on about this and that until it ends. ";
+        check(&long.repeat(20), true);
+        let prose: String = (0..300)
+            .map(|n| {
+                format!("word{} ", char::from(97 + n as u8 % 26).to_string().repeat(1 + n % 7))
+            })
+            .collect();
+        check(&(prose + &"over and over ".repeat(300)), true);
+        check(&"それはできません。".repeat(100), true);
+    }
+
+    #[test]
+    fn healthy_text_is_not() {
+        check("", false);
+        check(&"I will try again. ".repeat(20), false);
+        check(&"-".repeat(5000), false);
+        check(&"| --- | --- |\n".repeat(400), false);
+        check(&"0x00, ".repeat(2000), false);
+        check(&"  \n".repeat(4000), false);
+        let listed: String = (0..500)
+            .map(|n| {
+                format!(
+                    "- item {}{}\n",
+                    char::from(97 + (n % 26) as u8),
+                    char::from(97 + (n / 26) as u8)
+                )
+            })
+            .collect();
+        check(&listed, false);
+        // A table in code may be as regular as it likes, up to a point.
+        check(&format!("```\n{}```", "    case foo: return bar;\n".repeat(100)), false);
+        check(&format!("```\n{}", "    case foo: return bar;\n".repeat(400)), true);
+        // The fence is closed: what follows is held to the normal measure.
+        check(&format!("```\nx\n```\n{}", "case foo: return bar;\n".repeat(100)), true);
+    }
+
+    #[test]
+    fn tells_what_was_chanted() {
+        let found = Chant::default().push(&"no way out, ".repeat(300)).unwrap();
+        assert!(found.words.contains("no way out"), "{}", found.words);
+        assert!(found.rounds >= 100, "{}", found.rounds);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut chant = Chant::default();
+        for n in 0..40_000u32 {
+            let word = char::from(97 + (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 26);
+            assert!(chant.push(&format!("{word}{} ", n % 7)).is_none());
+        }
+        assert!(chant.tail.len() <= 2 * KEPT);
+    }
+}

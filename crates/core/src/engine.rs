@@ -1,0 +1,416 @@
+//! The engine: a call's three moments, as three functions over a chain of scopes.
+//!
+//! ```text
+//! admit     standing ▸ access ▸ every guard in every scope ▸ reserve in all of them, or in none
+//! progress  standing ▸ correct the reservation ▸ limits and chants
+//! settle    reservation becomes charge ▸ every guard learns ▸ every guard looks
+//! ```
+//!
+//! Nothing here knows where states live or what time it is. The same states, policies, call and
+//! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
+
+use crate::call::{Call, Outcome, Status, Usage};
+use crate::chant::Chant;
+use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
+use crate::ledger::{Learn, Reservation, Reserved, output_cost};
+use crate::policy::Mode;
+use crate::scope::{Link, ScopeKind};
+use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
+use crate::units::{NanoUsd, Time, Tokens};
+
+/// The answer to "may it?".
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The strictest verdict of all scopes and guards.
+    pub verdict: Verdict,
+    /// Every guard that fired, strictest first.
+    pub trips: Vec<Trip>,
+}
+
+impl Decision {
+    /// The trip that decided, if one did.
+    pub fn decisive(&self) -> Option<&Trip> {
+        self.trips.first()
+    }
+
+    /// Whether the call may go ahead.
+    pub fn allowed(&self) -> bool {
+        self.verdict <= Verdict::Warn
+    }
+}
+
+/// An admission: the answer, and for an admitted call the ticket to settle it with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Admission {
+    /// The strictest verdict of all scopes and guards.
+    pub verdict: Verdict,
+    /// Every guard that fired, strictest first.
+    pub trips: Vec<Trip>,
+    /// What was reserved; `None` when the call may not run.
+    pub ticket: Option<Ticket>,
+}
+
+impl Admission {
+    /// The trip that decided, if one did.
+    pub fn decisive(&self) -> Option<&Trip> {
+        self.trips.first()
+    }
+}
+
+/// A call in flight: what it has reserved in every scope of its chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ticket {
+    /// The call's number in its innermost scope, from 1.
+    pub number: u64,
+    /// When it was admitted.
+    pub admitted: Time,
+    pub(crate) reserved: Reserved,
+    pub(crate) trial: bool,
+    ceiling: bool,
+    chant: Option<Box<Chant>>,
+}
+
+impl Ticket {
+    /// What the call has set aside, in each scope of its chain.
+    pub fn reserved(&self) -> Reserved {
+        self.reserved
+    }
+}
+
+/// What a stream has brought since the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress<'a> {
+    /// Output tokens so far, counted from the beginning of the answer.
+    pub output: Tokens,
+    /// Text that is new.
+    pub text: &'a str,
+}
+
+/// Decides whether a call may run, and reserves what it may use: in every scope, or in none.
+///
+/// ```
+/// use deadstop_core::*;
+/// let policies = Preset::Strict.policies();
+/// let mut agent = ScopeState::new(ScopeKind::Agent, Time(0));
+/// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+/// let mut chain = [
+///     Link { name: "coder", state: &mut agent, policy: &policies.agent },
+///     Link { name: "s1", state: &mut session, policy: &policies.session },
+/// ];
+/// let call = Call::Tool(ToolCall { name: "read_file".into(), ..ToolCall::default() });
+/// let admission = admit(&mut chain, &call, Time(1));
+/// assert_eq!(admission.verdict, Verdict::Allow);
+/// let done = settle(&mut chain, &call, admission.ticket.unwrap(), &Outcome::default(), Time(2));
+/// assert_eq!(done.verdict, Verdict::Allow);
+///
+/// session.kill("ada", "it deletes my mail", Time(3));
+/// let mut chain = [
+///     Link { name: "coder", state: &mut agent, policy: &policies.agent },
+///     Link { name: "s1", state: &mut session, policy: &policies.session },
+/// ];
+/// assert_eq!(admit(&mut chain, &call, Time(4)).verdict, Verdict::Kill);
+/// ```
+pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    for link in chain.iter_mut() {
+        link.state.ledger.roll(link.policy.budget.per, now);
+    }
+    let (reserved, ceiling) = claim(chain, call);
+    let view = View { call, reserved, now };
+
+    let stopped = first(chain, &view, standing::admit);
+    if !stopped.is_empty() {
+        return refuse(stopped);
+    }
+    let mut trips = first(chain, &view, access::admit);
+    if worst(&trips) < Verdict::Block {
+        view.each(chain, |seat| {
+            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?))));
+        });
+    }
+    if worst(&trips) >= Verdict::Block {
+        return blocked(chain, &view, trips);
+    }
+
+    let mut ticket =
+        Ticket { number: 0, admitted: now, reserved, trial: false, ceiling, chant: None };
+    let last = chain.len().wrapping_sub(1);
+    for (depth, link) in chain.iter_mut().enumerate() {
+        let scope = &mut *link.state;
+        scope.calls += 1;
+        ticket.number = scope.calls;
+        scope.ledger.in_flight += 1;
+        scope.ledger.reserve(reserved);
+        let mut note =
+            Note { policy: link.policy, call, ticket: &mut ticket, innermost: depth == last, now };
+        for guard in GUARDS {
+            guard.commit(scope, &mut note);
+        }
+    }
+    sort(&mut trips);
+    Admission { verdict: worst(&trips), trips, ticket: Some(ticket) }
+}
+
+/// Looks at a call while it runs; a verdict of kill means: cut it off now.
+///
+/// The call must still be settled afterwards, as cancelled, with what it has used.
+pub fn progress(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    ticket: &mut Ticket,
+    progress: Progress<'_>,
+    now: Time,
+) -> Decision {
+    let over = progress.output > ticket.reserved.output;
+    let held = ticket.reserved.output;
+    if over {
+        extend(chain, call, ticket, progress.output);
+    }
+    let view = View { call, reserved: ticket.reserved, now };
+    let stopped = first(chain, &view, standing::progress);
+    if !stopped.is_empty() {
+        return decide(chain, stopped, now);
+    }
+    let mut trips = Vec::new();
+    if over && ticket.ceiling {
+        view.each(chain, |seat| {
+            trips.extend(beyond_ceiling(seat, held).map(|trip| enforced(seat, trip)));
+        });
+    }
+    view.each(chain, |seat| {
+        trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.progress(seat)?))));
+    });
+    let chants = chain.last().is_some_and(|link| link.policy.text_loop.enabled);
+    if chants && !progress.text.is_empty() {
+        let chant = ticket.chant.get_or_insert_default();
+        if let Some(found) = chant.push(progress.text) {
+            view.each(chain, |seat| {
+                let trip = text_loop::chanting(seat, found.rounds, &found.words);
+                trips.extend(trip.map(|trip| enforced(seat, trip)));
+            });
+        }
+    }
+    decide(chain, trips, now)
+}
+
+/// Ends a call: what it reserved becomes what it used, and the guards learn from its result.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a ticket that was taken cannot be settled a second time"
+)]
+pub fn settle(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    ticket: Ticket,
+    outcome: &Outcome,
+    now: Time,
+) -> Decision {
+    let cost = match call {
+        Call::Model(call) => call.rates.cost(&outcome.usage),
+        Call::Tool(call) => tool_price(chain, &call.name),
+    };
+    let last = chain.len().wrapping_sub(1);
+    let learn = if outcome.status == Status::Ok { Learn::Yes } else { Learn::No };
+    let tokens = outcome.usage.counted_input() + outcome.usage.output;
+    let end = End { call, ticket: &ticket, outcome, cost, tokens, now };
+    for (depth, link) in chain.iter_mut().enumerate() {
+        let scope = &mut *link.state;
+        scope.ledger.roll(link.policy.budget.per, now);
+        scope.ledger.in_flight = scope.ledger.in_flight.saturating_sub(1);
+        scope.ledger.release(ticket.reserved);
+        scope.ledger.charge(&outcome.usage, cost, learn);
+        let innermost = depth == last;
+        let mut lesson = Lesson { scope, policy: link.policy, innermost };
+        for guard in GUARDS {
+            guard.settle(&mut lesson, &end);
+        }
+    }
+    let view = View { call, reserved: Reserved::default(), now };
+    let mut trips = Vec::new();
+    view.each(chain, |seat| {
+        // What is dead already does not die again; its ledger was kept, that is all.
+        if seat.scope.kill.is_none() {
+            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.verify(seat, &end)?))));
+        }
+    });
+    decide(chain, trips, now)
+}
+
+/// What all guards of a chain are shown of a call.
+struct View<'a> {
+    call: &'a Call,
+    reserved: Reserved,
+    now: Time,
+}
+
+impl View<'_> {
+    fn each(&self, chain: &[Link<'_>], mut look: impl FnMut(&Seat<'_>)) {
+        let Some(root) = chain.first() else { return };
+        for (depth, link) in chain.iter().enumerate() {
+            look(&Seat {
+                name: link.name,
+                scope: link.state,
+                policy: link.policy,
+                call: self.call,
+                reserved: self.reserved,
+                root: &root.state.ledger,
+                depth,
+                innermost: depth + 1 == chain.len(),
+                now: self.now,
+            });
+        }
+    }
+}
+
+/// What one guard says, from the root down.
+fn first(
+    chain: &[Link<'_>],
+    view: &View<'_>,
+    guard: impl Fn(&Seat<'_>) -> Option<Trip>,
+) -> Vec<Trip> {
+    let mut trips = Vec::new();
+    view.each(chain, |seat| trips.extend(guard(seat).map(|trip| enforced(seat, trip))));
+    trips
+}
+
+/// Carries the mode out: in log-only everything but a person's own word becomes a warning.
+fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
+    let standing = matches!(trip.guard, GuardId::Killed | GuardId::Paused);
+    if seat.policy.mode == Mode::LogOnly && !standing {
+        trip.verdict = trip.verdict.min(Verdict::Warn);
+    }
+    trip
+}
+
+fn worst(trips: &[Trip]) -> Verdict {
+    trips.iter().map(|trip| trip.verdict).max().unwrap_or_default()
+}
+
+/// Strictest first; among equals the outermost scope and the guard asked first stay in front.
+fn sort(trips: &mut [Trip]) {
+    trips.sort_by_key(|trip| std::cmp::Reverse(trip.verdict));
+}
+
+fn refuse(mut trips: Vec<Trip>) -> Admission {
+    sort(&mut trips);
+    Admission { verdict: worst(&trips), trips, ticket: None }
+}
+
+/// A refusal by a guard: counts as a strike, and may be the last one.
+fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
+    if worst(&trips) == Verdict::Block {
+        for link in chain.iter_mut() {
+            link.state.strikes.block();
+        }
+        trips.extend(first(chain, view, strikes::blocked));
+    }
+    let decision = decide(chain, trips, view.now);
+    Admission { verdict: decision.verdict, trips: decision.trips, ticket: None }
+}
+
+/// Carries kills out on the scopes they end.
+fn decide(chain: &mut [Link<'_>], mut trips: Vec<Trip>, now: Time) -> Decision {
+    sort(&mut trips);
+    for trip in trips.iter().filter(|trip| trip.verdict == Verdict::Kill) {
+        if trip.guard == GuardId::Killed {
+            continue;
+        }
+        let at = ended(chain, trip);
+        if let Some(link) = chain.get_mut(at) {
+            link.state.end_by(trip, now);
+        }
+    }
+    Decision { verdict: worst(&trips), trips }
+}
+
+/// Which scope a trip ends: the one it happened in, or the session or agent above it.
+fn ended(chain: &[Link<'_>], trip: &Trip) -> usize {
+    let wanted = match trip.ends {
+        Ends::Scope => return trip.context.depth,
+        Ends::Session => ScopeKind::Session,
+        Ends::Agent => ScopeKind::Agent,
+    };
+    let found = chain.iter().position(|link| link.state.kind == wanted);
+    // A trip in the agent's own scope that should end a session ends the one that made the call.
+    found.unwrap_or(trip.context.depth)
+}
+
+/// What a call is about to reserve, and whether that is the most it can use.
+fn claim(chain: &[Link<'_>], call: &Call) -> (Reserved, bool) {
+    let call = match call {
+        Call::Tool(call) => {
+            let cost = tool_price(chain, &call.name);
+            return (Reserved { cost, ..Reserved::default() }, false);
+        }
+        Call::Model(call) => call,
+    };
+    let strict = |link: &Link<'_>| link.policy.budget.reservation == Reservation::Ceiling;
+    let ceiling = chain.iter().any(strict);
+    let expected =
+        || chain.last().map_or(Tokens(0), |l| l.state.ledger.expected_output(call.max_output));
+    let output = match (ceiling, call.max_output) {
+        (false, _) => expected(),
+        (true, Some(max)) => max,
+        (true, None) => affordable(chain, call).unwrap_or_else(expected).max(Tokens(1)),
+    };
+    let usage = Usage { input: call.input, output, ..Usage::default() };
+    (Reserved { input: call.input, output, cost: call.rates.cost(&usage) }, ceiling)
+}
+
+/// The longest answer that every limit of the chain has room for; `None` if nothing limits it.
+fn affordable(chain: &[Link<'_>], call: &crate::call::ModelCall) -> Option<Tokens> {
+    let by_tokens = chain.iter().filter_map(|link| {
+        let ledger = &link.state.ledger;
+        let limit = link.policy.tokens.output_token_limit?;
+        Some(limit - ledger.spent.output - ledger.reserved.output)
+    });
+    let by_total = chain.iter().filter_map(|link| {
+        let (spent, held) = (&link.state.ledger.spent, &link.state.ledger.reserved);
+        let limit = link.policy.tokens.total_token_limit?;
+        Some(limit - spent.input - spent.output - held.input - held.output - call.input)
+    });
+    let by_money = chain.iter().filter_map(|link| {
+        let limit = link.policy.budget.max_cost_usd?.0;
+        let prompt = call.rates.cost(&Usage { input: call.input, ..Usage::default() });
+        let left = limit - link.state.ledger.committed() - prompt;
+        let tokens = u128::from(left.0) * 1_000_000 / u128::from(call.rates.output.0.max(1));
+        Some(Tokens(u64::try_from(tokens).unwrap_or(u64::MAX)))
+    });
+    by_tokens.chain(by_total).chain(by_money).min()
+}
+
+/// What one call of a tool costs, by the innermost policy that has a price for it.
+fn tool_price(chain: &[Link<'_>], tool: &str) -> NanoUsd {
+    let price = chain.iter().rev().find_map(|link| link.policy.budget.tool_price(tool));
+    price.unwrap_or_default()
+}
+
+/// Takes more for an answer that has outgrown what was set aside for it.
+fn extend(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, output: Tokens) {
+    let more = output - ticket.reserved.output;
+    let cost = call.model().map_or(NanoUsd(0), |call| output_cost(&call.rates, more));
+    let more = Reserved { input: Tokens(0), output: more, cost };
+    for link in chain.iter_mut() {
+        link.state.ledger.reserve(more);
+    }
+    ticket.reserved.output += more.output;
+    ticket.reserved.cost += more.cost;
+}
+
+/// An answer that is longer than its request allowed: under `ceiling` it may not go on.
+fn beyond_ceiling(seat: &Seat<'_>, held: Tokens) -> Option<Trip> {
+    if seat.policy.budget.reservation != Reservation::Ceiling {
+        return None;
+    }
+    let action = match seat.policy.budget.action {
+        Action::Warn => Action::Warn,
+        Action::Block | Action::Terminate => Action::Terminate,
+    };
+    let mut trip = seat.trip(GuardId::Budget, "reservation_exceeded", action);
+    trip.measured = Measure::Tokens(seat.reserved.output);
+    trip.limit = Measure::Tokens(held);
+    trip.because = format!("the answer went over the {held} that were set aside for it");
+    Some(trip)
+}
+
+#[cfg(test)]
+mod tests;

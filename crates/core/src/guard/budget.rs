@@ -1,0 +1,156 @@
+//! *budget*: how much money a scope may spend, on models and on tools.
+//!
+//! **Catches** the agent that spends a month's money overnight, and a thousand calls at once that
+//! each look affordable. **Lets pass** whatever fits into what is left after everything in flight.
+//! **Trips** before a call whose prompt alone no longer fits (the scope ends), before one that only
+//! fits if others use less than they reserved (it is blocked and may be tried again), in the stream
+//! when the running count reaches the limit, and when the bill is in. A soft alert warns once, when
+//! it is crossed. **Recovers** with the next period, where the budget has one.
+
+use std::collections::BTreeMap;
+
+use crate::call::{Call, Usage};
+use crate::guard::{End, Seat};
+use crate::ledger::{Period, Reservation};
+use crate::pattern::Pattern;
+use crate::settings::{BadSetting, Dollars, Seconds, settings};
+use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::units::NanoUsd;
+
+settings! {
+    /// Limits on money.
+    BudgetSettings / RawBudget {
+        /// The most that may be spent.
+        max_cost_usd: Option<Dollars> = None,
+        /// Warn when this much is spent.
+        soft_alert_threshold_usd: Option<Dollars> = None,
+        /// How long the limit counts: for the scope's life, or each hour or day anew.
+        per: Period = Period::Total,
+        /// How a call's cost is reserved before it runs.
+        reservation: Reservation = Reservation::Expected,
+        /// What a call of a tool costs, by name.
+        tool_prices: BTreeMap<Pattern, Dollars> = BTreeMap::new(),
+        /// What to do when the limit is reached.
+        action: Action = Action::Terminate,
+    }
+    elsewhere {
+        /// The page has it here; it is `time.max_wall_time_seconds`.
+        max_wall_time_seconds: Seconds,
+    }
+}
+
+impl BudgetSettings {
+    pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        let Some(hard) = self.max_cost_usd else { return Ok(()) };
+        if hard.0 == NanoUsd(0) {
+            return Err(BadSetting::new(
+                "budget.max_cost_usd",
+                "a budget of 0 stops every call",
+                "leave it out for no limit, or kill the agent to stop it",
+            ));
+        }
+        match self.soft_alert_threshold_usd {
+            Some(soft) if soft >= hard => Err(BadSetting::new(
+                "budget.soft_alert_threshold_usd",
+                format!("the soft alert ({}) is not below the hard limit ({})", soft.0, hard.0),
+                "set it below max_cost_usd, so that the warning comes before the stop",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The price of a tool, by the longest pattern that fits.
+    pub(crate) fn tool_price(&self, tool: &str) -> Option<NanoUsd> {
+        let fits = self.tool_prices.iter().filter(|(pattern, _)| pattern.matches(tool));
+        fits.max_by_key(|(pattern, _)| pattern.to_string().len()).map(|(_, price)| price.0)
+    }
+}
+
+pub(crate) struct Guard;
+
+impl super::Guard for Guard {
+    fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
+        let settings = &seat.policy.budget;
+        let limit = settings.max_cost_usd?.0;
+        let ledger = &seat.scope.ledger;
+        let certain = match seat.call {
+            Call::Tool(_) => seat.reserved.cost,
+            Call::Model(call) => {
+                call.rates.cost(&Usage { input: seat.reserved.input, ..Usage::default() })
+            }
+        };
+        let at_least = ledger.period_cost + certain;
+        // A call that costs nothing is not refused for its own sake, only for what is gone.
+        let used_up = ledger.period_cost >= limit;
+        if used_up || at_least > limit {
+            let mut trip = trip(seat, at_least, limit, settings.action);
+            trip.drains = true;
+            trip.because = match used_up {
+                true => format!("{} has spent its budget of {limit}", seat.name),
+                false => format!(
+                    "{} needs {certain} and {} of its {limit} is left",
+                    seat.call.name(),
+                    limit - ledger.period_cost
+                ),
+            };
+            return Some(trip);
+        }
+        let committed = ledger.committed() + seat.reserved.cost;
+        if committed <= limit {
+            return None;
+        }
+        let action = if settings.action == Action::Warn { Action::Warn } else { Action::Block };
+        let mut trip = trip(seat, committed, limit, action);
+        trip.reason = "budget_reserved".to_owned();
+        trip.because = format!(
+            "{} may cost {}, and of the budget of {limit} {} is spent and {} reserved",
+            seat.call.name(),
+            seat.reserved.cost,
+            ledger.period_cost,
+            ledger.reserved.cost
+        );
+        Some(trip)
+    }
+
+    fn progress(&self, seat: &Seat<'_>) -> Option<Trip> {
+        let settings = &seat.policy.budget;
+        let limit = settings.max_cost_usd?.0;
+        let committed = seat.scope.ledger.committed();
+        if committed <= limit {
+            return None;
+        }
+        let mut trip = trip(seat, committed, limit, settings.action);
+        trip.because =
+            format!("the answer took {} to {committed}, over its budget of {limit}", seat.name);
+        Some(trip)
+    }
+
+    fn verify(&self, seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
+        let settings = &seat.policy.budget;
+        let (after, before) =
+            (seat.scope.ledger.period_cost, seat.scope.ledger.period_cost - end.cost);
+        if let Some(limit) = settings.max_cost_usd.map(|limit| limit.0)
+            && after >= limit
+        {
+            let mut trip = trip(seat, after, limit, settings.action);
+            trip.drains = after == limit;
+            trip.because = format!("{} has spent {after} of its budget of {limit}", seat.name);
+            return Some(trip);
+        }
+        let soft = settings.soft_alert_threshold_usd?.0;
+        if before >= soft || after < soft {
+            return None;
+        }
+        let mut trip = trip(seat, after, soft, Action::Warn);
+        trip.reason = "budget_warning".to_owned();
+        trip.because = format!("{} has spent {after} (alert at {soft})", seat.name);
+        Some(trip)
+    }
+}
+
+fn trip(seat: &Seat<'_>, measured: NanoUsd, limit: NanoUsd, action: Action) -> Trip {
+    let mut trip = seat.trip(GuardId::Budget, "budget_exceeded", action);
+    trip.measured = Measure::Money(measured);
+    trip.limit = Measure::Money(limit);
+    trip
+}

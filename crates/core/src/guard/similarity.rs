@@ -1,0 +1,187 @@
+//! *similarity*: the score of the kill switch, over what is new in each request.
+//!
+//! Each model request leaves an entry in a window: a sketch of what was new in its prompt, of the
+//! model's text, and the digest of the tool calls it asked for. When an answer is in, it is held
+//! against the entries before it:
+//!
+//! `score = similar prompts × 1.0 + similar responses × 2.0 + repeated tool calls × 1.5`
+//!
+//! **Catches** agents that ask and are told the same over and over, also when numbers, ids and
+//! times change. **Lets pass** long histories (only what is new counts), the list of tools that is
+//! offered with every request, and short texts: see [`crate::text`]. **Trips** when the score
+//! *exceeds* the threshold; the agent is then inactive until an operator switches it on, or only
+//! the session ends, where the policy says so. **Recovers** with an empty window.
+//!
+//! The window belongs to the innermost scope, at least to a session, so that many users who say
+//! "hi" to one agent do not add up.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::call::Digest;
+use crate::guard::{End, Lesson, Seat};
+use crate::settings::{BadSetting, in_range, settings};
+use crate::text::Sketch;
+use crate::trip::{Action, Ends, GuardId, Measure, Signal, Trip};
+
+settings! {
+    /// The similarity kill switch.
+    SimilaritySettings / RawSimilarity {
+        /// Whether to look at all.
+        enabled: bool = false,
+        /// Requests to look back on.
+        window_size: u32 = 20,
+        /// The score that must be exceeded.
+        threshold: f64 = 10.0,
+        /// What a similar prompt counts.
+        prompt_weight: f64 = 1.0,
+        /// What a similar response counts.
+        response_weight: f64 = 2.0,
+        /// What a repeated tool call counts.
+        tool_call_weight: f64 = 1.5,
+        /// What to do when the score exceeds the threshold.
+        action: Action = Action::Terminate,
+        /// Which scope a stop ends.
+        ends: Ends = Ends::Agent,
+    }
+}
+
+impl SimilaritySettings {
+    /// Tight budget control: window 10, threshold 5.0.
+    pub fn tight() -> Self {
+        SimilaritySettings { enabled: true, window_size: 10, threshold: 5.0, ..Self::default() }
+    }
+
+    /// The page's default: window 20, threshold 10.0.
+    pub fn balanced() -> Self {
+        SimilaritySettings { enabled: true, ..Self::default() }
+    }
+
+    /// Tolerant: window 50, threshold 20.0.
+    pub fn tolerant() -> Self {
+        SimilaritySettings { enabled: true, window_size: 50, threshold: 20.0, ..Self::default() }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        in_range("similarity.window_size", self.window_size.into(), 1..=1000)?;
+        for (field, value, above) in [
+            ("threshold", self.threshold, 0.0),
+            ("prompt_weight", self.prompt_weight, -0.1),
+            ("response_weight", self.response_weight, -0.1),
+            ("tool_call_weight", self.tool_call_weight, -0.1),
+        ] {
+            if !(value.is_finite() && value > above) {
+                return Err(BadSetting::new(
+                    &format!("similarity.{field}"),
+                    format!("{value} cannot be used in a score"),
+                    "write a positive number, such as 10.0",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Entry {
+    number: u64,
+    prompt: Sketch,
+    response: Sketch,
+    calls: Option<Digest>,
+}
+
+/// The last requests, oldest first; the one that was judged last is at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Window(VecDeque<Entry>);
+
+#[derive(Debug, Default, PartialEq)]
+struct Counts {
+    prompts: u32,
+    responses: u32,
+    tool_calls: u32,
+    numbers: Vec<u64>,
+}
+
+impl Window {
+    fn push(&mut self, entry: Entry, size: usize) {
+        // The newest entry is judged against a full window before it.
+        while self.0.len() > size {
+            self.0.pop_front();
+        }
+        self.0.push_back(entry);
+    }
+
+    /// How the newest entry compares with those before it.
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        let mut before = self.0.iter();
+        let Some(newest) = before.next_back() else { return counts };
+        for entry in before {
+            let prompt = entry.prompt.similar(newest.prompt);
+            let response = entry.response.similar(newest.response);
+            let calls = entry.calls.is_some() && entry.calls == newest.calls;
+            counts.prompts += u32::from(prompt);
+            counts.responses += u32::from(response);
+            counts.tool_calls += u32::from(calls);
+            if prompt || response || calls {
+                counts.numbers.push(entry.number);
+            }
+        }
+        counts
+    }
+}
+
+pub(crate) struct Guard;
+
+impl super::Guard for Guard {
+    fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
+        let settings = &lesson.policy.similarity;
+        let (true, true, Some(call)) = (settings.enabled, lesson.innermost, end.call.model())
+        else {
+            return;
+        };
+        let answer = end.outcome.answer.unwrap_or_default();
+        let entry = Entry {
+            number: end.ticket.number,
+            prompt: call.prompt.map_or(Sketch::Tiny, |text| text.sketch()),
+            response: answer.text.map_or(Sketch::Tiny, |text| text.sketch()),
+            calls: answer.calls,
+        };
+        lesson.scope.window.push(entry, settings.window_size as usize);
+    }
+
+    fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
+        let settings = &seat.policy.similarity;
+        if !settings.enabled || !seat.innermost || seat.call.model().is_none() {
+            return None;
+        }
+        let counts = seat.scope.window.counts();
+        let signals = [
+            ("similar_prompts", counts.prompts, settings.prompt_weight),
+            ("similar_responses", counts.responses, settings.response_weight),
+            ("repeated_tool_calls", counts.tool_calls, settings.tool_call_weight),
+        ]
+        .map(|(name, count, weight)| Signal { name: name.to_owned(), count, weight });
+        let score: f64 = signals.iter().map(|s| f64::from(s.count) * s.weight).sum();
+        if score <= settings.threshold {
+            return None;
+        }
+        let mut trip = seat.trip(GuardId::Similarity, "kill_switch", settings.action);
+        trip.ends = settings.ends;
+        trip.measured = Measure::Score(score);
+        trip.limit = Measure::Score(settings.threshold);
+        trip.because = format!(
+            "loop score {score:.1} of {:.1} in the last {} requests: {} similar prompts, {} similar \
+             responses, {} repeated tool calls",
+            settings.threshold,
+            settings.window_size,
+            counts.prompts,
+            counts.responses,
+            counts.tool_calls
+        );
+        trip.evidence = counts.numbers;
+        trip.signals = signals.into();
+        Some(trip)
+    }
+}

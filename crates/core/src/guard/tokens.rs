@@ -1,0 +1,129 @@
+//! *tokens*: how much a scope may read and write.
+//!
+//! **Catches** context that grows without end (input) and answers that do (output), in the scope
+//! itself and in everything below it: the limit of a container holds for the sum of its children,
+//! run one after the other or all at once. **Lets pass** cache reads: they cost money, which is the
+//! budget's business, but are not work. **Trips** before a call whose prompt alone goes over, in
+//! the stream when the running count does, and when the provider's own figures say so afterwards.
+//! A call that would only fit if others in flight used less than they reserved is blocked, and may
+//! be tried again. **Recovers** never: what is spent stays spent.
+//!
+//! Reason codes are those of the page: `input_exceeded`, `output_exceeded`,
+//! `input_and_output_exceeded`; ours adds `total_exceeded`.
+
+use crate::guard::{End, Seat};
+use crate::settings::{BadSetting, in_range, settings};
+use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::units::Tokens;
+
+settings! {
+    /// Limits on the number of tokens.
+    TokenSettings / RawTokens {
+        /// Input tokens, without cache reads.
+        input_token_limit: Option<Tokens> = None,
+        /// Output tokens, reasoning included.
+        output_token_limit: Option<Tokens> = None,
+        /// Both together.
+        total_token_limit: Option<Tokens> = None,
+        /// What to do when a limit is passed.
+        action: Action = Action::Terminate,
+    }
+}
+
+impl TokenSettings {
+    pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        for (path, limit) in [
+            ("tokens.input_token_limit", self.input_token_limit),
+            ("tokens.output_token_limit", self.output_token_limit),
+            ("tokens.total_token_limit", self.total_token_limit),
+        ] {
+            in_range(path, limit.map_or(1, |limit| limit.0), 1..=u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Which limits these amounts pass: reason, measured, limit.
+    fn passed(&self, input: Tokens, output: Tokens) -> Option<(&'static str, Tokens, Tokens)> {
+        let over = |amount: Tokens, limit: Option<Tokens>| limit.filter(|limit| amount > *limit);
+        match (over(input, self.input_token_limit), over(output, self.output_token_limit)) {
+            (Some(i), Some(o)) => Some(("input_and_output_exceeded", input + output, i + o)),
+            (Some(limit), None) => Some(("input_exceeded", input, limit)),
+            (None, Some(limit)) => Some(("output_exceeded", output, limit)),
+            (None, None) => {
+                let total = input + output;
+                over(total, self.total_token_limit).map(|limit| ("total_exceeded", total, limit))
+            }
+        }
+    }
+
+    fn none(&self) -> bool {
+        self.input_token_limit.is_none()
+            && self.output_token_limit.is_none()
+            && self.total_token_limit.is_none()
+    }
+}
+
+pub(crate) struct Guard;
+
+impl super::Guard for Guard {
+    fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
+        let settings = &seat.policy.tokens;
+        if settings.none() {
+            return None;
+        }
+        seat.call.model()?;
+        let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
+        let wanted = seat.reserved;
+        // What is certain: the prompt. An answer that was used up needs at least one token more.
+        let certain = settings.passed(spent.input + wanted.input, spent.output + Tokens(1));
+        if let Some(passed) = certain {
+            return Some(trip(seat, passed, settings.action, "would go over"));
+        }
+        let committed = settings.passed(
+            spent.input + held.input + wanted.input,
+            spent.output + held.output + wanted.output,
+        );
+        committed.map(|passed| {
+            let mut trip =
+                trip(seat, passed, Action::Block, "would, with calls in flight, go over");
+            if settings.action == Action::Warn {
+                trip.verdict = Action::Warn.verdict();
+            }
+            trip
+        })
+    }
+
+    fn progress(&self, seat: &Seat<'_>) -> Option<Trip> {
+        let settings = &seat.policy.tokens;
+        if settings.none() {
+            return None;
+        }
+        let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
+        let passed = settings.passed(spent.input + held.input, spent.output + held.output)?;
+        Some(trip(seat, passed, settings.action, "went, while answering, over"))
+    }
+
+    fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
+        let settings = &seat.policy.tokens;
+        let spent = &seat.scope.ledger.spent;
+        let passed = settings.passed(spent.input, spent.output)?;
+        Some(trip(seat, passed, settings.action, "went over"))
+    }
+}
+
+fn trip(
+    seat: &Seat<'_>,
+    (reason, measured, limit): (&str, Tokens, Tokens),
+    action: Action,
+    how: &str,
+) -> Trip {
+    let mut trip = seat.trip(GuardId::Tokens, reason, action);
+    trip.measured = Measure::Tokens(measured);
+    trip.limit = Measure::Tokens(limit);
+    let part = reason.trim_end_matches("_exceeded").replace('_', " ");
+    trip.because = format!(
+        "{} {how} its {part} limit of {limit} (at {measured}, after {})",
+        seat.name, trip.context.elapsed
+    );
+    trip
+}

@@ -1,0 +1,264 @@
+//! A policy: the settings of all guards for one scope, and the presets to start from.
+//!
+//! What a person typed is a [`RawPolicy`]; only [`RawPolicy::resolve`] makes valid policies of it,
+//! one for each kind of scope, so that nothing behind this border checks a setting again.
+
+mod raw;
+
+use serde::{Deserialize, Serialize};
+
+pub use raw::{RawPolicy, RawSessionLimits};
+
+use crate::guard::access::AccessSettings;
+use crate::guard::breaker::BreakerSettings;
+use crate::guard::budget::BudgetSettings;
+use crate::guard::destructive::DestructiveSettings;
+use crate::guard::loops::LoopSettings;
+use crate::guard::similarity::SimilaritySettings;
+use crate::guard::steps::StepSettings;
+use crate::guard::strikes::StrikeSettings;
+use crate::guard::text_loop::TextLoopSettings;
+use crate::guard::time::TimeSettings;
+use crate::guard::tokens::TokenSettings;
+use crate::guard::velocity::VelocitySettings;
+use crate::scope::ScopeKind;
+use crate::settings::BadSetting;
+use crate::trip::Action;
+
+/// Whether verdicts are carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// They are.
+    #[default]
+    Enforce,
+    /// They are recorded as warnings, and everything passes but what a person has killed.
+    #[serde(alias = "shadow")]
+    LogOnly,
+}
+
+/// Ready-made policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Every detector is on and only warns.
+    Observe,
+    /// The defaults of the seed pages: loops warn, destruction and limits stop.
+    #[default]
+    Balanced,
+    /// Loops stop, too.
+    Strict,
+}
+
+impl Preset {
+    /// All of them, mildest first.
+    pub const ALL: [Preset; 3] = [Preset::Observe, Preset::Balanced, Preset::Strict];
+
+    /// The name used in policies and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Observe => "observe",
+            Preset::Balanced => "balanced",
+            Preset::Strict => "strict",
+        }
+    }
+
+    /// The preset of this name.
+    pub fn named(name: &str) -> Option<Preset> {
+        Preset::ALL.into_iter().find(|preset| preset.name() == name)
+    }
+
+    /// Its policies.
+    pub fn policies(self) -> PolicySet {
+        let session = match self {
+            Preset::Observe => Policy::observe(),
+            Preset::Balanced => Policy::balanced(),
+            Preset::Strict => Policy::strict(),
+        };
+        let agent = match self {
+            Preset::Observe => Policy { destructive: across_sessions(Action::Warn), ..breaking() },
+            Preset::Balanced => breaking(),
+            Preset::Strict => {
+                Policy { destructive: across_sessions(Action::Terminate), ..breaking() }
+            }
+        };
+        PolicySet { project: Policy::none(), agent, nested: session.inside(), session }
+    }
+}
+
+/// One agent that destroys the same thing in session after session.
+fn across_sessions(action: Action) -> DestructiveSettings {
+    DestructiveSettings {
+        enabled: true,
+        max_deletes: 100,
+        max_same_target: 5,
+        action,
+        ..DestructiveSettings::default()
+    }
+}
+
+fn breaking() -> Policy {
+    Policy { breaker: BreakerSettings::default(), ..Policy::none() }
+}
+
+/// The settings of all guards for one scope.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Policy {
+    /// Whether verdicts are carried out.
+    pub mode: Mode,
+    /// Tools allowed and denied.
+    pub access: AccessSettings,
+    /// Number of calls.
+    pub steps: StepSettings,
+    /// Number of tokens.
+    pub tokens: TokenSettings,
+    /// Money.
+    pub budget: BudgetSettings,
+    /// Wall-clock time.
+    pub time: TimeSettings,
+    /// Money and tokens a minute.
+    pub velocity: VelocitySettings,
+    /// Calls that repeat themselves.
+    #[serde(rename = "loop")]
+    pub loops: LoopSettings,
+    /// The similarity kill switch.
+    pub similarity: SimilaritySettings,
+    /// Text that repeats itself.
+    pub text_loop: TextLoopSettings,
+    /// Destructive operations.
+    pub destructive: DestructiveSettings,
+    /// Failing servers; works in an agent's scope.
+    pub breaker: BreakerSettings,
+    /// Failures in a row; works in a session's scope.
+    pub strikes: StrikeSettings,
+}
+
+impl Policy {
+    /// No limit and no detector.
+    pub fn none() -> Policy {
+        Policy {
+            mode: Mode::Enforce,
+            access: AccessSettings::default(),
+            steps: StepSettings::default(),
+            tokens: TokenSettings::default(),
+            budget: BudgetSettings::default(),
+            time: TimeSettings::default(),
+            velocity: VelocitySettings::default(),
+            loops: LoopSettings::default(),
+            similarity: SimilaritySettings::default(),
+            text_loop: TextLoopSettings::default(),
+            destructive: DestructiveSettings::default(),
+            breaker: BreakerSettings { enabled: false, ..BreakerSettings::default() },
+            strikes: StrikeSettings::default(),
+        }
+    }
+
+    /// A session under the defaults of the seed pages.
+    ///
+    /// ```
+    /// use deadstop_core::{Action, Policy};
+    /// let policy = Policy::balanced();
+    /// assert_eq!((policy.loops.threshold, policy.loops.action), (5, Action::Warn));
+    /// assert_eq!(policy.destructive.max_deletes, 3);
+    /// ```
+    pub fn balanced() -> Policy {
+        Policy {
+            loops: LoopSettings { enabled: true, ..LoopSettings::default() },
+            text_loop: TextLoopSettings { enabled: true, ..TextLoopSettings::default() },
+            destructive: DestructiveSettings { enabled: true, ..DestructiveSettings::default() },
+            strikes: StrikeSettings { enabled: true, ..StrikeSettings::default() },
+            ..Policy::none()
+        }
+    }
+
+    /// A session in which loops are stopped, too.
+    pub fn strict() -> Policy {
+        let mut policy = Policy::balanced();
+        policy.loops.action = Action::Terminate;
+        policy.text_loop.action = Action::Terminate;
+        policy
+    }
+
+    /// A session in which everything is noticed and nothing stopped.
+    pub fn observe() -> Policy {
+        let mut policy = Policy::balanced();
+        policy.similarity.enabled = true;
+        policy.warn_only();
+        policy
+    }
+
+    /// Turns every action into a warning.
+    fn warn_only(&mut self) {
+        for action in [
+            &mut self.access.action,
+            &mut self.steps.action,
+            &mut self.tokens.action,
+            &mut self.budget.action,
+            &mut self.time.action,
+            &mut self.velocity.action,
+            &mut self.loops.action,
+            &mut self.similarity.action,
+            &mut self.text_loop.action,
+            &mut self.destructive.action,
+            &mut self.breaker.action,
+            &mut self.strikes.action,
+        ] {
+            *action = Action::Warn;
+        }
+    }
+
+    /// The policy of a scope nested in one with this policy: patterns are looked for where the
+    /// calls are made; what is counted is counted above.
+    pub fn inside(&self) -> Policy {
+        Policy {
+            mode: self.mode,
+            loops: self.loops.clone(),
+            similarity: self.similarity.clone(),
+            text_loop: self.text_loop.clone(),
+            ..Policy::none()
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        self.access.validate()?;
+        self.steps.validate()?;
+        self.tokens.validate()?;
+        self.budget.validate()?;
+        self.time.validate()?;
+        self.velocity.validate()?;
+        self.loops.validate()?;
+        self.similarity.validate()?;
+        self.text_loop.validate()?;
+        self.destructive.validate()?;
+        self.breaker.validate()?;
+        self.strikes.validate()
+    }
+}
+
+/// A policy for each kind of scope.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicySet {
+    /// For the project.
+    pub project: Policy,
+    /// For an agent.
+    pub agent: Policy,
+    /// For a session.
+    pub session: Policy,
+    /// For a scope inside a session that brings no policy of its own.
+    pub nested: Policy,
+}
+
+impl PolicySet {
+    /// The policy for a kind of scope.
+    pub fn of(&self, kind: ScopeKind) -> &Policy {
+        match kind {
+            ScopeKind::Project => &self.project,
+            ScopeKind::Agent => &self.agent,
+            ScopeKind::Session => &self.session,
+            ScopeKind::Nested => &self.nested,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! What a person typed: a policy of which every part may be missing.
+//!
+//! The top level is about sessions; `agent`, `project` and `nested` say the same about those. The
+//! seed pages' own names (`loop_detection`, `kill_switch`, `circuit_breaker`, `session_limits`)
+//! are understood where they stood there.
+
+use serde::Deserialize;
+
+use super::{Mode, Policy, PolicySet, Preset};
+use crate::guard::access::RawAccess;
+use crate::guard::breaker::RawBreaker;
+use crate::guard::budget::RawBudget;
+use crate::guard::destructive::RawDestructive;
+use crate::guard::loops::RawLoop;
+use crate::guard::similarity::RawSimilarity;
+use crate::guard::steps::RawSteps;
+use crate::guard::strikes::RawStrikes;
+use crate::guard::text_loop::RawTextLoop;
+use crate::guard::time::RawTime;
+use crate::guard::tokens::RawTokens;
+use crate::guard::velocity::RawVelocity;
+use crate::settings::{BadSetting, Dollars};
+
+/// A policy as it was typed.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawPolicy {
+    /// The preset to start from; `balanced` if none is named.
+    pub preset: Option<Preset>,
+    /// Whether verdicts are carried out.
+    pub mode: Option<Mode>,
+    /// Tools allowed and denied.
+    pub access: Option<RawAccess>,
+    /// Number of calls.
+    pub steps: Option<RawSteps>,
+    /// Number of tokens.
+    pub tokens: Option<RawTokens>,
+    /// Money.
+    pub budget: Option<RawBudget>,
+    /// Wall-clock time.
+    pub time: Option<RawTime>,
+    /// Money and tokens a minute.
+    pub velocity: Option<RawVelocity>,
+    /// Calls that repeat themselves.
+    #[serde(rename = "loop", alias = "loop_detection")]
+    pub loops: Option<RawLoop>,
+    /// The similarity kill switch.
+    #[serde(alias = "kill_switch")]
+    pub similarity: Option<RawSimilarity>,
+    /// Text that repeats itself.
+    pub text_loop: Option<RawTextLoop>,
+    /// Destructive operations.
+    pub destructive: Option<RawDestructive>,
+    /// Failing servers, per agent.
+    #[serde(alias = "circuit_breaker")]
+    pub breaker: Option<RawBreaker>,
+    /// Failures in a row.
+    pub strikes: Option<RawStrikes>,
+    /// Limits in the shape of seed B.
+    pub session_limits: Option<RawSessionLimits>,
+    /// The same for the agent that a session belongs to.
+    pub agent: Option<Box<RawPolicy>>,
+    /// The same for the project.
+    pub project: Option<Box<RawPolicy>>,
+    /// The same for scopes inside a session.
+    pub nested: Option<Box<RawPolicy>>,
+}
+
+/// `session_limits:` as seed B writes it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawSessionLimits {
+    /// Dollars a session may cost.
+    pub max_cost_per_session: Option<Dollars>,
+    /// Tool calls a session may make.
+    #[serde(alias = "max_tool_calls")]
+    pub max_steps: Option<u64>,
+    /// Blocks and errors in a row.
+    pub circuit_breaker: Option<RawStrikes>,
+}
+
+impl RawPolicy {
+    /// Makes valid policies of it.
+    ///
+    /// ```
+    /// use deadstop_core::RawPolicy;
+    /// let raw: RawPolicy = serde_json::from_str(
+    ///     r#"{ "preset": "strict", "budget": { "max_cost_usd": 5 } }"#,
+    /// ).unwrap();
+    /// let policies = raw.resolve().unwrap();
+    /// assert_eq!(policies.session.budget.max_cost_usd.unwrap().0.to_string(), "$5.00");
+    /// ```
+    pub fn resolve(self) -> Result<PolicySet, BadSetting> {
+        let mut set = self.preset.unwrap_or_default().policies();
+        let RawPolicy { preset: _, mode, agent, project, nested, mut breaker, .. } = self.clone();
+
+        // The breaker is kept per agent and server, wherever it was typed.
+        if let Some(breaker) = breaker.take() {
+            breaker.over(&mut set.agent.breaker);
+        }
+        let own = RawPolicy { agent: None, project: None, nested: None, breaker: None, ..self };
+        own.over(&mut set.session)?;
+        set.session.validate()?;
+        set.nested = set.session.inside();
+
+        for (name, raw, policy) in [
+            ("agent", agent, &mut set.agent),
+            ("project", project, &mut set.project),
+            ("nested", nested, &mut set.nested),
+        ] {
+            let within =
+                |bad: BadSetting| BadSetting { path: format!("{name}.{}", bad.path), ..bad };
+            policy.mode = mode.unwrap_or_default();
+            if let Some(raw) = raw {
+                raw.inner(name)?.over(policy).map_err(within)?;
+            }
+            policy.validate().map_err(within)?;
+        }
+        Ok(set)
+    }
+
+    /// A section about another kind of scope may not hold what is said once for all.
+    fn inner(self, name: &str) -> Result<RawPolicy, BadSetting> {
+        let misplaced = [
+            ("preset", self.preset.is_some()),
+            ("agent", self.agent.is_some()),
+            ("project", self.project.is_some()),
+            ("nested", self.nested.is_some()),
+        ];
+        match misplaced.iter().find(|(_, there)| *there) {
+            None => Ok(self),
+            Some((key, _)) => Err(BadSetting::new(
+                &format!("{name}.{key}"),
+                format!("`{key}` cannot stand inside `{name}`"),
+                "move it to the top of the policy",
+            )),
+        }
+    }
+
+    fn over(self, policy: &mut Policy) -> Result<(), BadSetting> {
+        if let Some(mode) = self.mode {
+            policy.mode = mode;
+        }
+        let max_steps = self.loops.as_ref().and_then(|raw| raw.max_steps);
+        let max_time = self.budget.as_ref().and_then(|raw| raw.max_wall_time_seconds);
+        macro_rules! lay {
+            ($($section:ident),*) => {$(
+                if let Some(raw) = self.$section { raw.over(&mut policy.$section); }
+            )*};
+        }
+        if let Some(limits) = self.session_limits {
+            limits.over(policy);
+        }
+        policy.steps.max_steps = max_steps.or(policy.steps.max_steps);
+        policy.time.max_wall_time_seconds = max_time.or(policy.time.max_wall_time_seconds);
+        lay!(access, steps, tokens, budget, time, velocity);
+        lay!(loops, similarity, text_loop, destructive, breaker, strikes);
+        Ok(())
+    }
+}
+
+impl RawSessionLimits {
+    fn over(self, policy: &mut Policy) {
+        policy.budget.max_cost_usd = self.max_cost_per_session.or(policy.budget.max_cost_usd);
+        policy.steps.max_steps = self.max_steps.or(policy.steps.max_steps);
+        if let Some(strikes) = self.circuit_breaker {
+            strikes.over(&mut policy.strikes);
+            policy.strikes.enabled = true;
+        }
+    }
+}

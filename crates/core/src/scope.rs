@@ -1,0 +1,267 @@
+//! A scope: what calls are charged to, with its sticky standing and its bounded state.
+//!
+//! States are plain values. They live wherever the caller keeps them (a warden's memory, Redis, an
+//! SDK's process); a blob starts with its version, so that a node can tell whether it understands
+//! what another one wrote.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::guard::breaker::Circuits;
+use crate::guard::destructive::Destroyed;
+use crate::guard::loops::Memory;
+use crate::guard::similarity::Window;
+use crate::guard::strikes::Strikes;
+use crate::guard::text_loop::Said;
+use crate::guard::velocity::Pace;
+use crate::ledger::Ledger;
+use crate::policy::Policy;
+use crate::trip::{GuardId, Trip, Verdict};
+use crate::units::Time;
+
+/// The version of the state blob that this engine writes.
+pub const STATE_VERSION: u8 = 1;
+
+/// What kind of scope it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScopeKind {
+    /// Everything of one owner: the big red button is here.
+    Project,
+    /// One agent, over all its sessions.
+    Agent,
+    /// One run of an agent.
+    Session,
+    /// Anything inside a session: a sub-agent, a crew, a graph, a pipeline.
+    Nested,
+}
+
+impl ScopeKind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScopeKind::Project => "project",
+            ScopeKind::Agent => "agent",
+            ScopeKind::Session => "session",
+            ScopeKind::Nested => "scope",
+        }
+    }
+}
+
+/// The end of a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// When.
+    pub at: Time,
+    /// The guard that did it; `None` for a person.
+    pub guard: Option<GuardId>,
+    /// Why, as one clause.
+    pub because: String,
+    /// Who: an operator's name, or the scope in which the guard tripped.
+    pub by: String,
+    /// Whether calls that were already running may finish.
+    pub drains: bool,
+}
+
+/// A hold on a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Since when.
+    pub at: Time,
+    /// Why, in the operator's words.
+    pub because: String,
+    /// Who.
+    pub by: String,
+}
+
+/// Longest text of a person or a guard that a state keeps.
+const LONGEST_REASON: usize = 300;
+
+/// The state of one scope: bounded, whatever the length of its life.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScopeState {
+    pub(crate) kind: ScopeKind,
+    pub(crate) opened: Time,
+    pub(crate) kill: Option<Kill>,
+    pub(crate) pause: Option<Pause>,
+    pub(crate) calls: u64,
+    pub(crate) ledger: Ledger,
+    pub(crate) pace: Pace,
+    pub(crate) circuits: Circuits,
+    pub(crate) destroyed: Destroyed,
+    pub(crate) memory: Memory,
+    pub(crate) window: Window,
+    pub(crate) said: Said,
+    pub(crate) strikes: Strikes,
+}
+
+impl ScopeState {
+    /// A scope that has seen nothing yet.
+    pub fn new(kind: ScopeKind, now: Time) -> ScopeState {
+        ScopeState {
+            kind,
+            opened: now,
+            kill: None,
+            pause: None,
+            calls: 0,
+            ledger: Ledger::default(),
+            pace: Pace::default(),
+            circuits: Circuits::default(),
+            destroyed: Destroyed::default(),
+            memory: Memory::default(),
+            window: Window::default(),
+            said: Said::default(),
+            strikes: Strikes::default(),
+        }
+    }
+
+    /// What kind of scope it is.
+    pub fn kind(&self) -> ScopeKind {
+        self.kind
+    }
+
+    /// When it was opened.
+    pub fn opened(&self) -> Time {
+        self.opened
+    }
+
+    /// Calls that were admitted, models and tools together.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// What it has spent and reserved.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Its end, if it has come.
+    pub fn killed(&self) -> Option<&Kill> {
+        self.kill.as_ref()
+    }
+
+    /// The hold it is under, if any.
+    pub fn paused(&self) -> Option<&Pause> {
+        self.pause.as_ref()
+    }
+
+    /// Ends the scope. The first reason stays: what killed it is not overwritten by what came
+    /// later.
+    pub fn kill(&mut self, by: &str, because: &str, now: Time) {
+        self.end(Kill {
+            at: now,
+            guard: None,
+            because: bounded(because),
+            by: bounded(by),
+            drains: false,
+        });
+    }
+
+    /// Lets calls through again. Only agents and projects can be cleared: a session's end is final.
+    ///
+    /// The detectors forget what they saw, so that what tripped them does not trip them again at
+    /// once; what was spent stays spent.
+    pub fn clear(&mut self) -> Result<(), Final> {
+        match self.kind {
+            ScopeKind::Project | ScopeKind::Agent => {}
+            ScopeKind::Session | ScopeKind::Nested => return Err(Final),
+        }
+        self.kill = None;
+        self.forget();
+        Ok(())
+    }
+
+    /// An operator's fresh start under the same name: everything empty, nothing forgiven elsewhere.
+    pub fn reset(&mut self, now: Time) {
+        *self = ScopeState::new(self.kind, now);
+    }
+
+    /// Holds the next call until [`ScopeState::resume`].
+    pub fn pause(&mut self, by: &str, because: &str, now: Time) {
+        self.pause.get_or_insert(Pause { at: now, because: bounded(because), by: bounded(by) });
+    }
+
+    /// Ends a hold.
+    pub fn resume(&mut self) {
+        self.pause = None;
+    }
+
+    /// The state as bytes, version first.
+    pub fn to_blob(&self) -> Vec<u8> {
+        let blob = vec![STATE_VERSION];
+        postcard::to_extend(self, blob).unwrap_or_default()
+    }
+
+    /// Reads a state back.
+    pub fn from_blob(blob: &[u8]) -> Result<ScopeState, BadBlob> {
+        match blob.split_first() {
+            None => Err(BadBlob::Empty),
+            Some((&STATE_VERSION, body)) => {
+                postcard::from_bytes(body).map_err(|_| BadBlob::Damaged)
+            }
+            Some((&version, _)) => Err(BadBlob::Version(version)),
+        }
+    }
+
+    pub(crate) fn end(&mut self, kill: Kill) {
+        self.kill.get_or_insert(kill);
+    }
+
+    /// Ends the scope by a guard.
+    pub(crate) fn end_by(&mut self, trip: &Trip, now: Time) {
+        debug_assert_eq!(trip.verdict, Verdict::Kill);
+        self.end(Kill {
+            at: now,
+            guard: Some(trip.guard),
+            because: bounded(&trip.because),
+            by: bounded(&trip.context.who),
+            drains: trip.drains,
+        });
+    }
+
+    fn forget(&mut self) {
+        self.circuits = Circuits::default();
+        self.destroyed = Destroyed::default();
+        self.memory = Memory::default();
+        self.window = Window::default();
+        self.said = Said::default();
+        self.strikes = Strikes::default();
+    }
+}
+
+/// One scope in the chain that a call is charged to.
+#[derive(Debug)]
+pub struct Link<'a> {
+    /// What people call the scope.
+    pub name: &'a str,
+    /// Its state.
+    pub state: &'a mut ScopeState,
+    /// Its policy.
+    pub policy: &'a Policy,
+}
+
+/// A session that was ended stays ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a session's end is final: open a new session, or have an operator reset this one")]
+pub struct Final;
+
+/// A state that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BadBlob {
+    /// There is nothing in it.
+    #[error("the state is empty")]
+    Empty,
+    /// Another version wrote it.
+    #[error("the state has version {0}, this engine reads {STATE_VERSION}: upgrade this node")]
+    Version(u8),
+    /// It is cut short or altered.
+    #[error("the state is damaged: delete it to start the scope afresh")]
+    Damaged,
+}
+
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_REASON) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,347 @@
+//! A trip: a guard firing, as a value that says everything a person would ask.
+//!
+//! Which guard, why (a stable code for programs, a sentence for people), what it measured against
+//! which limit, the earlier calls it is about, and where in the chain of scopes it happened.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::scope::ScopeKind;
+use crate::units::{Millis, NanoUsd, Tokens};
+
+/// The engine's answer, from mild to strict. The strictest along the chain wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Go ahead.
+    #[default]
+    Allow,
+    /// Go ahead, but somebody should know.
+    Warn,
+    /// Not this call.
+    Block,
+    /// Not this call, and nothing more in the scope that was ended.
+    Kill,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Allow => "allow",
+            Verdict::Warn => "warn",
+            Verdict::Block => "block",
+            Verdict::Kill => "kill",
+        })
+    }
+}
+
+/// What a policy wants done when a guard trips.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Let it pass and say so.
+    Warn,
+    /// Refuse this call only.
+    Block,
+    /// Refuse it and end the scope.
+    #[serde(alias = "kill")]
+    Terminate,
+}
+
+impl Action {
+    /// The verdict that carries the action out.
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Action::Warn => Verdict::Warn,
+            Action::Block => Verdict::Block,
+            Action::Terminate => Verdict::Kill,
+        }
+    }
+}
+
+/// Which scope a kill ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ends {
+    /// The scope in which the guard tripped.
+    Scope,
+    /// The session that the call belongs to.
+    Session,
+    /// The whole agent, until an operator switches it on again.
+    Agent,
+}
+
+/// Every guard by name, in the order in which they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardId {
+    /// The scope was ended, by a guard or by a person.
+    Killed,
+    /// The scope is held until a person decides.
+    Paused,
+    /// Tools allowed and denied.
+    Access,
+    /// Number of calls.
+    Steps,
+    /// Number of tokens.
+    Tokens,
+    /// Money.
+    Budget,
+    /// Wall-clock time.
+    Time,
+    /// Money or tokens a minute.
+    Velocity,
+    /// Failing servers.
+    Breaker,
+    /// Destructive operations.
+    Destructive,
+    /// Calls that repeat themselves.
+    Loop,
+    /// The similarity score of the kill switch.
+    Similarity,
+    /// Text that repeats itself.
+    TextLoop,
+    /// Blocks or faults in a row.
+    Strikes,
+}
+
+impl GuardId {
+    /// The name used in policies, records and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            GuardId::Killed => "killed",
+            GuardId::Paused => "paused",
+            GuardId::Access => "access",
+            GuardId::Steps => "steps",
+            GuardId::Tokens => "tokens",
+            GuardId::Budget => "budget",
+            GuardId::Time => "time",
+            GuardId::Velocity => "velocity",
+            GuardId::Breaker => "breaker",
+            GuardId::Destructive => "destructive",
+            GuardId::Loop => "loop",
+            GuardId::Similarity => "similarity",
+            GuardId::TextLoop => "text_loop",
+            GuardId::Strikes => "strikes",
+        }
+    }
+
+    /// The health tag that a session gets, where the seed pages name one.
+    pub fn tag(self, verdict: Verdict) -> &'static str {
+        match self {
+            GuardId::Loop | GuardId::Destructive | GuardId::Similarity | GuardId::TextLoop => {
+                "loop_detected"
+            }
+            GuardId::Budget if verdict == Verdict::Warn => "budget_warning",
+            GuardId::Budget | GuardId::Time => "budget_exceeded",
+            GuardId::Breaker => "circuit_breaker_open",
+            other => other.name(),
+        }
+    }
+
+    /// The code that later calls are refused with once this guard has ended a session.
+    pub fn refusal(self) -> &'static str {
+        match self {
+            GuardId::Loop | GuardId::Destructive | GuardId::Similarity | GuardId::TextLoop => {
+                "session_killed_loop_guard"
+            }
+            GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => {
+                "session_killed_budget"
+            }
+            _ => "session_killed",
+        }
+    }
+}
+
+impl fmt::Display for GuardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A measured value or a limit, with its unit.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "unit", content = "value")]
+pub enum Measure {
+    /// Nothing to measure.
+    #[default]
+    None,
+    /// A number of things.
+    Count(u64),
+    /// Tokens.
+    Tokens(Tokens),
+    /// Money.
+    Money(NanoUsd),
+    /// Time.
+    Time(Millis),
+    /// A score.
+    Score(f64),
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Measure::None => f.write_str("-"),
+            Measure::Count(n) => write!(f, "{n}"),
+            Measure::Tokens(t) => write!(f, "{t}"),
+            Measure::Money(m) => write!(f, "{m}"),
+            Measure::Time(t) => write!(f, "{t}"),
+            Measure::Score(s) => write!(f, "{s:.1}"),
+        }
+    }
+}
+
+/// One line of a score: how often, and what each counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// What was counted.
+    pub name: String,
+    /// How often.
+    pub count: u32,
+    /// What each counts for.
+    pub weight: f64,
+}
+
+/// Where a trip happened and what had been spent by then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Context {
+    /// Name of the scope whose guard tripped.
+    pub who: String,
+    /// Its kind.
+    pub kind: ScopeKind,
+    /// How many scopes are above it: 0 for the root of the chain.
+    pub depth: usize,
+    /// Input tokens spent in that scope.
+    pub input: Tokens,
+    /// Output tokens spent in that scope.
+    pub output: Tokens,
+    /// Time since that scope was opened.
+    pub elapsed: Millis,
+    /// Input tokens spent at the root, by everything below it.
+    pub accumulated_input: Tokens,
+    /// Output tokens spent at the root, by everything below it.
+    pub accumulated_output: Tokens,
+}
+
+/// A guard firing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trip {
+    /// Which guard.
+    pub guard: GuardId,
+    /// Stable code, such as `repetition` or `input_exceeded`.
+    pub reason: String,
+    /// What is to be done about it.
+    pub verdict: Verdict,
+    /// Which scope a kill ends.
+    pub ends: Ends,
+    /// Whether calls in flight may finish: true for limits that are used up, false for stops.
+    pub drains: bool,
+    /// What was measured.
+    pub measured: Measure,
+    /// The limit it was measured against.
+    pub limit: Measure,
+    /// Numbers of the earlier calls it is about, oldest first.
+    pub evidence: Vec<u64>,
+    /// The parts of a score, where it is one.
+    pub signals: Vec<Signal>,
+    /// One clause a person understands, without the verdict.
+    pub because: String,
+    /// Where it happened.
+    pub context: Context,
+}
+
+impl Trip {
+    /// One sentence that says what was done and why.
+    ///
+    /// ```
+    /// # use deadstop_core::*;
+    /// # let mut project = ScopeState::new(ScopeKind::Project, Time(0));
+    /// # let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+    /// let policy = Policy::balanced();
+    /// let none = Policy::none();
+    /// let delete = Call::Tool(ToolCall {
+    ///     name: "delete_asset".into(),
+    ///     destroys: vec![Destruction { verb: "delete_asset".into(), target: "fact_sales".into() }],
+    ///     ..ToolCall::default()
+    /// });
+    /// let mut last = None;
+    /// for second in [0, 6, 12] {
+    ///     let mut chain = [
+    ///         Link { name: "default", state: &mut project, policy: &none },
+    ///         Link { name: "s1", state: &mut session, policy: &policy },
+    ///     ];
+    ///     last = admit(&mut chain, &delete, Time(second * 1000)).trips.pop();
+    /// }
+    /// assert_eq!(
+    ///     last.unwrap().explain(),
+    ///     "stopped: delete_asset on fact_sales 3 times in 12 s (limit 3 in 60 s)"
+    /// );
+    /// ```
+    pub fn explain(&self) -> String {
+        let done = match self.verdict {
+            Verdict::Allow => "noticed",
+            Verdict::Warn => "warned",
+            Verdict::Block => "blocked",
+            Verdict::Kill => "stopped",
+        };
+        format!("{done}: {}", self.because)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_ordered_by_strictness() {
+        assert!(Verdict::Allow < Verdict::Warn && Verdict::Warn < Verdict::Block);
+        assert!(Verdict::Block < Verdict::Kill);
+        assert_eq!(
+            [Action::Warn, Action::Block, Action::Terminate].map(|a| a.verdict().to_string()),
+            ["warn", "block", "kill"]
+        );
+        assert_eq!(Verdict::Allow.to_string(), "allow");
+    }
+
+    #[test]
+    fn names_tags_and_refusals_are_those_of_the_pages() {
+        use GuardId::*;
+        for (guard, name, tag, refusal) in [
+            (Killed, "killed", "killed", "session_killed"),
+            (Paused, "paused", "paused", "session_killed"),
+            (Access, "access", "access", "session_killed"),
+            (Steps, "steps", "steps", "session_killed_budget"),
+            (Tokens, "tokens", "tokens", "session_killed_budget"),
+            (Budget, "budget", "budget_exceeded", "session_killed_budget"),
+            (Time, "time", "budget_exceeded", "session_killed_budget"),
+            (Velocity, "velocity", "velocity", "session_killed"),
+            (Breaker, "breaker", "circuit_breaker_open", "session_killed"),
+            (Destructive, "destructive", "loop_detected", "session_killed_loop_guard"),
+            (Loop, "loop", "loop_detected", "session_killed_loop_guard"),
+            (Similarity, "similarity", "loop_detected", "session_killed_loop_guard"),
+            (TextLoop, "text_loop", "loop_detected", "session_killed_loop_guard"),
+            (Strikes, "strikes", "strikes", "session_killed"),
+        ] {
+            assert_eq!(guard.to_string(), name);
+            assert_eq!(guard.tag(Verdict::Kill), tag);
+            assert_eq!(guard.refusal(), refusal);
+            assert_eq!(serde_json::to_value(guard).unwrap(), name);
+        }
+        assert_eq!(Budget.tag(Verdict::Warn), "budget_warning");
+    }
+
+    #[test]
+    fn measures_carry_their_unit() {
+        for (measure, shown) in [
+            (Measure::None, "-"),
+            (Measure::Count(3), "3"),
+            (Measure::Tokens(crate::Tokens(1500)), "1,500 tokens"),
+            (Measure::Money(NanoUsd::DOLLAR), "$1.00"),
+            (Measure::Time(Millis(5000)), "5 s"),
+            (Measure::Score(7.0), "7.0"),
+        ] {
+            assert_eq!(measure.to_string(), shown);
+        }
+    }
+}
