@@ -1,1 +1,7 @@
-//! Bytes to events and back, without I/O.
+//! Bytes to events and back, without I/O: recorded traces, facts about tool calls, prices.
+
+pub mod effect;
+pub mod facts;
+pub mod prices;
+pub mod replay;
+pub mod trace;

@@ -62,7 +62,8 @@ impl DestructiveSettings {
     }
 
     fn remembered(&self) -> usize {
-        self.max_deletes.max(self.max_same_target) as usize * TARGETS_A_CALL
+        let calls = u64::from(self.max_deletes.max(self.max_same_target)).min(MOST);
+        calls as usize * TARGETS_A_CALL
     }
 }
 

@@ -1,0 +1,400 @@
+//! What a tool's name gives away.
+//!
+//! Names come in every case style, and often with the server in front. Only the last part counts,
+//! cut into words, without allocating: this runs for every call.
+
+use deadstop_core::Effect;
+
+/// More words than this say nothing new.
+const MAX_WORDS: usize = 8;
+
+/// A name's last part, cut into words.
+pub(super) struct Words<'a> {
+    name: &'a str,
+    words: [&'a str; MAX_WORDS],
+    len: usize,
+}
+
+/// The tool's own name: what is left of `mcp__server__tool` or `server.tool`.
+pub(super) fn last_part(tool: &str) -> &str {
+    let tool = tool.rsplit("__").next().unwrap_or(tool);
+    tool.rsplit(['.', '/', ':']).find(|part| !part.is_empty()).unwrap_or(tool)
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn of(tool: &'a str) -> Words<'a> {
+        let name = last_part(tool);
+        let mut cut = Words { name, words: [""; MAX_WORDS], len: 0 };
+        for part in name.split(|c: char| !c.is_alphanumeric()) {
+            let mut rest = part;
+            while !rest.is_empty() {
+                let (word, more) = rest.split_at(hump(rest));
+                if cut.len < MAX_WORDS && !word.is_empty() {
+                    cut.words[cut.len] = word;
+                    cut.len += 1;
+                }
+                rest = more;
+            }
+        }
+        cut
+    }
+
+    fn word(&self, index: usize) -> &'a str {
+        self.words.get(index).copied().unwrap_or("")
+    }
+
+    fn all(&self) -> &[&'a str] {
+        &self.words[..self.len]
+    }
+
+    fn any(&self, list: &[&str]) -> bool {
+        self.all().iter().any(|word| one_of(word, list))
+    }
+
+    /// Whether the name, written without separators, is this one.
+    pub(super) fn is(&self, name: &str) -> bool {
+        let mut left = name;
+        for word in self.all() {
+            match left.get(..word.len()) {
+                Some(start) if start.eq_ignore_ascii_case(word) => left = &left[word.len()..],
+                _ => return false,
+            }
+        }
+        left.is_empty() && self.len > 0
+    }
+
+    /// Whether the tool is called after destroying something.
+    pub(super) fn destroys(&self) -> bool {
+        let lead = usize::from(
+            one_of(self.word(0), LEADS)
+                && one_of(self.word(1), &["delete", "drop", "destroy", "terminate", "purge"]),
+        );
+        let (verb, object) = (self.word(lead), self.word(lead + 1));
+        if one_of(verb, &["delete", "drop", "truncate", "destroy", "purge", "wipe", "erase"]) {
+            // A bare `drop` is a mouse gesture as often as not.
+            let gesture = verb.eq_ignore_ascii_case("drop") && object.is_empty();
+            return !gesture && !one_of(object, NOT_THINGS);
+        }
+        (verb.eq_ignore_ascii_case("terminate") && one_of(object, MACHINES))
+            || (verb.eq_ignore_ascii_case("remove") && one_of(object, STORES))
+    }
+
+    /// Whether the tool edits text, where `command` and `operation` mean something else.
+    pub(super) fn edits(&self) -> bool {
+        self.any(&["edit", "editor", "notebook", "replace"])
+    }
+
+    /// Whether the tool runs shell commands.
+    pub(super) fn runs_commands(&self) -> bool {
+        self.any(&["bash", "shell", "sh", "zsh", "terminal", "powershell", "ssh"])
+            || (self.any(&["run", "exec", "execute"])
+                && self.any(&["command", "commands", "cmd", "script"]))
+            || SHELLS.iter().any(|name| self.is(name))
+    }
+
+    /// Whether the tool talks to a database.
+    pub(super) fn is_database(&self) -> bool {
+        self.any(DATABASES) || self.all().iter().any(|word| ends_with(word, "sql"))
+    }
+
+    /// Whether the tool searches, so that its `query` is words.
+    pub(super) fn searches(&self) -> bool {
+        self.any(&[
+            "search",
+            "find",
+            "lookup",
+            "grep",
+            "glob",
+            "browse",
+            "docs",
+            "documentation",
+            "ask",
+            "recall",
+            "retrieve",
+        ])
+    }
+
+    /// What a tool of this name is likely to do when its arguments say nothing.
+    pub(super) fn effect(&self) -> Effect {
+        if INERT.iter().any(|name| self.is(name)) || CLAUDE_INERT.contains(&self.name) {
+            return Effect::Inert;
+        }
+        if CLAUDE_READS.contains(&self.name) {
+            return Effect::Reads;
+        }
+        let (first, second) = (self.word(0), self.word(1));
+        if one_of(first, &["wait", "sleep"]) {
+            return Effect::Inert;
+        }
+        let two_deeds = self.any(&["and", "or"]) || one_of(second, &["out", "in", "off"]);
+        if one_of(first, READS) && !two_deeds {
+            return Effect::Reads;
+        }
+        if self.len == 2 && one_of(first, READABLE) && one_of(second, READS) {
+            return Effect::Reads;
+        }
+        Effect::Changes
+    }
+}
+
+/// Where the first word of `aRunTogetherName` or `HTTPServer` ends.
+fn hump(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    for index in 1..bytes.len() {
+        let (before, here) = (bytes[index - 1], bytes[index]);
+        let next_is_lower = bytes.get(index + 1).is_some_and(u8::is_ascii_lowercase);
+        if here.is_ascii_uppercase()
+            && (before.is_ascii_lowercase()
+                || before.is_ascii_digit()
+                || (before.is_ascii_uppercase() && next_is_lower))
+        {
+            return index;
+        }
+    }
+    text.len()
+}
+
+fn one_of(word: &str, list: &[&str]) -> bool {
+    list.iter().any(|item| item.eq_ignore_ascii_case(word))
+}
+
+fn ends_with(word: &str, tail: &str) -> bool {
+    word.len()
+        .checked_sub(tail.len())
+        .and_then(|at| word.get(at..))
+        .is_some_and(|end| end.eq_ignore_ascii_case(tail))
+}
+
+/// Words that come before the verb: manners, and products that name every tool after themselves.
+const LEADS: &[&str] = &[
+    "bulk",
+    "batch",
+    "force",
+    "hard",
+    "permanently",
+    "mass",
+    "s3",
+    "ec2",
+    "rds",
+    "gcs",
+    "aws",
+    "gcp",
+    "azure",
+    "github",
+    "gitlab",
+    "jira",
+    "k8s",
+    "kubernetes",
+    "db",
+    "database",
+    "postgres",
+    "mysql",
+    "mongo",
+    "mongodb",
+    "redis",
+    "dynamodb",
+    "file",
+    "fs",
+    "notion",
+    "slack",
+    "gmail",
+    "drive",
+    "calendar",
+    "stripe",
+    "salesforce",
+    "hubspot",
+    "supabase",
+    "firebase",
+    "neon",
+    "cloudflare",
+    "docker",
+    "admin",
+];
+
+/// What can be deleted, dropped or truncated without anything being lost: pieces of text being
+/// edited, rows of a frame in memory, gestures of a mouse.
+const NOT_THINGS: &[&str] = &[
+    "text",
+    "line",
+    "lines",
+    "string",
+    "strings",
+    "cell",
+    "cells",
+    "selection",
+    "selected",
+    "word",
+    "words",
+    "char",
+    "chars",
+    "character",
+    "characters",
+    "na",
+    "null",
+    "nulls",
+    "duplicates",
+    "down",
+    "shadow",
+    "context",
+    "output",
+    "cache",
+    "caches",
+    "todo",
+    "todos",
+    "pin",
+    "off",
+    "zone",
+    "here",
+];
+
+const MACHINES: &[&str] = &[
+    "instance",
+    "instances",
+    "vm",
+    "vms",
+    "cluster",
+    "clusters",
+    "server",
+    "servers",
+    "environment",
+];
+
+/// `remove` mostly takes a thing out of a list (a label, an item in a cart); of these it can only
+/// mean that they are gone.
+const STORES: &[&str] = &[
+    "file",
+    "files",
+    "directory",
+    "dir",
+    "folder",
+    "database",
+    "table",
+    "bucket",
+    "volume",
+    "dataset",
+    "schema",
+    "collection",
+];
+
+const SHELLS: &[&str] =
+    &["exec", "execute", "localshell", "commandexec", "runterminalcmd", "console", "runcommand"];
+
+const DATABASES: &[&str] = &[
+    "sql",
+    "query",
+    "database",
+    "db",
+    "postgres",
+    "sqlite",
+    "snowflake",
+    "bigquery",
+    "redshift",
+    "duckdb",
+    "clickhouse",
+    "statement",
+    "warehouse",
+];
+
+const INERT: &[&str] = &[
+    "think",
+    "thinking",
+    "sequentialthinking",
+    "todowrite",
+    "todoread",
+    "writetodos",
+    "readtodos",
+    "updatetodos",
+    "managetodolist",
+    "todo",
+    "todolist",
+    "updateplan",
+    "plan",
+    "noop",
+    "sleep",
+    "wait",
+    "delay",
+    "pause",
+    "exitplanmode",
+    "enterplanmode",
+    "reflect",
+];
+
+/// Claude Code's own list of tasks; elsewhere a `task_create` may well create a task.
+const CLAUDE_INERT: &[&str] = &["TaskCreate", "TaskUpdate", "TaskList", "TaskGet"];
+
+const CLAUDE_READS: &[&str] =
+    &["TaskOutput", "BashOutput", "LSP", "LS", "WebFetch", "WebSearch", "ToolSearch"];
+
+const READS: &[&str] = &[
+    "get",
+    "list",
+    "read",
+    "search",
+    "find",
+    "fetch",
+    "view",
+    "show",
+    "query",
+    "lookup",
+    "look",
+    "describe",
+    "check",
+    "status",
+    "grep",
+    "glob",
+    "ls",
+    "cat",
+    "count",
+    "calculate",
+    "compute",
+    "inspect",
+    "explain",
+    "summarize",
+    "validate",
+    "verify",
+    "compare",
+    "diff",
+    "stat",
+    "head",
+    "tail",
+    "tree",
+    "browse",
+    "explore",
+    "retrieve",
+    "resolve",
+    "ping",
+    "preview",
+    "is",
+    "has",
+    "whoami",
+    "which",
+    "snapshot",
+    "info",
+];
+
+/// Nouns that come before a reading verb: `file_search`, `web_fetch`.
+const READABLE: &[&str] = &[
+    "file",
+    "files",
+    "web",
+    "code",
+    "codebase",
+    "doc",
+    "docs",
+    "browser",
+    "memory",
+    "resource",
+    "knowledge",
+    "vector",
+    "semantic",
+    "db",
+    "database",
+    "image",
+    "page",
+    "dir",
+    "directory",
+    "folder",
+    "repo",
+    "symbol",
+    "tool",
+];

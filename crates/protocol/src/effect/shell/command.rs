@@ -1,0 +1,342 @@
+//! One command: who really runs, and what it does.
+//!
+//! `sudo env X=1 timeout 5 bash -c 'rm -rf data'` is an `rm`. Wrappers are taken off, scripts
+//! inside arguments are walked, and the program that is left is looked up.
+
+use deadstop_core::Effect;
+
+use super::super::{http, sql, target};
+use super::{Input, MAX_DEPTH, Walk, files, git, reads, tools};
+
+/// A program that runs another: its options that take a value, and how many words of its own come
+/// before the other program.
+struct Wrapper(&'static str, &'static [&'static str], usize);
+
+const WRAPPERS: &[Wrapper] = &[
+    Wrapper("sudo", &["-u", "-g", "-h", "-p", "-C", "-r", "-t", "-U", "-D", "-R"], 0),
+    Wrapper("doas", &["-u", "-C"], 0),
+    Wrapper("env", &["-u", "-C"], 0),
+    Wrapper("nohup", &[], 0),
+    Wrapper("time", &["-f", "-o"], 0),
+    Wrapper("timeout", &["-k", "-s"], 1),
+    Wrapper("gtimeout", &["-k", "-s"], 1),
+    Wrapper("nice", &["-n"], 0),
+    Wrapper("ionice", &["-c", "-n"], 0),
+    Wrapper("stdbuf", &["-i", "-o", "-e"], 0),
+    Wrapper("setsid", &[], 0),
+    Wrapper("command", &[], 0),
+    Wrapper("builtin", &[], 0),
+    Wrapper("exec", &["-a"], 0),
+    Wrapper("caffeinate", &["-t", "-w"], 0),
+    Wrapper("unbuffer", &[], 0),
+    Wrapper("chroot", &[], 1),
+    Wrapper("flock", &["-w", "-E"], 1),
+    Wrapper("busybox", &[], 0),
+    Wrapper("strace", &["-e", "-o", "-p", "-s"], 0),
+];
+
+const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash"];
+
+impl Walk {
+    /// Adds what a command with these words does.
+    pub(super) fn run(&mut self, argv: &[String], input: &Input) {
+        let Some((first, arguments)) = argv.split_first() else {
+            return;
+        };
+        if self.depth >= MAX_DEPTH {
+            self.effects.raise(Effect::Changes);
+            return;
+        }
+        let name = first.rsplit('/').next().unwrap_or(first);
+        if let [only] = arguments
+            && matches!(only.as_str(), "--help" | "--version")
+        {
+            self.effects.raise(Effect::Reads);
+            return;
+        }
+        self.depth += 1;
+        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.0 == name) {
+            self.unwrap_command(wrapper, arguments, input);
+        } else if SHELLS.contains(&name) {
+            self.shell(arguments, input);
+        } else if !self.runs_others(name, arguments, input) {
+            self.program(name, arguments, input);
+        }
+        self.depth -= 1;
+    }
+
+    fn unwrap_command(&mut self, wrapper: &Wrapper, arguments: &[String], input: &Input) {
+        if wrapper.0 == "command" && arguments.first().is_some_and(|a| a == "-v" || a == "-V") {
+            self.effects.raise(Effect::Reads);
+            return;
+        }
+        let mut rest = after_options(arguments, wrapper.1);
+        if matches!(wrapper.0, "env" | "sudo") {
+            while rest.first().is_some_and(|word| is_assignment(word)) {
+                rest = &rest[1..];
+            }
+        }
+        let rest = rest.get(wrapper.2..).unwrap_or(&[]);
+        if rest.is_empty() {
+            self.effects.raise(if wrapper.0 == "env" { Effect::Reads } else { Effect::Changes });
+        }
+        self.run(rest, input);
+    }
+
+    /// `bash -c script`, or a script on standard input.
+    fn shell(&mut self, arguments: &[String], input: &Input) {
+        let command = arguments
+            .iter()
+            .take_while(|word| word.starts_with(['-', '+']))
+            .position(|word| !word.starts_with("--") && word.contains('c'));
+        let script = match command {
+            Some(index) => arguments.get(index + 1).cloned(),
+            // With a file to run, standard input is only data.
+            None if arguments.iter().all(|word| word.starts_with('-')) => input.text.clone(),
+            None => None,
+        };
+        match script {
+            Some(script) => self.script(&script),
+            None => self.effects.raise(Effect::Changes),
+        }
+    }
+
+    /// Programs whose arguments are commands themselves.
+    fn runs_others(&mut self, name: &str, arguments: &[String], input: &Input) -> bool {
+        match name {
+            "eval" => self.script(&arguments.join(" ")),
+            "watch" => self.script(&after_options(arguments, &["-n"]).join(" ")),
+            "trap" => match arguments {
+                [script, _, ..] if !script.starts_with('-') => self.script(script),
+                _ => self.effects.raise(Effect::Inert),
+            },
+            "ssh" => {
+                let rest = after_options(arguments, SSH_VALUES);
+                self.effects.raise(Effect::Reads);
+                match rest.get(1..) {
+                    Some(words) if !words.is_empty() => self.elsewhere(&words.join(" ")),
+                    _ => match &input.text {
+                        Some(script) => self.elsewhere(script),
+                        None => self.effects.raise(Effect::Changes),
+                    },
+                }
+            }
+            "su" => match value_of(arguments, &["-c", "--command"]) {
+                Some(script) => self.script(&script),
+                None => self.effects.raise(Effect::Changes),
+            },
+            "xargs" | "parallel" => self.xargs(arguments, input),
+            "find" | "fd" | "fdfind" => self.find(arguments),
+            "docker" | "podman" | "kubectl" | "oc" | "docker-compose" => {
+                let Some(inner) = inside_container(arguments) else {
+                    return false;
+                };
+                let inner = inner.to_vec();
+                let cwd = std::mem::take(&mut self.cwd);
+                self.run(&inner, input);
+                self.cwd = cwd;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A script on another machine, where neither our directory nor our files are.
+    fn elsewhere(&mut self, script: &str) {
+        let cwd = std::mem::take(&mut self.cwd);
+        let made = std::mem::take(&mut self.made);
+        self.script(script);
+        (self.cwd, self.made) = (cwd, made);
+    }
+
+    fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
+        let rehearsal = arguments.iter().any(|word| {
+            word == "--help" || word.starts_with("--dry-run") || word.starts_with("--dryrun")
+        });
+        if rehearsal {
+            self.effects.raise(Effect::Reads);
+            return;
+        }
+        match name {
+            "cd" | "pushd" => self.change_directory(arguments),
+            "git" => git::run(self, arguments),
+            "curl" | "wget" | "http" | "xh" => self.request(name, arguments),
+            "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client" => {
+                self.database(name, arguments, input);
+            }
+            _ if files::run(self, name, arguments) => {}
+            _ => match tools::destroys(name, arguments, input.text.as_deref()) {
+                Some((verb, target)) => self.effects.destroy(&verb, &target),
+                None => {
+                    self.effects.raise(reads::effect(name, arguments));
+                    self.note_made(name, arguments);
+                }
+            },
+        }
+    }
+
+    fn change_directory(&mut self, arguments: &[String]) {
+        self.effects.raise(Effect::Reads);
+        match arguments.iter().find(|word| !word.starts_with('-')) {
+            Some(path) => self.cwd = self.resolve(path),
+            None => self.cwd = if arguments.is_empty() { "~".into() } else { String::new() },
+        }
+    }
+
+    /// `curl`, `wget` and the like.
+    fn request(&mut self, name: &str, arguments: &[String]) {
+        let method = value_of(arguments, &["-X", "--request", "--method"])
+            .or_else(|| arguments.iter().find_map(|word| short_method(word)))
+            .or_else(|| arguments.first().filter(|_| matches!(name, "http" | "xh")).cloned())
+            .unwrap_or_default();
+        if !method.eq_ignore_ascii_case("delete") {
+            self.effects.raise(reads::request(name, &method, arguments));
+            return;
+        }
+        let url = arguments.iter().find(|word| word.contains("://")).or_else(|| {
+            arguments
+                .iter()
+                .rev()
+                .find(|word| !word.starts_with('-') && word.contains(['.', '/', ':']))
+        });
+        let url = url.map_or("", String::as_str);
+        if http::is_local(url) {
+            self.effects.raise(Effect::Changes);
+        } else {
+            self.effects.destroy("DELETE", &http::place(url));
+        }
+    }
+
+    /// Database shells: SQL in an argument or on standard input.
+    fn database(&mut self, name: &str, arguments: &[String], input: &Input) {
+        let mut texts: Vec<String> = Vec::new();
+        let flags: &[&str] = match name {
+            "psql" => &["-c", "--command"],
+            "mysql" | "mariadb" => &["-e", "--execute"],
+            _ => &["-c", "--query", "-q"],
+        };
+        for (index, word) in arguments.iter().enumerate() {
+            let joined = flags.iter().find_map(|flag| {
+                let value = word.strip_prefix(flag)?;
+                if flag.starts_with("--") { value.strip_prefix('=') } else { Some(value) }
+            });
+            if flags.contains(&word.as_str()) {
+                texts.extend(arguments.get(index + 1).cloned());
+            } else if let Some(text) = joined.filter(|text| !text.is_empty()) {
+                texts.push(text.to_owned());
+            }
+        }
+        if name == "sqlite3" {
+            let mut words = arguments.iter().filter(|word| !word.starts_with('-'));
+            if words.next().is_some_and(|file| file == ":memory:" || self.is_throwaway(file)) {
+                self.effects.raise(Effect::Changes);
+                return;
+            }
+            texts.extend(words.cloned());
+        }
+        if texts.is_empty() {
+            texts.extend(input.text.clone());
+        }
+        let understood = !texts.is_empty()
+            && texts.iter().all(|text| match sql::of(text) {
+                Some(effects) => {
+                    self.effects.absorb(effects);
+                    true
+                }
+                // `\dt`, `.tables`: the shell's own commands, which look around.
+                None => text.trim_start().starts_with(['\\', '.']),
+            });
+        self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
+    }
+
+    fn xargs(&mut self, arguments: &[String], input: &Input) {
+        let rest =
+            after_options(arguments, &["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"]);
+        let first = rest.first().map_or("", String::as_str);
+        let name = first.rsplit('/').next().unwrap_or(first);
+        let given = rest
+            .iter()
+            .skip(1)
+            .any(|word| !word.starts_with('-') && !matches!(word.as_str(), "{}" | "%" | ":::"));
+        if !matches!(name, "rm" | "unlink" | "shred") || given {
+            if rest.is_empty() {
+                self.effects.raise(Effect::Reads);
+            }
+            self.run(rest, input);
+        } else if self.are_throwaway(&input.from) {
+            self.effects.raise(Effect::Changes);
+        } else {
+            let words: Vec<&str> = rest.iter().map(String::as_str).filter(|w| *w != "{}").collect();
+            self.effects.destroy(&format!("xargs {}", words.join(" ")), &target::join(&input.from));
+        }
+    }
+}
+
+const SSH_VALUES: &[&str] = &[
+    "-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-S", "-w", "-W",
+];
+
+/// What a command prints, where that can be read off it.
+pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
+    let (name, words) = argv.split_first()?;
+    match name.as_str() {
+        "echo" | "printf" => {
+            let words =
+                words.iter().skip_while(|w| matches!(w.as_str(), "-n" | "-e" | "-ne" | "-en"));
+            Some(words.map(|word| word.replace("\\n", "\n")).collect::<Vec<_>>().join(" "))
+        }
+        "cat" if words.is_empty() || words == ["-"] => input.text.clone(),
+        _ => None,
+    }
+}
+
+/// The words after the options, given the options that take a value.
+pub(super) fn after_options<'a>(words: &'a [String], valued: &[&str]) -> &'a [String] {
+    let mut rest = words;
+    while let Some(word) = rest.first().filter(|word| word.starts_with('-') && word.len() > 1) {
+        let skip = if valued.contains(&word.as_str()) { 2 } else { 1 };
+        rest = rest.get(skip..).unwrap_or(&[]);
+        if word == "--" {
+            break;
+        }
+    }
+    rest
+}
+
+/// The value of an option, written as `-X v`, or `--long=v`.
+pub(super) fn value_of(words: &[String], names: &[&str]) -> Option<String> {
+    words.iter().enumerate().find_map(|(index, word)| {
+        if names.contains(&word.as_str()) {
+            return words.get(index + 1).cloned();
+        }
+        let (name, value) = word.split_once('=')?;
+        names.contains(&name).then(|| value.to_owned())
+    })
+}
+
+/// The method in `-XDELETE` or `-sXDELETE`.
+fn short_method(word: &str) -> Option<String> {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+    let (flags, method) = letters.split_once('X')?;
+    let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphabetic());
+    (is_method && flags.bytes().all(|b| b.is_ascii_alphabetic())).then(|| method.to_owned())
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
+/// The command in `docker exec box cmd`, `docker compose exec box cmd`, `kubectl exec pod -- cmd`.
+fn inside_container(arguments: &[String]) -> Option<&[String]> {
+    let at = arguments.iter().take(8).position(|word| word == "exec")?;
+    let before_is_flags =
+        arguments[..at].iter().all(|word| word.starts_with('-') || word == "compose");
+    let rest = &arguments[at + 1..];
+    if let Some(dashes) = rest.iter().position(|word| word == "--") {
+        return rest.get(dashes + 1..);
+    }
+    let rest = after_options(rest, &["-u", "--user", "-w", "--workdir", "-e", "--env", "--index"]);
+    (before_is_flags || at <= 4).then(|| rest.get(1..)).flatten()
+}

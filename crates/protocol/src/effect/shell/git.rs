@@ -1,0 +1,131 @@
+//! Git: which of its commands lose work.
+//!
+//! Git keeps nearly everything, so that few do: overwriting or deleting what others see, and
+//! throwing away what was never committed. `--force-with-lease` is how a rebased branch is pushed
+//! every day and refuses to lose another's work; it does not count.
+
+use deadstop_core::Effect;
+
+use super::super::target;
+use super::Walk;
+
+/// Runs `git` with these arguments.
+pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
+    let mut rest = arguments;
+    let mut place = walk.resolve(".");
+    while let Some(word) = rest.first().filter(|word| word.starts_with('-')) {
+        let valued =
+            matches!(word.as_str(), "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace");
+        if word == "-C"
+            && let Some(path) = rest.get(1)
+        {
+            place = walk.resolve(path);
+        }
+        rest = rest.get(if valued { 2 } else { 1 }..).unwrap_or(&[]);
+    }
+    let Some((command, words)) = rest.split_first() else {
+        walk.effects.raise(Effect::Reads);
+        return;
+    };
+    let has = |long: &[&str], short: char| {
+        words.iter().any(|word| {
+            long.contains(&word.as_str())
+                || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
+        })
+    };
+    let operands: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let rehearsal = matches!(command.as_str(), "push" | "clean") && has(&["--dry-run"], 'n');
+    let lost = match command.as_str() {
+        _ if rehearsal => None,
+        "push" => push(&operands, &has),
+        _ if walk.is_throwaway(&place) => None,
+        "reset" if has(&["--hard"], '\0') => {
+            Some(("git reset --hard", operands.first().map_or("HEAD".to_owned(), |r| (*r).clone())))
+        }
+        "clean" if has(&["--force"], 'f') && !has(&[], 'X') => {
+            let missed: Vec<&&String> =
+                operands.iter().filter(|path| !walk.is_throwaway(path)).collect();
+            let all = operands.is_empty().then(|| place.clone());
+            all.or_else(|| (!missed.is_empty()).then(|| target::join(&missed)))
+                .map(|paths| ("git clean", paths))
+        }
+        "branch" if has(&[], 'D') || (has(&["--delete"], 'd') && has(&["--force"], 'f')) => {
+            Some(("git branch -D", target::join(&operands)))
+        }
+        "stash" if operands.first().is_some_and(|word| *word == "clear") => {
+            Some(("git stash clear", place.clone()))
+        }
+        _ => None,
+    };
+    match lost {
+        Some((verb, target)) => walk.effects.destroy(verb, &target),
+        None if rehearsal || reads(command, words) => walk.effects.raise(Effect::Reads),
+        None => walk.effects.raise(Effect::Changes),
+    }
+}
+
+fn push(
+    operands: &[&String],
+    has: &dyn Fn(&[&str], char) -> bool,
+) -> Option<(&'static str, String)> {
+    let refs = operands.get(1..).unwrap_or(&[]);
+    if has(&["--delete"], 'd') || refs.iter().any(|name| name.starts_with(':')) {
+        Some(("git push --delete", target::join(operands)))
+    } else if has(&["--force", "--mirror"], 'f') || refs.iter().any(|name| name.starts_with('+')) {
+        Some(("git push --force", target::join(operands)))
+    } else {
+        None
+    }
+}
+
+/// Whether a git command only looks.
+fn reads(command: &str, words: &[String]) -> bool {
+    let looks = [
+        "status",
+        "log",
+        "diff",
+        "show",
+        "blame",
+        "rev-parse",
+        "rev-list",
+        "ls-files",
+        "ls-tree",
+        "ls-remote",
+        "cat-file",
+        "describe",
+        "shortlog",
+        "grep",
+        "merge-base",
+        "for-each-ref",
+        "name-rev",
+        "show-ref",
+        "check-ignore",
+        "whatchanged",
+        "range-diff",
+        "cherry",
+        "version",
+        "help",
+        "var",
+        "count-objects",
+        "diff-tree",
+        "diff-index",
+    ];
+    if looks.contains(&command) {
+        return !words.iter().any(|word| word.starts_with("--output"));
+    }
+    let first = words.first().map_or("", String::as_str);
+    match command {
+        "branch" | "tag" => words.iter().all(|word| {
+            matches!(
+                word.as_str(),
+                "-a" | "-r" | "-v" | "-vv" | "-l" | "--list" | "--all" | "--show-current"
+            )
+        }),
+        "remote" => matches!(first, "" | "-v" | "show" | "get-url"),
+        "stash" | "worktree" | "reflog" | "submodule" | "notes" => {
+            matches!(first, "list" | "show" | "status")
+        }
+        "config" => matches!(first, "--get" | "--list" | "-l" | "get" | "list" | "--get-all"),
+        _ => false,
+    }
+}

@@ -1,0 +1,73 @@
+//! A script's syntax tree, within bounds.
+//!
+//! The parser recurses where the script nests, and tries alternatives again at every level, so that
+//! a few dozen open brackets would cost seconds or the stack. The nesting is measured first, on the
+//! text and then on its tokens; what nests deeper than any sane script is not parsed.
+
+use brush_parser::ast::Program;
+use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
+
+/// Longer scripts are not read.
+const MAX_TEXT: usize = 64 * 1024;
+
+/// Brackets open at once anywhere in the text, here-documents included.
+const MAX_BRACKETS: usize = 40;
+
+/// Compound commands open at once.
+const MAX_NESTING: usize = 10;
+
+/// Parses a script, or gives up.
+pub(super) fn parse(text: &str) -> Option<Program> {
+    if text.len() > MAX_TEXT || text.contains('\0') || too_many_brackets(text) {
+        return None;
+    }
+    let options = ParserOptions::default();
+    let tokens = uncached_tokenize_str(text, &options.tokenizer_options()).ok()?;
+    if !is_tame(&tokens) {
+        return None;
+    }
+    parse_tokens(&tokens, &options).ok()
+}
+
+fn too_many_brackets(text: &str) -> bool {
+    let mut open = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'(' | b'{' => open += 1,
+            b')' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_BRACKETS
+    })
+}
+
+/// Whether the tokens are safe to hand to the parser.
+fn is_tame(tokens: &[Token]) -> bool {
+    // Brackets and blocks are counted apart: the `)` of a `case` closes no bracket.
+    let (mut brackets, mut blocks, mut repeated) = (0_usize, 0_usize, 0_usize);
+    let (mut opened, mut closed) = (0_usize, 0_usize);
+    for token in tokens {
+        match token {
+            Token::Operator(operator, _) => match operator.as_str() {
+                "(" => (brackets, opened) = (brackets + 1, opened + 1),
+                ")" => (brackets, closed) = (brackets.saturating_sub(1), closed + 1),
+                _ => {}
+            },
+            Token::Word(word, _) => match word.as_str() {
+                "{" | "if" | "while" | "until" | "for" | "case" | "select" => blocks += 1,
+                "}" | "fi" | "done" | "esac" => blocks = blocks.saturating_sub(1),
+                // The parser takes any run of digits before a `>` for a file descriptor.
+                digits if digits.len() > 9 && digits.bytes().all(|b| b.is_ascii_digit()) => {
+                    return false;
+                }
+                _ => {}
+            },
+        }
+        repeated = if matches!(token.to_str(), "!" | "coproc" | "time") { repeated + 1 } else { 0 };
+        if brackets + blocks > MAX_NESTING || repeated > MAX_NESTING {
+            return false;
+        }
+    }
+    // An open bracket that never closes cannot parse, and is what costs the most to find out.
+    opened <= closed
+}

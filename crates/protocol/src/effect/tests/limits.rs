@@ -1,0 +1,162 @@
+//! Nothing that a model can write makes the module panic, overflow the stack or take long.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::of;
+
+/// Nested deeper than anything sane, open and closed. Each of these took seconds or the stack
+/// when it went straight to a parser.
+#[test]
+fn deep_nesting_is_given_up() {
+    let n = 5_000;
+    let nested = |script: String| format!("if a; then {{ ( for b in c; do {script}; done ) }}; fi");
+    let mut deep = "rm x".to_owned();
+    for _ in 0..6 {
+        deep = format!("echo $({})", nested(nested(deep)));
+    }
+    for script in [
+        deep,
+        nested(nested(nested("if ( ( case a in b) ( rm x".to_owned()))),
+        "(".repeat(n),
+        format!("{}ls{}", "( ".repeat(n), " )".repeat(n)),
+        "{ ".repeat(n),
+        "if ".repeat(n),
+        "while ".repeat(n),
+        "case a in b) ".repeat(n),
+        format!("echo {}", "$(".repeat(n)),
+        format!("echo {}x{}", "${a:-".repeat(n), "}".repeat(n)),
+        format!("echo {}", "\"$(".repeat(n)),
+        format!("[[ {} a ]]", "! ".repeat(n)),
+        "coproc ".repeat(n),
+        "f() { ".repeat(n),
+        "sudo ".repeat(n) + "rm x",
+        "`".repeat(n),
+        "a=~99999999999999999999 99999999999>x".to_owned(),
+        "x ".repeat(40_000),
+    ] {
+        of("bash", &json!({ "command": script }));
+    }
+    let allowed = 290;
+    for sql in [
+        format!("SELECT 1{}", " + 1".repeat(allowed)),
+        format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(allowed)),
+        format!("SELECT * FROM t WHERE a{}", " AND a".repeat(allowed)),
+        format!("SELECT {}1", "(".repeat(n)),
+        format!("SELECT 1{}", " + 1".repeat(n)),
+        format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(n)),
+        format!("SELECT * FROM t WHERE {}a", "NOT ".repeat(n)),
+        format!("SELECT {}1", "- ".repeat(n)),
+        format!("SELECT a{}", "::int".repeat(n)),
+        format!("SELECT a{}", "[1]".repeat(n)),
+        format!("SELECT * FROM t{}", " JOIN t".repeat(n)),
+        format!("DELETE FROM t WHERE {}a", "CASE WHEN ".repeat(n)),
+        format!("DELETE FROM t WHERE a{}", " IS NULL".repeat(n)),
+        format!("SELECT {}", "SELECT ".repeat(n)),
+        format!("SELECT a{}", ".b".repeat(n)),
+    ] {
+        of("run_sql", &json!({ "sql": sql }));
+    }
+}
+
+/// Scripts as a model might write them, broken in every way.
+fn scraps() -> impl Strategy<Value = String> {
+    let scrap = prop::sample::select(vec![
+        "rm",
+        " -rf ",
+        "x",
+        "/tmp",
+        "$(",
+        ")",
+        "`",
+        "'",
+        "\"",
+        "${",
+        "}",
+        "{",
+        "((",
+        "))",
+        ";",
+        "&&",
+        "|",
+        "\n",
+        "<<EOF",
+        "EOF",
+        "<<<",
+        ">",
+        "2>&1",
+        "if ",
+        " then ",
+        " fi",
+        "for i in ",
+        " do ",
+        " done",
+        "case x in ",
+        "a)",
+        ";;",
+        "esac",
+        "$'\\x",
+        "\\",
+        "[[ ",
+        " ]]",
+        "git push -f ",
+        "find . -exec ",
+        "xargs ",
+        "bash -c ",
+        "sudo ",
+        "eval ",
+        "é",
+        "🦀",
+        "~9",
+        "=",
+        "$",
+        "#",
+        "*",
+        "!",
+        "99999999999",
+        "<(",
+        "ssh h ",
+        "psql -c ",
+        "DROP TABLE t",
+        "-",
+        "--",
+        "\u{1f}",
+        "\0",
+        "mktemp",
+        "cat",
+        "echo ",
+        "-n ",
+    ]);
+    prop::collection::vec(scrap, 0..24).prop_map(|scraps| scraps.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_tool_name(tool in "\\PC{0,40}", key in "[a-z_]{0,12}", value in "\\PC{0,40}") {
+        of(&tool, &json!({ key: value }));
+    }
+
+    #[test]
+    fn any_command(command in "\\PC{0,120}") {
+        of("bash", &json!({ "command": command }));
+    }
+
+    #[test]
+    fn any_scraps(command in scraps()) {
+        let effects = of("bash", &json!({ "command": command }));
+        prop_assert!(effects.destroys.len() <= 32);
+        prop_assert!(effects.destroys.iter().all(|one| one.target.chars().count() <= 200));
+    }
+
+    #[test]
+    fn any_sql(sql in "(SELECT|DELETE FROM|DROP TABLE|WITH x AS|ALTER TABLE) \\PC{0,80}") {
+        of("run_sql", &json!({ "sql": sql }));
+    }
+
+    /// What is only quoted is not run, whatever it says.
+    #[test]
+    fn quoted_text_is_inert(text in "[a-zA-Z0-9 ;&|$()<>/*.-]{0,60}") {
+        let effects = of("bash", &json!({ "command": format!("echo '{text}'") }));
+        prop_assert!(effects.destroys.is_empty());
+    }
+}
