@@ -102,7 +102,9 @@ fn replay(
             })
             .collect();
         let joined = workers.into_iter().map(|worker| {
-            worker.join().map_err(|_| anyhow::anyhow!("a replay broke off; please report the trace"))
+            worker
+                .join()
+                .map_err(|_| anyhow::anyhow!("a replay broke off; please report the trace"))
         });
         joined.collect::<anyhow::Result<Vec<_>>>().map(|parts| parts.concat())
     })?;

@@ -58,7 +58,9 @@ fn of_object(tool: &str, arguments: &Map<String, Value>) -> Effects {
     if let Some(effects) = by_command(&words, arguments) {
         return effects;
     }
-    if let Some(effects) = by_sql(&words, arguments) {
+    if !words.is_database()
+        && let Some(effects) = by_sql(&words, arguments)
+    {
         return effects;
     }
     if let Some(effects) = http::of(arguments) {
@@ -136,13 +138,12 @@ fn by_command(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> 
     let runs = words.runs_commands();
     let keys = ["command", "cmd", "commands", "script", "code", "input"];
     let usual = if runs { keys.len() } else { 2 };
-    let value = keys.iter().take(usual).find_map(|key| arguments.get(*key))?;
+    let (key, value) = keys.iter().take(usual).find_map(|key| arguments.get_key_value(*key))?;
     match value {
         Value::String(text) => Some(shell::of_script(text)),
-        Value::Array(items) if runs || !items.is_empty() => {
-            let argv: Option<Vec<String>> =
-                items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
-            Some(shell::of_argv(&argv?))
+        Value::Array(items) => {
+            let words: Vec<&str> = items.iter().map(Value::as_str).collect::<Option<_>>()?;
+            Some(if key == "commands" { shell::of_lines(&words) } else { shell::of_argv(&words) })
         }
         _ => None,
     }
@@ -174,5 +175,11 @@ fn by_sql(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
         }
         _ => false,
     };
-    understood.then_some(effects)
+    // A broken DELETE still means to change something, even in a tool called `query`.
+    let meant = database && value.as_str().is_some_and(sql::means_to_change);
+    match (understood, meant) {
+        (true, _) => Some(effects),
+        (false, true) => Some(Effects::only(Effect::Changes)),
+        (false, false) => None,
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use deadstop_core::{
     Admission, Answer, Call, Decision, Digest, Link, Millis, ModelCall, NanoUsd, Outcome,
     PolicySet, Progress, Rates, ScopeKind, ScopeState, Status, TextFacts, TextHasher, Ticket, Time,
-    Tokens, Trip, Usage, Verdict, VelocitySettings, admit, progress, settle,
+    Tokens, Trip, Usage, VelocitySettings, Verdict, admit, progress, settle,
 };
 
 use crate::facts;
@@ -147,6 +147,17 @@ fn without_clock(policies: &PolicySet) -> PolicySet {
     untimed
 }
 
+/// Whether the client says that it did not run the tool at all: a person refused, or another call
+/// of the same answer failed first. That is no failure of the tool.
+fn never_ran(error: &str) -> bool {
+    const SAID: [&str; 3] = [
+        "The user doesn't want to ",
+        "[Request interrupted by user",
+        "<tool_use_error>Sibling tool call errored",
+    ];
+    SAID.iter().any(|said| error.starts_with(said))
+}
+
 fn calls(turn: &Turn) -> &[RecordedCall] {
     match turn {
         Turn::Answer { calls, .. } => calls,
@@ -246,7 +257,8 @@ impl Run<'_> {
         self.report.model_calls += 1;
         self.charge(price.rates, &usage);
 
-        let at = Place { turn: answered.turn, call: None, message: answered.message, at_call: None };
+        let at =
+            Place { turn: answered.turn, call: None, message: answered.message, at_call: None };
         let Some(mut ticket) = self.admit(&call, at) else { return };
         if !answered.text.is_empty() {
             self.stream(&call, &mut ticket, &usage, answered.text, at);
@@ -282,7 +294,11 @@ impl Run<'_> {
         self.heard.hear(&result.text);
         self.history += result.text.len() as u64;
         if let Some(ticket) = self.admit(call, at) {
-            let status = if result.is_error { Status::Error } else { Status::Ok };
+            let status = match result.is_error {
+                true if never_ran(&result.text) => Status::Cancelled,
+                true => Status::Error,
+                false => Status::Ok,
+            };
             let facts = Some(facts::result(&result.text));
             let outcome = Outcome { status, result: facts, ..Outcome::default() };
             self.settle(call, ticket, &outcome, at);
@@ -331,14 +347,14 @@ impl Run<'_> {
 
     fn stream(&mut self, call: &Call, ticket: &mut Ticket, usage: &Usage, text: &str, at: Place) {
         let (now, new) = (self.now, Progress { output: usage.output, text });
-        let Decision { trips, .. } =
-            self.on_chain(|chain| progress(chain, call, ticket, new, now));
+        let Decision { trips, .. } = self.on_chain(|chain| progress(chain, call, ticket, new, now));
         self.note(trips, at);
     }
 
     fn settle(&mut self, call: &Call, ticket: Ticket, outcome: &Outcome, at: Place) {
         let now = self.now;
-        let Decision { trips, .. } = self.on_chain(|chain| settle(chain, call, ticket, outcome, now));
+        let Decision { trips, .. } =
+            self.on_chain(|chain| settle(chain, call, ticket, outcome, now));
         self.note(trips, at);
     }
 

@@ -14,7 +14,7 @@ const AROUND: usize = 3;
 /// Calls shown at most before the stop.
 const MOST: usize = 24;
 /// Characters of arguments and results that are shown.
-const WIDTH: usize = 60;
+const WIDTH: usize = 50;
 
 /// A tool call of the trace, with letters for what it asks and what it brought.
 struct Shown<'a> {
@@ -117,7 +117,7 @@ fn side_by_side(shown: &[Shown<'_>], stop: usize, verdict: Verdict) -> comfy_tab
     let first = shown.iter().find(|s| s.evidence).map_or(stop, |s| s.nth);
     let from = first.saturating_sub(AROUND).max(stop.saturating_sub(MOST)).max(1);
     let mut table = comfy_table::Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_preset(presets::ASCII_MARKDOWN);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["", "call", "message", "asks", "what", "brings", "result"]);
     for s in shown.iter().filter(|s| (from..=stop + AROUND).contains(&s.nth)) {

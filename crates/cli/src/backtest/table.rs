@@ -30,7 +30,6 @@ struct Counts {
     verdicts: BTreeMap<Verdict, usize>,
     guards: BTreeMap<GuardId, usize>,
     calls_after: usize,
-    cost: NanoUsd,
     cost_after: NanoUsd,
     succeeded: usize,
     succeeded_stopped: usize,
@@ -54,7 +53,6 @@ impl Table {
         let verdict = report.verdict();
         counts.traces += 1;
         counts.calls += report.calls_total;
-        counts.cost += report.cost;
         *counts.verdicts.entry(verdict).or_default() += 1;
         self.untimed += usize::from(report.assumed.times);
         self.uncounted += usize::from(report.assumed.usage);
@@ -138,11 +136,19 @@ impl Table {
 
     fn counts(&self) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_preset(presets::ASCII_MARKDOWN);
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_header([
-            "dataset", "traces", "calls", "warned", "blocked", "killed", "by guard",
-            "calls after", "cost", "cost after", "successes stopped",
+            "dataset",
+            "traces",
+            "calls",
+            "warned",
+            "blocked",
+            "killed",
+            "by guard",
+            "calls after",
+            "cost after",
+            "successes stopped",
         ]);
         for (name, counts) in &self.datasets {
             let verdict = |verdict| counts.verdicts.get(&verdict).copied().unwrap_or(0);
@@ -157,12 +163,11 @@ impl Table {
                 verdict(Verdict::Kill).to_string(),
                 if guards.is_empty() { "-".to_owned() } else { guards.join(", ") },
                 counts.calls_after.to_string(),
-                counts.cost.to_string(),
                 counts.cost_after.to_string(),
                 format!("{} of {}", counts.succeeded_stopped, counts.succeeded),
             ]);
         }
-        for column in [1, 2, 3, 4, 5, 7, 8, 9, 10] {
+        for column in [1, 2, 3, 4, 5, 7, 8, 9] {
             if let Some(column) = table.column_mut(column) {
                 column.set_cell_alignment(CellAlignment::Right);
             }

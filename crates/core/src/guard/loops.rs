@@ -15,7 +15,8 @@
 //!   [`MEMORY`] calls ago: rounds of any length, and loops slower than any window in time.
 //!
 //! **Lets pass** polling that changes, paging (new text each time), test runs after an edit (the
-//! edit was new), and whatever follows when a person says something new. **Neutral**, neither
+//! edit was new), and looking again, or doing again, after a person said something new: what was
+//! seen before their words does not count against what follows them. **Neutral**, neither
 //! progress nor futile, are calls that cannot change anything and brought nothing that this tool
 //! had not brought before: thinking tools and empty searches do not hide a loop.
 //!
@@ -116,9 +117,9 @@ impl Memory {
     }
 
     fn learn(&mut self, seen: Seen, effect: Effect) {
-        let known = self.calls.iter().any(|before| before.same(&seen));
+        let known = self.recent().any(|before| before.same(&seen));
         let nothing_for_this_tool =
-            || self.calls.iter().any(|b| b.tool == seen.tool && b.result == seen.result);
+            || self.recent().any(|b| b.tool == seen.tool && b.result == seen.result);
         let neutral = match effect {
             Effect::Inert => true,
             Effect::Reads => nothing_for_this_tool(),

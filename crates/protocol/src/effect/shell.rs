@@ -32,18 +32,23 @@ pub(super) fn of_script(text: &str) -> Effects {
     walk.effects
 }
 
-/// What a list of strings would do: an argv, or else one command after the other.
-pub(super) fn of_argv(argv: &[String]) -> Effects {
+/// What some scripts would do, one after the other in the same shell.
+pub(super) fn of_lines(lines: &[&str]) -> Effects {
     let mut walk = Walk::new();
-    if argv.len() > 1 && argv.iter().all(|word| word.contains(' ')) {
-        for line in argv {
-            walk.script(line);
-        }
-    } else if let [line] = argv {
+    for line in lines {
         walk.script(line);
-    } else {
-        walk.run(argv, &Input::default());
     }
+    walk.effects
+}
+
+/// What an argv would do. A list of one, or of whole command lines, is taken for scripts.
+pub(super) fn of_argv(argv: &[&str]) -> Effects {
+    if argv.len() == 1 || argv.iter().all(|word| word.contains(' ')) {
+        return of_lines(argv);
+    }
+    let mut walk = Walk::new();
+    let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+    walk.run(&argv, &Input::default());
     walk.effects
 }
 

@@ -77,7 +77,18 @@ fn operators(tokens: &[TokenWithSpan]) -> usize {
     longest
 }
 
+/// Whether a text that is no SQL was meant to be a statement that changes something.
+pub(super) fn means_to_change(text: &str) -> bool {
+    MUTATIONS.iter().any(|word| word.eq_ignore_ascii_case(first_word(text)))
+}
+
 fn starts_like_sql(text: &str) -> bool {
+    let word = first_word(text);
+    STARTS.iter().chain(MUTATIONS).any(|start| start.eq_ignore_ascii_case(word))
+}
+
+/// The first word after comments and brackets.
+fn first_word(text: &str) -> &str {
     let mut text = text.trim_start();
     loop {
         let skipped = if let Some(rest) = text.strip_prefix("--") {
@@ -93,19 +104,17 @@ fn starts_like_sql(text: &str) -> bool {
         text = skipped.trim_start();
     }
     let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
-    STARTS.iter().any(|word| word.eq_ignore_ascii_case(&text[..end]))
+    &text[..end]
 }
+
+const MUTATIONS: &[&str] = &[
+    "insert", "update", "delete", "drop", "truncate", "alter", "create", "grant", "revoke",
+    "merge", "replace",
+];
 
 const STARTS: &[&str] = &[
     "select",
     "with",
-    "insert",
-    "update",
-    "delete",
-    "drop",
-    "truncate",
-    "alter",
-    "create",
     "explain",
     "show",
     "describe",
@@ -118,10 +127,6 @@ const STARTS: &[&str] = &[
     "end",
     "set",
     "use",
-    "grant",
-    "revoke",
-    "merge",
-    "replace",
     "call",
     "vacuum",
     "analyze",

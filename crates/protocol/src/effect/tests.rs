@@ -304,6 +304,7 @@ fn effects_by_arguments() {
         &json!({ "sql": "WITH x AS (INSERT INTO t VALUES (1) RETURNING 1) SELECT 1" }),
         Effect::Changes,
     );
+    check_effect("query", &json!({ "sql": "DELETE FORM t" }), Effect::Changes);
     check_effect("str_replace_editor", &json!({ "command": "view", "path": "a" }), Effect::Reads);
     check_effect(
         "str_replace_editor",

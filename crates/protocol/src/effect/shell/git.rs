@@ -27,29 +27,24 @@ pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
         walk.effects.raise(Effect::Reads);
         return;
     };
-    let has = |long: &[&str], short: char| {
-        words.iter().any(|word| {
-            long.contains(&word.as_str())
-                || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
-        })
-    };
     let operands: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let rehearsal = matches!(command.as_str(), "push" | "clean") && has(&["--dry-run"], 'n');
+    let rehearsal = matches!(command.as_str(), "push" | "clean")
+        && (long(words, "--dry-run") || short(words, 'n'));
     let lost = match command.as_str() {
         _ if rehearsal => None,
-        "push" => push(&operands, &has),
+        "push" => push(words, &operands),
         _ if walk.is_throwaway(&place) => None,
-        "reset" if has(&["--hard"], '\0') => {
+        "reset" if long(words, "--hard") => {
             Some(("git reset --hard", operands.first().map_or("HEAD".to_owned(), |r| (*r).clone())))
         }
-        "clean" if has(&["--force"], 'f') && !has(&[], 'X') => {
+        "clean" if forced(words) && !short(words, 'X') => {
             let missed: Vec<&&String> =
                 operands.iter().filter(|path| !walk.is_throwaway(path)).collect();
             let all = operands.is_empty().then(|| place.clone());
             all.or_else(|| (!missed.is_empty()).then(|| target::join(&missed)))
                 .map(|paths| ("git clean", paths))
         }
-        "branch" if has(&[], 'D') || (has(&["--delete"], 'd') && has(&["--force"], 'f')) => {
+        "branch" if short(words, 'D') || (forced(words) && deletes(words)) => {
             Some(("git branch -D", target::join(&operands)))
         }
         "stash" if operands.first().is_some_and(|word| *word == "clear") => {
@@ -64,18 +59,32 @@ pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
     }
 }
 
-fn push(
-    operands: &[&String],
-    has: &dyn Fn(&[&str], char) -> bool,
-) -> Option<(&'static str, String)> {
-    let refs = operands.get(1..).unwrap_or(&[]);
-    if has(&["--delete"], 'd') || refs.iter().any(|name| name.starts_with(':')) {
-        Some(("git push --delete", target::join(operands)))
-    } else if has(&["--force", "--mirror"], 'f') || refs.iter().any(|name| name.starts_with('+')) {
-        Some(("git push --force", target::join(operands)))
+fn push(words: &[String], operands: &[&String]) -> Option<(&'static str, String)> {
+    let mut refs = operands.iter().skip(1);
+    let verb = if deletes(words) || refs.clone().any(|name| name.starts_with(':')) {
+        "git push --delete"
+    } else if forced(words) || long(words, "--mirror") || refs.any(|name| name.starts_with('+')) {
+        "git push --force"
     } else {
-        None
-    }
+        return None;
+    };
+    Some((verb, target::join(operands)))
+}
+
+fn long(words: &[String], name: &str) -> bool {
+    words.iter().any(|word| word == name)
+}
+
+fn short(words: &[String], letter: char) -> bool {
+    words.iter().any(|w| w.starts_with('-') && !w.starts_with("--") && w.contains(letter))
+}
+
+fn forced(words: &[String]) -> bool {
+    long(words, "--force") || short(words, 'f')
+}
+
+fn deletes(words: &[String]) -> bool {
+    long(words, "--delete") || short(words, 'd')
 }
 
 /// Whether a git command only looks.

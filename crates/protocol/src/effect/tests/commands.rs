@@ -120,6 +120,7 @@ fn evasions() {
     check("shell", &json!({ "command": ["bash", "-lc", "rm -rf x"] }), "rm -rf x");
     check("local_shell", &json!({ "command": ["rm", "-rf", "x"] }), "rm -rf x");
     check("run_commands", &json!({ "commands": ["cd x", "rm -rf y"] }), "rm -rf x/y");
+    check("run_commands", &json!({ "commands": ["ls", "pwd", "rm y"] }), "rm y");
     check("anything", &json!({ "cmd": "rm -rf x" }), "rm -rf x");
     check("terminal", &json!({ "script": "rm -rf x" }), "rm -rf x");
     check("make_slides", &json!({ "script": "rm -rf x" }), "");
