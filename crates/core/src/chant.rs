@@ -91,10 +91,7 @@ impl Chant {
             return None;
         }
         let round = &tail[tail.len() - period..];
-        has_words(round).then(|| Found {
-            rounds: length / period,
-            words: String::from_utf8_lossy(round).trim().chars().take(120).collect(),
-        })
+        has_words(round).then(|| Found { rounds: length / period, words: readable(round) })
     }
 }
 
@@ -119,6 +116,19 @@ fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
         }
     }
     best
+}
+
+/// A round as a person would quote it: from the beginning of a sentence, or of a word.
+fn readable(round: &[u8]) -> String {
+    let after_stop =
+        |i: usize| matches!(round[i], b'.' | b'!' | b'?' | b':') && round.get(i + 1) == Some(&b' ');
+    let start = (0..round.len())
+        .find(|&i| after_stop(i))
+        .map(|i| i + 2)
+        .or_else(|| round.iter().position(|b| *b == b' ').map(|i| i + 1))
+        .unwrap_or(0);
+    let turned = [&round[start..], &round[..start]].concat();
+    String::from_utf8_lossy(&turned).trim().chars().take(120).collect()
 }
 
 /// Whether a round says something: two words of two letters or more, or one of a script without
@@ -189,7 +199,11 @@ mod tests {
     #[test]
     fn tells_what_was_chanted() {
         let found = Chant::default().push(&"no way out, ".repeat(300)).unwrap();
-        assert!(found.words.contains("no way out"), "{}", found.words);
+        assert_eq!(found.words, "way out, no");
+        let found = Chant::default().push(&"Sorry about that. I try again. ".repeat(90)).unwrap();
+        assert_eq!(found.words, "Sorry about that. I try again.");
+        let found = Chant::default().push(&"endless".repeat(900)).unwrap();
+        assert_eq!(found.words.len(), 7);
         assert!(found.rounds >= 100, "{}", found.rounds);
     }
 

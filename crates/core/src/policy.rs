@@ -76,7 +76,11 @@ impl Preset {
             Preset::Strict => Policy::strict(),
         };
         let agent = match self {
-            Preset::Observe => Policy { destructive: across_sessions(Action::Warn), ..breaking() },
+            Preset::Observe => {
+                let mut agent = Policy { destructive: across_sessions(Action::Warn), ..breaking() };
+                agent.warn_only();
+                agent
+            }
             Preset::Balanced => breaking(),
             Preset::Strict => {
                 Policy { destructive: across_sessions(Action::Terminate), ..breaking() }

@@ -92,7 +92,15 @@ impl NanoUsd {
     /// ```
     pub fn from_dollars(dollars: f64) -> Option<NanoUsd> {
         let nano = (dollars * 1e9).round();
-        (nano.is_finite() && (0.0..1e18).contains(&nano)).then_some(NanoUsd(nano as u64))
+        if !(nano.is_finite() && (0.0..1e18).contains(&nano)) {
+            return None;
+        }
+        // The product was rounded once too often for large amounts: take the neighbour that is
+        // shown as what was typed, so that an amount survives being written and read.
+        let near = nano as u64;
+        let exact = |n: &u64| NanoUsd(*n).dollars() == dollars;
+        let found = [near, near.saturating_sub(1), near + 1].into_iter().find(exact);
+        Some(NanoUsd(found.unwrap_or(near)))
     }
 
     /// The amount in dollars, for showing and for JSON; never for arithmetic.
@@ -188,6 +196,8 @@ mod tests {
     fn dollars_are_read_with_care() {
         assert_eq!(NanoUsd::from_dollars(1.5), Some(NanoUsd(1_500_000_000)));
         assert_eq!(NanoUsd::from_dollars(0.0), Some(NanoUsd(0)));
+        let large = NanoUsd(4_242_035_690_000_000);
+        assert_eq!(NanoUsd::from_dollars(large.dollars()), Some(large));
         for bad in [f64::NAN, f64::INFINITY, -0.01, 1e12] {
             assert_eq!(NanoUsd::from_dollars(bad), None, "{bad}");
         }

@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// What would have been saved says most; each guard is heard once before any a second time.
+    /// What would have been saved says most; each guard is heard before any is heard again.
     fn rank(&mut self) {
         self.stops.sort_by(|a, b| {
             (b.calls_after, b.cost_after, &a.id).cmp(&(a.calls_after, a.cost_after, &b.id))
@@ -98,7 +98,7 @@ impl Table {
         self.stops.sort_by_cached_key(|stop| {
             let turn = heard.entry(stop.guard).or_default();
             *turn += 1;
-            if *turn > 2 { 2 } else { 1 }
+            *turn > 1
         });
     }
 

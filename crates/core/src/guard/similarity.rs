@@ -65,13 +65,14 @@ impl SimilaritySettings {
 
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         in_range("similarity.window_size", self.window_size.into(), 1..=1000)?;
-        for (field, value, above) in [
-            ("threshold", self.threshold, 0.0),
-            ("prompt_weight", self.prompt_weight, -0.1),
-            ("response_weight", self.response_weight, -0.1),
-            ("tool_call_weight", self.tool_call_weight, -0.1),
+        for (field, value) in [
+            ("threshold", self.threshold),
+            ("prompt_weight", self.prompt_weight),
+            ("response_weight", self.response_weight),
+            ("tool_call_weight", self.tool_call_weight),
         ] {
-            if !(value.is_finite() && value > above) {
+            let least = if field == "threshold" { f64::MIN_POSITIVE } else { 0.0 };
+            if !(value.is_finite() && value >= least) {
                 return Err(BadSetting::new(
                     &format!("similarity.{field}"),
                     format!("{value} cannot be used in a score"),

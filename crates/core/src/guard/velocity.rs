@@ -29,8 +29,13 @@ settings! {
 
 impl VelocitySettings {
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
-        let usd = self.max_usd_per_minute.map_or(1, |limit| limit.0.0);
-        in_range("velocity.max_usd_per_minute", usd, 1..=u64::MAX)?;
+        if self.max_usd_per_minute == Some(Dollars(NanoUsd(0))) {
+            return Err(BadSetting::new(
+                "velocity.max_usd_per_minute",
+                "a pace of 0 stops every call",
+                "leave it out for no limit, or write the dollars a minute that are fine",
+            ));
+        }
         let tokens = self.max_tokens_per_minute.map_or(1, |limit| limit.0);
         in_range("velocity.max_tokens_per_minute", tokens, 1..=u64::MAX)
     }

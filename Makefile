@@ -1,0 +1,57 @@
+# Deadstop: `make run` shows it at work, `make test` checks everything. `make help` lists the rest.
+
+CARGO ?= cargo
+TRACES ?= ../shared/traces
+
+.PHONY: help run build test check fmt lint rules unit doc deny bench traces mutants clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+run: build ## Build it, and see six recorded agents replayed: four runaways stopped, two let through
+	./target/release/deadstop backtest examples/runaways.jsonl --policy strict
+	@echo
+	@echo 'Next:'
+	@echo '  ./target/release/deadstop backtest YOUR.jsonl --policy strict   your own agents (Claude Code, OpenAI, Anthropic)'
+	@echo '  ./target/release/deadstop backtest examples/runaways.jsonl --policy strict --explain same-error'
+	@echo '  ./target/release/deadstop policy init                           a policy of your own'
+
+build: ## Build the program
+	$(CARGO) build --release --locked --package deadstop
+
+test: fmt lint rules unit doc ## Check everything: format, lints, house rules, tests, documentation
+
+check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+rules: ## Check that crates depend on each other as the architecture says
+	$(CARGO) xtask rules
+
+unit: ## Run the tests
+	$(CARGO) test --workspace --locked
+
+doc:
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
+
+deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check licenses bans sources
+
+bench: ## Measure what the project promises
+	$(CARGO) build --release --locked --package xtask
+	DEADSTOP_TRACES=$(TRACES) ./target/release/xtask bench
+
+traces: build ## Replay the traces in TRACES with the strict preset
+	./target/release/deadstop backtest $(TRACES)/*.jsonl.gz --policy strict
+
+mutants: ## See whether the tests of core notice faults put in on purpose (installs cargo-mutants)
+	@command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
+	PROPTEST_CASES=16 $(CARGO) mutants --package deadstop-core --jobs 2 --timeout 60
+
+clean: ## Remove what was built
+	$(CARGO) clean
