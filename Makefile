@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TRACES ?= ../shared/traces
 
-.PHONY: help run build test check fmt lint rules unit doc deny bench traces mutants clean
+.PHONY: help run build test check fmt lint rules unit doc deny bench traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -19,7 +19,7 @@ run: build ## Build it, and see six recorded agents replayed: four runaways stop
 build: ## Build the program
 	$(CARGO) build --release --locked --package deadstop
 
-test: fmt lint rules unit doc ## Check everything: format, lints, house rules, tests, documentation
+test: fmt lint rules unit doc recorded ## Check everything: format, lints, house rules, tests, documentation
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -46,8 +46,12 @@ bench: ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
 	DEADSTOP_TRACES=$(TRACES) ./target/release/xtask bench
 
-traces: build ## Replay the traces in TRACES with the strict preset
-	./target/release/deadstop backtest $(TRACES)/*.jsonl.gz --policy strict
+traces: ## Judge the strict preset on the labelled traces in TRACES
+	$(CARGO) xtask traces $(TRACES)
+
+recorded:
+	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory traces; \
+	else echo "no recorded traces at $(TRACES): set TRACES to judge the detectors on your own"; fi
 
 mutants: ## See whether the tests of core notice faults put in on purpose (installs cargo-mutants)
 	@command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants

@@ -209,12 +209,7 @@ fn flatness() -> anyhow::Result<Row> {
 fn backtest() -> anyhow::Result<Vec<Row>> {
     let folder =
         PathBuf::from(std::env::var("DEADSTOP_TRACES").unwrap_or("../shared/traces".into()));
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .with_context(|| format!("no traces at {} (set DEADSTOP_TRACES)", folder.display()))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "gz"))
-        .collect();
-    files.sort();
+    let files = trace_files(&folder)?;
     let start = Instant::now();
     let prices = Prices::builtin();
     let mut traces = Vec::new();
@@ -250,7 +245,21 @@ fn backtest() -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn load(file: &Path) -> anyhow::Result<Vec<Trace>> {
+/// The files of traces in a folder, in order.
+pub(crate) fn trace_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("no traces at {} (set TRACES)", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "gz"))
+        .collect();
+    ensure!(!files.is_empty(), "no .jsonl.gz files in {}", folder.display());
+    files.sort();
+    Ok(files)
+}
+
+/// The traces of one file.
+pub(crate) fn load(file: &Path) -> anyhow::Result<Vec<Trace>> {
     let mut plain = Vec::new();
     flate2::read::MultiGzDecoder::new(std::fs::File::open(file)?).read_to_end(&mut plain)?;
     Ok(Reader::new(BufReader::new(plain.as_slice())).filter_map(Result::ok).collect())

@@ -1,10 +1,11 @@
 //! House rules and benches, as programs rather than as memory.
 //!
 //! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask bench`
-//! measures what the project promises.
+//! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces.
 
 mod bench;
 mod rules;
+mod traces;
 
 use std::process::ExitCode;
 
@@ -14,8 +15,9 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["rules"] => rules::check(),
         ["bench"] => bench::run(),
+        ["traces", folder] => traces::check(folder),
         ["kernel", calls] => bench::kernel(calls),
-        _ => Err(anyhow::anyhow!("say `cargo xtask rules` or `cargo xtask bench`")),
+        _ => Err(anyhow::anyhow!("say `rules`, `bench` or `traces FOLDER`")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
