@@ -3,7 +3,10 @@
 //! Data goes to stdout, talk to stderr; an error is followed by a hint where there is one.
 
 mod backtest;
+mod client;
+mod control;
 mod policy;
+mod serve;
 mod ui;
 
 use std::process::ExitCode;
@@ -20,6 +23,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the gateway: stops agents that are pointed at it.
+    Serve(serve::Args),
+    /// End a session, an agent or everything, at once and for good.
+    Kill(control::Order),
+    /// Let an agent, or everything, run again.
+    Clear(control::Order),
+    /// Hold the next call of a session, an agent or everything.
+    Pause(control::Order),
+    /// Let it go on.
+    Resume(control::Order),
+    /// Show who runs and what it has cost.
+    Status(control::Server),
+    /// Follow what happens, live.
+    Watch(control::Server),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies.
@@ -29,6 +46,13 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Kill(order) => control::order("kill", &order),
+        Command::Clear(order) => control::order("clear", &order),
+        Command::Pause(order) => control::order("pause", &order),
+        Command::Resume(order) => control::order("resume", &order),
+        Command::Status(server) => control::status(&server),
+        Command::Watch(server) => control::watch(&server),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
     };

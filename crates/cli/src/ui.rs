@@ -47,3 +47,34 @@ pub(crate) fn colour() -> bool {
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
+
+/// A runtime for the commands that talk to others.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let log = tracing_subscriber::EnvFilter::try_from_env("DEADSTOP_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // A second command in one process finds the log already there.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(log)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && colour())
+        .try_init();
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+pub(crate) async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut asked = signal(SignalKind::terminate()).ok();
+    let terminated = async {
+        match &mut asked {
+            Some(signal) => {
+                signal.recv().await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}

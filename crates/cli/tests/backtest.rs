@@ -1,5 +1,7 @@
 //! The backtest as a user meets it: the real program, whole outputs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

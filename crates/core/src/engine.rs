@@ -9,13 +9,13 @@
 //! Nothing here knows where states live or what time it is. The same states, policies, call and
 //! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
 
-use crate::call::{Call, Outcome, Status, Usage};
+use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
 use crate::chant::Chant;
 use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
 use crate::ledger::{Learn, Reservation, Reserved, output_cost};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
-use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
+use crate::trip::{Ends, GuardId, Measure, Trip, Verdict};
 use crate::units::{NanoUsd, Time, Tokens};
 
 /// The answer to "may it?".
@@ -65,8 +65,10 @@ pub struct Ticket {
     /// When it was admitted.
     pub admitted: Time,
     pub(crate) reserved: Reserved,
-    pub(crate) trial: bool,
-    ceiling: bool,
+    /// Since when the round of trial calls runs that this call is part of, if it is.
+    pub(crate) trial: Option<Time>,
+    /// The longest answer that may be, where the reservation is a ceiling.
+    ceiling: Option<Tokens>,
     chant: Option<Box<Chant>>,
 }
 
@@ -132,7 +134,7 @@ pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
     }
 
     let mut ticket =
-        Ticket { number: 0, admitted: now, reserved, trial: false, ceiling, chant: None };
+        Ticket { number: 0, admitted: now, reserved, trial: None, ceiling, chant: None };
     let last = chain.len().wrapping_sub(1);
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
@@ -150,7 +152,8 @@ pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
     Admission { verdict: worst(&trips), trips, ticket: Some(ticket) }
 }
 
-/// Looks at a call while it runs; a verdict of kill means: cut it off now.
+/// Looks at a call while it runs. Unless the decision is [`Decision::allowed`], cut it off now: a
+/// block ends this call, a kill its scope as well.
 ///
 /// The call must still be settled afterwards, as cancelled, with what it has used.
 pub fn progress(
@@ -160,9 +163,10 @@ pub fn progress(
     progress: Progress<'_>,
     now: Time,
 ) -> Decision {
-    let over = progress.output > ticket.reserved.output;
-    let held = ticket.reserved.output;
-    if over {
+    for link in chain.iter_mut() {
+        link.state.ledger.roll(link.policy.budget.per, now);
+    }
+    if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
     let view = View { call, reserved: ticket.reserved, now };
@@ -171,9 +175,9 @@ pub fn progress(
         return decide(chain, stopped, now);
     }
     let mut trips = Vec::new();
-    if over && ticket.ceiling {
+    if let Some(ceiling) = ticket.ceiling.filter(|ceiling| progress.output > *ceiling) {
         view.each(chain, |seat| {
-            trips.extend(beyond_ceiling(seat, held).map(|trip| enforced(seat, trip)));
+            trips.extend(beyond_ceiling(seat, ceiling).map(|trip| enforced(seat, trip)));
         });
     }
     view.each(chain, |seat| {
@@ -334,30 +338,37 @@ fn ended(chain: &[Link<'_>], trip: &Trip) -> usize {
     found.unwrap_or(trip.context.depth)
 }
 
-/// What a call is about to reserve, and whether that is the most it can use.
-fn claim(chain: &[Link<'_>], call: &Call) -> (Reserved, bool) {
+/// What a call is about to reserve, and the longest answer it may give where that is a ceiling.
+fn claim(chain: &[Link<'_>], call: &Call) -> (Reserved, Option<Tokens>) {
     let call = match call {
         Call::Tool(call) => {
             let cost = tool_price(chain, &call.name);
-            return (Reserved { cost, ..Reserved::default() }, false);
+            return (Reserved { cost, ..Reserved::default() }, None);
         }
         Call::Model(call) => call,
     };
     let strict = |link: &Link<'_>| link.policy.budget.reservation == Reservation::Ceiling;
     let ceiling = chain.iter().any(strict);
-    let expected =
-        || chain.last().map_or(Tokens(0), |l| l.state.ledger.expected_output(call.max_output));
-    let output = match (ceiling, call.max_output) {
-        (false, _) => expected(),
-        (true, Some(max)) => max,
-        (true, None) => affordable(chain, call).unwrap_or_else(expected).max(Tokens(1)),
-    };
+    let mut rates = call.rates;
+    if ceiling {
+        // Some providers bill a prompt that goes into their cache higher than one that does not.
+        rates.input = rates.input.max(rates.cache_write);
+    }
+    let room = affordable(chain, call, &rates);
+    let most = if ceiling { call.max_output.or(room) } else { None };
+    let output = most.unwrap_or_else(|| {
+        let ledger = chain.last().map(|link| &link.state.ledger);
+        let expected = ledger.map_or(Tokens(0), |l| l.expected_output(call.max_output));
+        // An answer is not expected to be longer than what is left for it: the stream will tell.
+        room.map_or(expected, |room| expected.min(room))
+    });
+    let output = output.max(Tokens(1));
     let usage = Usage { input: call.input, output, ..Usage::default() };
-    (Reserved { input: call.input, output, cost: call.rates.cost(&usage) }, ceiling)
+    (Reserved { input: call.input, output, cost: rates.cost(&usage) }, most.map(|_| output))
 }
 
 /// The longest answer that every limit of the chain has room for; `None` if nothing limits it.
-fn affordable(chain: &[Link<'_>], call: &crate::call::ModelCall) -> Option<Tokens> {
+fn affordable(chain: &[Link<'_>], call: &ModelCall, rates: &Rates) -> Option<Tokens> {
     let by_tokens = chain.iter().filter_map(|link| {
         let ledger = &link.state.ledger;
         let limit = link.policy.tokens.output_token_limit?;
@@ -370,9 +381,9 @@ fn affordable(chain: &[Link<'_>], call: &crate::call::ModelCall) -> Option<Token
     });
     let by_money = chain.iter().filter_map(|link| {
         let limit = link.policy.budget.max_cost_usd?.0;
-        let prompt = call.rates.cost(&Usage { input: call.input, ..Usage::default() });
+        let prompt = rates.cost(&Usage { input: call.input, ..Usage::default() });
         let left = limit - link.state.ledger.committed() - prompt;
-        let tokens = u128::from(left.0) * 1_000_000 / u128::from(call.rates.output.0.max(1));
+        let tokens = u128::from(left.0) * 1_000_000 / u128::from(rates.output.0.max(1));
         Some(Tokens(u64::try_from(tokens).unwrap_or(u64::MAX)))
     });
     by_tokens.chain(by_total).chain(by_money).min()
@@ -398,14 +409,11 @@ fn extend(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, output: Toke
 
 /// An answer that is longer than its request allowed: under `ceiling` it may not go on.
 fn beyond_ceiling(seat: &Seat<'_>, held: Tokens) -> Option<Trip> {
-    if seat.policy.budget.reservation != Reservation::Ceiling {
+    let budget = &seat.policy.budget;
+    if budget.reservation != Reservation::Ceiling {
         return None;
     }
-    let action = match seat.policy.budget.action {
-        Action::Warn => Action::Warn,
-        Action::Block | Action::Terminate => Action::Terminate,
-    };
-    let mut trip = seat.trip(GuardId::Budget, "reservation_exceeded", action);
+    let mut trip = seat.trip(GuardId::Budget, "reservation_exceeded", budget.action);
     trip.measured = Measure::Tokens(seat.reserved.output);
     trip.limit = Measure::Tokens(held);
     trip.because = format!("the answer went over the {held} that were set aside for it");

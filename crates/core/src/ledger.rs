@@ -127,6 +127,16 @@ impl Ledger {
         self.reserved.cost = self.reserved.cost - reserved.cost;
     }
 
+    /// Books what is reserved as spent: its calls are gone.
+    pub(crate) fn recover(&mut self) {
+        let lost = std::mem::take(&mut self.reserved);
+        self.in_flight = 0;
+        self.spent.input += lost.input;
+        self.spent.output += lost.output;
+        self.spent.cost += lost.cost;
+        self.period_cost += lost.cost;
+    }
+
     /// Books what a call really used. `learn` is false for calls that were cut off: their length
     /// says nothing about the next answer.
     pub(crate) fn charge(&mut self, usage: &Usage, cost: NanoUsd, learn: Learn) {
@@ -197,6 +207,17 @@ mod tests {
             assert_eq!(ledger.period_cost, NanoUsd(expected), "{period:?} after {later}");
             assert_eq!(ledger.spent.cost, NanoUsd(5));
         }
+    }
+
+    #[test]
+    fn what_was_in_flight_at_a_crash_is_spent() {
+        let mut ledger = Ledger { in_flight: 2, ..Ledger::default() };
+        ledger.reserve(Reserved { input: Tokens(1), output: Tokens(2), cost: NanoUsd(3) });
+        ledger.charge(&answer(10), NanoUsd(10), Learn::Yes);
+        ledger.recover();
+        assert_eq!((ledger.reserved, ledger.in_flight), (Reserved::default(), 0));
+        assert_eq!((ledger.spent.input, ledger.spent.output), (Tokens(1), Tokens(12)));
+        assert_eq!((ledger.spent.cost, ledger.period_cost), (NanoUsd(13), NanoUsd(13)));
     }
 
     #[test]

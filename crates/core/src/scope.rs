@@ -186,6 +186,13 @@ impl ScopeState {
         self.pause = None;
     }
 
+    /// After a crash: calls that were in flight will never be settled. What they had reserved counts
+    /// as spent, since money that may have been spent must not come back.
+    pub fn recover(&mut self) {
+        self.ledger.recover();
+        self.circuits = Circuits::default();
+    }
+
     /// The state as bytes, version first.
     pub fn to_blob(&self) -> Vec<u8> {
         let blob = vec![STATE_VERSION];
@@ -196,15 +203,18 @@ impl ScopeState {
     pub fn from_blob(blob: &[u8]) -> Result<ScopeState, BadBlob> {
         match blob.split_first() {
             None => Err(BadBlob::Empty),
-            Some((&STATE_VERSION, body)) => {
-                postcard::from_bytes(body).map_err(|_| BadBlob::Damaged)
-            }
+            Some((&STATE_VERSION, body)) => match postcard::take_from_bytes(body) {
+                Ok((state, [])) => Ok(state),
+                Ok(_) | Err(_) => Err(BadBlob::Damaged),
+            },
             Some((&version, _)) => Err(BadBlob::Version(version)),
         }
     }
 
+    /// The first reason stays, but a stop is a stop: what was let finish is cut after all.
     pub(crate) fn end(&mut self, kill: Kill) {
-        self.kill.get_or_insert(kill);
+        let drains = kill.drains;
+        self.kill.get_or_insert(kill).drains &= drains;
     }
 
     /// Ends the scope by a guard.
@@ -219,7 +229,11 @@ impl ScopeState {
         });
     }
 
-    fn forget(&mut self) {
+    /// Empties the detectors. What was spent stays spent, what is dead stays dead.
+    ///
+    /// Whoever clears an agent does this to its sessions as well, so that what tripped there does
+    /// not trip again at once.
+    pub fn forget(&mut self) {
         self.circuits = Circuits::default();
         self.destroyed = Destroyed::default();
         self.memory = Memory::default();

@@ -10,12 +10,27 @@
 //! - From 10¹² on, where a float has no such decimals left, they are compared exactly.
 //! - Strings, booleans and null are equal when they are the same.
 //!
-//! This holds at any depth, in objects and arrays alike.
+//! This holds at any depth, in objects and arrays alike. Arguments that only tell one attempt from
+//! the next ([`NONCES`]) do not count, at the top level: asking again under a new `request_id` is
+//! asking again.
 
 use deadstop_core::{Argument, Digest, ResultFacts, TextFacts, TextHasher, ToolCall};
 use serde_json::{Number, Value};
 
 use crate::effect;
+
+/// Names of arguments that say which attempt it is, and nothing about what is asked.
+pub const NONCES: [&str; 9] = [
+    "nonce",
+    "request_id",
+    "requestId",
+    "idempotency_key",
+    "idempotencyKey",
+    "correlation_id",
+    "trace_id",
+    "attempt",
+    "retry_count",
+];
 
 /// Scalar arguments that access rules get to see.
 const MOST_ARGUMENTS: usize = 256;
@@ -35,7 +50,13 @@ pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
     let mut canonical = Vec::with_capacity(256);
     canonical.extend_from_slice(name.as_bytes());
     canonical.push(0);
-    write_canonical(arguments, &mut canonical);
+    match arguments {
+        Value::Object(map) => {
+            let asked = map.iter().filter(|(key, _)| !NONCES.contains(&key.as_str()));
+            write_object(asked, &mut canonical);
+        }
+        other => write_canonical(other, &mut canonical),
+    }
 
     let mut shape = TextHasher::default();
     hash_shape(arguments, &mut shape);
@@ -86,17 +107,19 @@ fn write_canonical(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(b']');
         }
-        Value::Object(map) => {
-            out.push(b'{');
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            for (key, value) in entries {
-                write_text(key, out);
-                write_canonical(value, out);
-            }
-            out.push(b'}');
-        }
+        Value::Object(map) => write_object(map.iter(), out),
     }
+}
+
+fn write_object<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    for (key, value) in entries {
+        write_text(key, out);
+        write_canonical(value, out);
+    }
+    out.push(b'}');
 }
 
 /// A text with its length before it, so that no text can pretend to be structure.
@@ -217,6 +240,8 @@ mod tests {
             (json!(-0.5), json!(-0.5000001)),
             (json!(1e3), json!(1000)),
             (json!(2e12), json!(2_000_000_000_000u64)),
+            (json!({"q": 1, "request_id": "a"}), json!({"q": 1, "request_id": "b"})),
+            (json!({"q": 1, "attempt": 2}), json!({"q": 1})),
         ] {
             check(&a, &b, true);
         }
@@ -237,6 +262,7 @@ mod tests {
             (json!(u64::MAX), json!(u64::MAX - 1)),
             (json!(1e300), json!(2e300)),
             (json!("x"), json!("y")),
+            (json!({"of": {"nonce": 1}}), json!({"of": {"nonce": 2}})),
         ] {
             check(&a, &b, false);
         }

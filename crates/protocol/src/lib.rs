@@ -2,6 +2,7 @@
 
 pub mod effect;
 pub mod facts;
+pub mod llm;
 pub mod policy_file;
 pub mod prices;
 pub mod replay;

@@ -3,6 +3,11 @@
 //! A gateway passes bytes on untouched and hands this module a copy. It reads what the guards need
 //! and nothing more, whatever the chunk boundaries are, with bounded memory.
 
+pub mod answer;
+pub mod identity;
+pub mod refusal;
+pub mod request;
+
 use deadstop_core::{TextFacts, Tokens, Usage};
 use serde_json::Value;
 

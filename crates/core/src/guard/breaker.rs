@@ -143,7 +143,7 @@ impl super::Guard for Guard {
         if let Phase::HalfOpen { since, started, succeeded } =
             at(scope.circuits.phase(server), settings, note.now)
         {
-            note.ticket.trial = true;
+            note.ticket.trial = Some(since);
             let phase = Phase::HalfOpen { since, started: started.saturating_add(1), succeeded };
             scope.circuits.set(server, phase);
         }
@@ -170,9 +170,11 @@ fn settled(
     phase: Phase,
     settings: &BreakerSettings,
     status: Status,
-    trial: bool,
+    trial: Option<Time>,
     now: Time,
 ) -> Phase {
+    // A trial of an earlier round says nothing about this one.
+    let trial = matches!(phase, Phase::HalfOpen { since, .. } if trial == Some(since));
     match phase {
         Phase::Closed { failures } if status.failed() => match failures.saturating_add(1) {
             failures if failures >= settings.open_after_failures => Phase::Open { since: now },

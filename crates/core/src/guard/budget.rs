@@ -9,9 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::call::{Call, Usage};
+use crate::call::Call;
 use crate::guard::{End, Seat};
-use crate::ledger::{Period, Reservation};
+use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
 use crate::settings::{BadSetting, Dollars, Seconds, settings};
 use crate::trip::{Action, GuardId, Measure, Trip};
@@ -41,6 +41,13 @@ settings! {
 
 impl BudgetSettings {
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        if self.soft_alert_threshold_usd == Some(Dollars(NanoUsd(0))) {
+            return Err(BadSetting::new(
+                "budget.soft_alert_threshold_usd",
+                "an alert at 0 is crossed before anything is spent",
+                "leave it out for no alert, or write the dollars that are worth one",
+            ));
+        }
         let Some(hard) = self.max_cost_usd else { return Ok(()) };
         if hard.0 == NanoUsd(0) {
             return Err(BadSetting::new(
@@ -76,7 +83,7 @@ impl super::Guard for Guard {
         let certain = match seat.call {
             Call::Tool(_) => seat.reserved.cost,
             Call::Model(call) => {
-                call.rates.cost(&Usage { input: seat.reserved.input, ..Usage::default() })
+                seat.reserved.cost - output_cost(&call.rates, seat.reserved.output)
             }
         };
         let at_least = ledger.period_cost + certain;

@@ -58,17 +58,17 @@ impl DestructiveSettings {
     /// What counts of what a call would destroy.
     fn counted<'a>(&self, destroys: &'a [Destruction]) -> impl Iterator<Item = &'a Destruction> {
         let exempt = |d: &&Destruction| !self.exempt_targets.iter().any(|p| p.matches(&d.target));
-        destroys.iter().filter(exempt).take(TARGETS_A_CALL)
+        destroys.iter().filter(exempt)
     }
 
     fn remembered(&self) -> usize {
         let calls = u64::from(self.max_deletes.max(self.max_same_target)).min(MOST);
-        calls as usize * TARGETS_A_CALL
+        2 * calls as usize + TARGETS_A_CALL
     }
 }
 
 /// Targets that are remembered of one call.
-const TARGETS_A_CALL: usize = 4;
+const TARGETS_A_CALL: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Deed {
@@ -131,7 +131,7 @@ impl super::Guard for Guard {
         let settings = &note.policy.destructive;
         let Some(call) = note.call.tool().filter(|_| settings.enabled) else { return };
         let seen = &mut scope.destroyed.0;
-        for deed in settings.counted(&call.destroys) {
+        for deed in settings.counted(&call.destroys).take(TARGETS_A_CALL) {
             while seen.len() >= settings.remembered() {
                 seen.pop_front();
             }

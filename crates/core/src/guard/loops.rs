@@ -2,12 +2,14 @@
 //!
 //! What counts is what a call *brought*: its result, with numbers, ids, times and temp paths
 //! masked. A call that was made before and brought what it brought before has brought nothing;
-//! `threshold` of those in a row are a loop. Words do not count: a model rewords its thought every
+//! `threshold` of those in a row are a loop. A look in which only such masked things have changed
+//! counts half: it may be a job that gets on. Words do not count: a model rewords its thought every
 //! time it does the same.
 //!
 //! **Catches**, each with its own reason code:
-//! - `repetition`: the same call with the same result, `threshold` times; also with arguments that
-//!   differ only in a number, an id or a time (a nonce), at twice the threshold.
+//! - `repetition`: the same call with the same result, `threshold` times. At twice the threshold
+//!   also, of calls that only look, when nothing but numbers, ids or times differ: in the result (a
+//!   job may be getting on), or in the arguments (a nonce; of calls that change things, a batch).
 //! - `retry_without_progress`: the same, where the result is the same failure. A nonce does not
 //!   help here; entirely different arguments do, up to three times the threshold.
 //! - `ping_pong` and `cycle`: a round of 2, or of 3 to 8 calls, that starts over.
@@ -77,12 +79,22 @@ struct Seen {
     tool: u32,
     number: u64,
     failed: bool,
+    /// Whether it may have changed something.
+    changes: bool,
+    /// Whether it brought nothing new.
+    futile: bool,
 }
 
 impl Seen {
-    /// The same call with the same result.
+    /// The same call with the same result, but for numbers, ids and times in it.
     fn same(&self, other: &Seen) -> bool {
         self.signature == other.signature && self.result == other.result
+    }
+
+    /// The same call with the same result; to the letter, where a call only looked and got an
+    /// answer: if nothing but numbers change in that, a job may be getting on.
+    fn surely_same(&self, other: &Seen) -> bool {
+        self.same(other) && (self.failed || self.changes || self.exact == other.exact)
     }
 
     /// The same but for a nonce. A success must be the same to the letter: `deleted 7` after
@@ -105,8 +117,9 @@ pub(crate) struct Memory {
     calls: VecDeque<Seen>,
     /// How many of them came since a person last said something new.
     stretch: u32,
-    /// Calls in a row that brought nothing new.
-    futile: u32,
+    /// Calls in a row that brought nothing new, in halves: one that brought other numbers than
+    /// before counts half.
+    halves: u32,
     prompts: VecDeque<Sketch>,
 }
 
@@ -117,7 +130,11 @@ impl Memory {
     }
 
     fn learn(&mut self, seen: Seen, effect: Effect) {
-        let known = self.recent().any(|before| before.same(&seen));
+        let known = match () {
+            () if self.recent().any(|before| before.surely_same(&seen)) => 2,
+            () if self.recent().any(|before| before.same(&seen)) => 1,
+            () => 0,
+        };
         let nothing_for_this_tool =
             || self.recent().any(|b| b.tool == seen.tool && b.result == seen.result);
         let neutral = match effect {
@@ -125,11 +142,12 @@ impl Memory {
             Effect::Reads => nothing_for_this_tool(),
             Effect::Changes => false,
         };
-        if known {
-            self.futile = self.futile.saturating_add(1);
+        if known > 0 {
+            self.halves = self.halves.saturating_add(known);
         } else if !neutral {
-            self.futile = 0;
+            self.halves = 0;
         }
+        let seen = Seen { futile: known > 0, ..seen };
         if self.calls.len() == MEMORY {
             self.calls.pop_front();
         }
@@ -148,7 +166,12 @@ impl Memory {
         }
         self.prompts.push_back(words);
         self.stretch = 0;
-        self.futile = 0;
+        self.halves = 0;
+    }
+
+    /// Calls in a row that brought nothing new.
+    fn futile(&self) -> u32 {
+        self.halves / 2
     }
 
     /// The pattern that this call would complete, if it would.
@@ -158,10 +181,14 @@ impl Memory {
         let run = |alike: &dyn Fn(&Seen) -> bool| self.recent().take_while(|s| alike(s)).count();
 
         if newest.signature == call.signature {
-            let count = run(&|seen| seen.same(newest)) + 1;
+            let count = run(&|seen| seen.surely_same(newest)) + 1;
             if count >= threshold {
                 let kind = if newest.failed { Kind::Retry } else { Kind::Repetition };
                 return Some(Pattern { kind, count, round: 1 });
+            }
+            let count = run(&|seen| seen.same(newest)) + 1;
+            if count >= 2 * threshold {
+                return Some(Pattern { kind: Kind::Numbers, count, round: 1 });
             }
         }
         if newest.shape == call.shape.short() {
@@ -169,7 +196,8 @@ impl Memory {
             if newest.failed && count >= threshold {
                 return Some(Pattern { kind: Kind::Retry, count, round: 1 });
             }
-            if count >= 2 * threshold {
+            // What changes things is not judged: `set row 1`, `set row 2`, each "ok", is a batch.
+            if call.effect != Effect::Changes && count >= 2 * threshold {
                 return Some(Pattern { kind: Kind::Nonce, count, round: 1 });
             }
         }
@@ -184,7 +212,7 @@ impl Memory {
 
     /// A round of calls that starts over, with this one as its next call.
     fn cycle(&self, next: Digest, threshold: usize) -> Option<Pattern> {
-        if (self.futile as usize) + 1 < threshold {
+        if (self.futile() as usize) + 1 < threshold {
             return None;
         }
         let calls = &self.calls;
@@ -192,24 +220,38 @@ impl Memory {
         (2..=LONGEST_CYCLE).find_map(|round| {
             let expected = last.checked_sub(round)?;
             let repeats = (round..(self.stretch as usize).min(last))
-                .take_while(|back| calls[last + round - 1 - back].same(&calls[last - 1 - back]))
+                .take_while(|back| {
+                    calls[last + round - 1 - back].surely_same(&calls[last - 1 - back])
+                })
                 .count();
             let fits = calls[expected].signature == next && repeats + 1 >= threshold;
             fits.then_some(Pattern { kind: Kind::Cycle, count: repeats + 1, round })
         })
     }
 
-    fn evidence(&self, count: usize) -> Vec<u64> {
-        let newest = self.calls.iter().rev().take(count).map(|seen| seen.number);
-        let mut numbers: Vec<u64> = newest.collect();
-        numbers.reverse();
-        numbers
+    /// The calls that a pattern is about: those that fit, and the first round they repeat.
+    fn evidence(&self, pattern: &Pattern) -> Vec<u64> {
+        let first_round = if pattern.kind == Kind::Cycle { pattern.round } else { 0 };
+        oldest_first(self.calls.iter().rev().take(pattern.count - 1 + first_round))
     }
+
+    /// The calls in a row that brought nothing new.
+    fn futile_calls(&self) -> Vec<u64> {
+        let in_a_row = self.futile() as usize;
+        oldest_first(self.calls.iter().rev().filter(|seen| seen.futile).take(in_a_row))
+    }
+}
+
+fn oldest_first<'a>(newest_first: impl Iterator<Item = &'a Seen>) -> Vec<u64> {
+    let mut numbers: Vec<u64> = newest_first.map(|seen| seen.number).collect();
+    numbers.reverse();
+    numbers
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Repetition,
+    Numbers,
     Nonce,
     Retry,
     SameError,
@@ -228,7 +270,7 @@ struct Pattern {
 impl Pattern {
     fn reason(&self) -> &'static str {
         match (self.kind, self.round) {
-            (Kind::Repetition | Kind::Nonce, _) => "repetition",
+            (Kind::Repetition | Kind::Numbers | Kind::Nonce, _) => "repetition",
             (Kind::Retry | Kind::SameError, _) => "retry_without_progress",
             (Kind::Cycle, 2) => "ping_pong",
             (Kind::Cycle, _) => "cycle",
@@ -237,7 +279,7 @@ impl Pattern {
 
     fn limit(&self, threshold: u32) -> u32 {
         match self.kind {
-            Kind::Nonce => 2 * threshold,
+            Kind::Numbers | Kind::Nonce => 2 * threshold,
             Kind::SameError => 3 * threshold,
             Kind::Repetition | Kind::Retry | Kind::Cycle => threshold,
         }
@@ -247,6 +289,9 @@ impl Pattern {
         let (count, round) = (times(self.count as u64), self.round);
         let what = match self.kind {
             Kind::Repetition => format!("{tool} with the same arguments and result {count}"),
+            Kind::Numbers => format!(
+                "{tool} {count} with the same arguments, and results that differ only in numbers"
+            ),
             Kind::Nonce => format!(
                 "{tool} {count} with arguments that differ only in numbers or ids, and the same result"
             ),
@@ -281,7 +326,7 @@ impl super::Guard for Guard {
         trip.ends = settings.ends;
         trip.measured = Measure::Count(pattern.count as u64);
         trip.limit = Measure::Count(limit.into());
-        trip.evidence = seat.scope.memory.evidence(pattern.count - 1 + pattern.round - 1);
+        trip.evidence = seat.scope.memory.evidence(&pattern);
         trip.because = pattern.because(&call.name, limit);
         Some(trip)
     }
@@ -311,6 +356,8 @@ impl super::Guard for Guard {
             tool: tool_digest(&call.name),
             number: end.ticket.number,
             failed: end.outcome.status.failed(),
+            changes: call.effect == Effect::Changes,
+            futile: false,
         };
         lesson.scope.memory.learn(seen, call.effect);
     }
@@ -318,7 +365,7 @@ impl super::Guard for Guard {
     fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
         let settings = &seat.policy.loops;
         let memory = &seat.scope.memory;
-        if !settings.enabled || !seat.innermost || memory.futile < settings.threshold {
+        if !settings.enabled || !seat.innermost || memory.futile() < settings.threshold {
             return None;
         }
         let call = seat.call.tool()?;
@@ -329,12 +376,14 @@ impl super::Guard for Guard {
         };
         let mut trip = seat.trip(GuardId::Loop, "no_progress", action);
         trip.ends = settings.ends;
-        trip.measured = Measure::Count(memory.futile.into());
+        trip.measured = Measure::Count(memory.futile().into());
         trip.limit = Measure::Count(settings.threshold.into());
-        trip.evidence = memory.evidence(memory.futile as usize);
+        trip.evidence = memory.futile_calls();
         trip.because = format!(
             "{} calls in a row, the last {}, brought nothing that was not there before (limit {})",
-            memory.futile, call.name, settings.threshold
+            memory.futile(),
+            call.name,
+            settings.threshold
         );
         Some(trip)
     }

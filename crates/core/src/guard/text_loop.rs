@@ -46,7 +46,8 @@ const PROMPTS: usize = 4;
 /// What was said lately.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Said {
-    answers: VecDeque<Sketch>,
+    /// With the number of the call that each one answers.
+    answers: VecDeque<(Sketch, u64)>,
     prompts: VecDeque<Sketch>,
     /// Answers in a row that repeat one of those before them.
     repeated: u32,
@@ -61,15 +62,17 @@ impl Said {
         if new_words {
             remember(&mut self.prompts, prompt, PROMPTS);
         }
-        if self.answers.iter().any(|before| before.similar(answer)) {
+        if let Some((_, before)) = self.answers.iter().find(|(said, _)| said.similar(answer)) {
+            if self.repeated == 0 {
+                self.first = *before;
+            }
             self.repeated = self.repeated.saturating_add(1);
             self.asked_for = self.asked_for.saturating_add(u32::from(new_words));
         } else {
             self.repeated = 0;
             self.asked_for = 0;
-            self.first = number;
         }
-        remember(&mut self.answers, answer, COMPARED);
+        remember(&mut self.answers, (answer, number), COMPARED);
     }
 
     fn act(&mut self) {
@@ -84,7 +87,7 @@ impl Said {
     }
 }
 
-fn remember(seen: &mut VecDeque<Sketch>, new: Sketch, most: usize) {
+fn remember<T>(seen: &mut VecDeque<T>, new: T, most: usize) {
     if seen.len() == most {
         seen.pop_front();
     }
@@ -143,7 +146,7 @@ impl super::Guard for Guard {
         trip.limit = Measure::Count(settings.max_repeated_answers.into());
         trip.evidence = vec![said.first, end.ticket.number];
         trip.because = format!(
-            "{} answers in a row say the same and call no tool (limit {})",
+            "{} answers say the same and none of them calls a tool (limit {})",
             said.repeated + 1,
             settings.max_repeated_answers
         );

@@ -77,7 +77,9 @@ impl super::Guard for Guard {
         // What is certain: the prompt. An answer that was used up needs at least one token more.
         let certain = settings.passed(spent.input + wanted.input, spent.output + Tokens(1));
         if let Some(passed) = certain {
-            return Some(trip(seat, passed, settings.action, "would go over"));
+            let mut trip = trip(seat, passed, settings.action, "would go over");
+            trip.drains = true;
+            return Some(trip);
         }
         let committed = settings.passed(
             spent.input + held.input + wanted.input,

@@ -133,6 +133,9 @@ impl<'a> Words<'a> {
         if self.len == 2 && one_of(first, READABLE) && one_of(second, READS) {
             return Effect::Reads;
         }
+        if self.len == 2 && one_of(second, TOLD) && !one_of(first, ALTERS) {
+            return Effect::Reads;
+        }
         Effect::Changes
     }
 }
@@ -363,6 +366,7 @@ const READS: &[&str] = &[
     "retrieve",
     "resolve",
     "ping",
+    "poll",
     "preview",
     "is",
     "has",
@@ -370,6 +374,16 @@ const READS: &[&str] = &[
     "which",
     "snapshot",
     "info",
+];
+
+/// What a tool tells when it is named after it: `job_status`, `build_logs`.
+const TOLD: &[&str] =
+    &["status", "progress", "state", "logs", "log", "output", "result", "results"];
+
+/// Verbs that make such a name mean the opposite: `set_status`.
+const ALTERS: &[&str] = &[
+    "set", "update", "change", "create", "add", "delete", "remove", "clear", "reset", "write",
+    "put", "post", "patch", "save", "edit", "send", "toggle", "append", "submit", "store", "purge",
 ];
 
 /// Nouns that come before a reading verb: `file_search`, `web_fetch`.

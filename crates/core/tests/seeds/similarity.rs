@@ -1,0 +1,193 @@
+//! Seed A: the similarity kill switch.
+
+use deadstop_core::*;
+
+use crate::support::*;
+
+const PROMPT: &str = "please summarise the report about order";
+
+fn switched(similarity: SimilaritySettings) -> World {
+    World::of(PolicySet {
+        session: Policy { similarity, ..Policy::none() },
+        ..Preset::Balanced.policies()
+    })
+}
+
+#[test]
+fn a1_what_differs_in_numbers_times_and_ids_is_similar() {
+    let mut world = switched(SimilaritySettings { threshold: 0.5, ..SimilaritySettings::tight() });
+    for (number, (prompt, similar)) in [
+        ("order #12345 of 2024-01-15T10:30:00Z is late", false),
+        ("order  #7 of 2026-11-15T05:00:01Z is late", true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let trips = world.run("acme/coder/s1", &says(prompt, true), &answer(""), at(number as u64));
+        assert_eq!(!trips.is_empty(), similar, "{prompt}");
+    }
+}
+
+#[test]
+fn a2_a4_a_score_of_7_0_of_5_0_deactivates_the_agent() {
+    let mut world = switched(SimilaritySettings::tight());
+    let path = "acme/coder/s1";
+    let answers = ["here is a first summary", "it is the same", "it is the same", "it is the same"];
+    let mut last = Vec::new();
+    for (second, text) in answers.into_iter().enumerate() {
+        assert_eq!(last, [], "nothing before the fourth request");
+        last = world.run(path, &says(PROMPT, false), &answer(text), at(second as u64));
+    }
+    assert_eq!(last.len(), 1);
+    let trip = &last[0];
+    assert_eq!(
+        told(trip),
+        (
+            "kill_switch".into(),
+            Verdict::Kill,
+            Measure::Score(7.0),
+            Measure::Score(5.0),
+            vec![1, 2, 3],
+            "stopped: loop score 7.0 of 5.0 in the last 10 requests: 3 similar prompts, 2 \
+             similar responses, 0 repeated tool calls"
+                .into()
+        )
+    );
+    let signals: Vec<_> =
+        trip.signals.iter().map(|s| (s.name.as_str(), s.count, s.weight)).collect();
+    assert_eq!(
+        signals,
+        [
+            ("similar_prompts", 3, 1.0),
+            ("similar_responses", 2, 2.0),
+            ("repeated_tool_calls", 0, 1.5)
+        ]
+    );
+    assert_eq!((trip.guard, trip.ends), (GuardId::Similarity, Ends::Agent));
+
+    let kill = world.state("coder").killed().unwrap().clone();
+    assert_eq!((kill.guard, kill.by.as_str()), (Some(GuardId::Similarity), "s1"));
+    assert!(world.state("s1").killed().is_none() && world.state("acme").killed().is_none());
+    let refused = world.admit(path, &says("something else to do", true), at(9));
+    assert_eq!(reasons(&refused.trips), ["agent_killed"]);
+    assert_eq!(
+        refused.trips[0].because,
+        format!("the agent coder was ended 6 s ago by similarity: {}", trip.because)
+    );
+}
+
+#[test]
+fn a2_the_threshold_must_be_exceeded() {
+    // Prompts count 1.0: five similar ones are 5.0 of 5.0, six are too many.
+    let mut world = switched(SimilaritySettings::tight());
+    for n in 1..=7u64 {
+        let words =
+            format!("answer {} is new", ["a", "b", "c", "d", "e", "f", "g"][n as usize - 1]);
+        let trips = world.run("acme/coder/s1", &says(PROMPT, false), &answer(&words), at(n));
+        assert_eq!(trips.len(), usize::from(n == 7), "request {n}");
+    }
+    // Repeated tool calls count 1.5: three are 4.5, four are 6.0.
+    let mut world = switched(SimilaritySettings::tight());
+    let calls = Outcome {
+        answer: Some(Answer { text: None, calls: Some(Digest(7)) }),
+        ..Outcome::default()
+    };
+    for n in 1..=5u64 {
+        let trips = world.run("acme/coder/s1", &says("", false), &calls, at(n));
+        assert_eq!(trips.len(), usize::from(n == 5), "request {n}");
+        if let [trip] = &trips[..] {
+            assert_eq!(trip.measured, Measure::Score(6.0));
+            assert_eq!((trip.signals[2].count, trip.evidence.clone()), (4, vec![1, 2, 3, 4]));
+        }
+    }
+}
+
+#[test]
+fn a3_the_windows_of_the_presets() {
+    for (preset, window) in [
+        (SimilaritySettings::tight(), 10),
+        (SimilaritySettings::balanced(), 20),
+        (SimilaritySettings::tolerant(), 50),
+    ] {
+        for (others, trips) in [(window - 1, 1), (window, 0)] {
+            let mut world = switched(SimilaritySettings { threshold: 0.5, ..preset.clone() });
+            let path = "acme/coder/s1";
+            assert_eq!(world.run(path, &says(PROMPT, false), &answer(""), at(0)), []);
+            for _ in 0..others {
+                assert_eq!(world.run(path, &says("", false), &answer(""), at(1)), []);
+            }
+            let found = world.run(path, &says(PROMPT, false), &answer(""), at(2));
+            assert_eq!(found.len(), trips, "{others} in between, window {window}");
+        }
+    }
+    let off = switched(SimilaritySettings::default());
+    assert_eq!(loop_until_stopped(off, 100), None, "off by default");
+}
+
+/// How many similar requests pass.
+fn loop_until_stopped(mut world: World, most: u64) -> Option<u64> {
+    (1..=most).find(|n| {
+        let same = answer("the same answer again");
+        !world.run("acme/coder/s1", &says(PROMPT, false), &same, at(*n)).is_empty()
+    })
+}
+
+#[test]
+fn a3_when_the_presets_stop_a_loop() {
+    // Each request scores three for every one before it.
+    for (preset, stopped_at) in [
+        (SimilaritySettings::tight(), 3),
+        (SimilaritySettings::balanced(), 5),
+        (SimilaritySettings::tolerant(), 8),
+    ] {
+        assert_eq!(loop_until_stopped(switched(preset), 100), Some(stopped_at));
+    }
+}
+
+#[test]
+fn a4_or_only_the_session_where_the_policy_says_so() {
+    let only = SimilaritySettings { ends: Ends::Session, ..SimilaritySettings::tight() };
+    let mut world = switched(only);
+    for n in 0..3 {
+        world.run("acme/coder/s1", &says(PROMPT, false), &answer("the same again"), at(n));
+    }
+    assert!(world.state("coder").killed().is_none());
+    let refused = world.admit("acme/coder/s1", &says(PROMPT, false), at(9));
+    assert_eq!(reasons(&refused.trips), ["session_killed_loop_guard"]);
+}
+
+/// Found by reading: the window is the session's, so that clearing the agent alone was in vain.
+#[test]
+fn a6_whoever_clears_an_agent_lets_its_sessions_forget() {
+    let mut world = switched(SimilaritySettings::tight());
+    let path = "acme/coder/s1";
+    let ask = |world: &mut World, n| {
+        let trips = world.run(path, &says(PROMPT, false), &answer("the same again"), at(n));
+        reasons(&trips) == ["kill_switch"]
+    };
+    assert_eq!([0, 1, 2].map(|n| ask(&mut world, n)), [false, false, true]);
+    let spent = world.state("s1").ledger().clone();
+    world.state("coder").clear().unwrap();
+    world.state("s1").forget();
+    assert_eq!(world.state("s1").ledger(), &spent, "what was spent stays spent");
+    assert_eq!([3, 4, 5].map(|n| ask(&mut world, n)), [false, false, true]);
+}
+
+/// An agent without sessions: its window is its own.
+#[test]
+fn a6_cleared_by_an_operator_the_window_is_empty() {
+    let policy = Policy { similarity: SimilaritySettings::tight(), ..Policy::none() };
+    let mut world = World::default().with(ScopeKind::Agent, "coder", policy);
+    let mut stops = Vec::new();
+    for n in 0..9 {
+        let trips = world.run("coder", &says(PROMPT, false), &answer("the same again"), at(n));
+        if reasons(&trips) == ["kill_switch"] {
+            stops.push(n);
+            let spent = world.state("coder").ledger().clone();
+            world.state("coder").clear().unwrap();
+            assert!(world.state("coder").killed().is_none());
+            assert_eq!(world.state("coder").ledger(), &spent, "what was spent stays spent");
+        }
+    }
+    assert_eq!(stops, [2, 5, 8], "three requests are needed each time");
+}

@@ -1,0 +1,368 @@
+//! Answers as they pass: what the model wrote, which tools it calls, what it cost.
+//!
+//! A [`Reader`] sees a copy of the bytes and tells what they brought. It never changes them, with
+//! one exception: the usage chunk that the gateway asked OpenAI for is kept from a client that did
+//! not ask.
+//!
+//! # What is held, and when
+//! [`Piece::ToolCall`] says from where on bytes must wait until the call is judged: `held_from`
+//! counts in what the same call of `push` lets pass, which is the bytes just pushed
+//! ([`Pass::All`]) or the bytes given back ([`Pass::Bytes`]). An event that was cut has its
+//! beginning with the client already, and `held_from` is 0; without the empty line that ends it, an
+//! event means nothing. A refusal must then not begin with that empty line: see
+//! [`Reader::between_events`].
+//!
+//! An answer that is JSON as a whole is read at its end, so its calls come from `finish` with
+//! `held_from` 0: the gateway keeps the last bytes of such an answer until `finish` has spoken.
+
+mod anthropic;
+mod gemini;
+mod lenient;
+mod openai_chat;
+mod openai_responses;
+mod openai_usage;
+mod sse;
+mod whole;
+
+use deadstop_core::{Tokens, Usage};
+use serde_json::Value;
+
+use self::sse::{Borders, Carry};
+use self::whole::{Elements, Whole};
+use super::{Dialect, Piece};
+
+/// The form an answer comes in, by the content type of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Server-sent events.
+    Events,
+    /// One JSON document.
+    Json,
+    /// Gemini's `streamGenerateContent` without `alt=sse`: a JSON list that grows.
+    GeminiJsonArray,
+}
+
+/// What may be passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pass {
+    /// The bytes just pushed, as they are.
+    All,
+    /// These bytes instead: something was kept from the client, held back or released.
+    Bytes(Vec<u8>),
+}
+
+/// Reads an answer as it passes, in pieces of any size.
+///
+/// ```
+/// use deadstop_core::Tokens;
+/// use deadstop_protocol::llm::answer::{Form, Pass, Reader};
+/// use deadstop_protocol::llm::{Dialect, Piece};
+///
+/// let mut reader = Reader::new(Dialect::OpenAiChat, Form::Events, false);
+/// let mut pieces = Vec::new();
+/// let bytes = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"}}]}\n\ndata: [DO";
+/// assert_eq!(reader.push(bytes, &mut pieces), Pass::All);
+/// assert_eq!(pieces, [Piece::Text("Hello".into())]);
+/// assert_eq!(reader.output_so_far(), Tokens(2));
+/// reader.push(b"NE]\n\n", &mut pieces);
+/// assert_eq!(pieces.last(), Some(&Piece::Done));
+/// ```
+#[derive(Debug)]
+pub struct Reader {
+    voice: Voice,
+    frame: Frame,
+    tally: Tally,
+}
+
+/// How the answer is divided.
+#[derive(Debug)]
+enum Frame {
+    Events { borders: Borders, carry: Carry, hiding: Hiding },
+    Json(Whole),
+    List(Elements),
+}
+
+/// Whether usage chunks are kept from the client.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Hiding {
+    Never,
+    /// They are; the last event was passed on.
+    LastPassed,
+    /// They are; the last event was one.
+    LastHidden,
+}
+
+/// How its parts are understood.
+#[derive(Debug)]
+enum Voice {
+    Chat(openai_chat::Chat),
+    Responses(openai_responses::Responses),
+    Anthropic(anthropic::Anthropic),
+    Gemini(gemini::Gemini),
+}
+
+impl Reader {
+    /// A reader for one answer. `hide_usage` says that the usage chunk of an OpenAI chat stream was
+    /// asked for by the gateway and not by the client; it means nothing to other answers.
+    pub fn new(dialect: Dialect, form: Form, hide_usage: bool) -> Reader {
+        let voice = match dialect {
+            Dialect::OpenAiChat | Dialect::OpenAiEmbeddings | Dialect::OpenAiOther => {
+                Voice::Chat(openai_chat::Chat::default())
+            }
+            Dialect::OpenAiResponses => Voice::Responses(openai_responses::Responses::default()),
+            Dialect::Anthropic | Dialect::AnthropicOther => {
+                Voice::Anthropic(anthropic::Anthropic::default())
+            }
+            Dialect::Gemini | Dialect::GeminiOther => Voice::Gemini(gemini::Gemini::default()),
+        };
+        let hides = hide_usage && dialect == Dialect::OpenAiChat;
+        let frame = match form {
+            Form::Events => Frame::Events {
+                borders: Borders::default(),
+                carry: Carry::default(),
+                hiding: if hides { Hiding::LastPassed } else { Hiding::Never },
+            },
+            Form::Json => Frame::Json(Whole::default()),
+            Form::GeminiJsonArray => Frame::List(Elements::default()),
+        };
+        Reader { voice, frame, tally: Tally::default() }
+    }
+
+    /// Reads the next bytes (decoded, if the answer is compressed), appends what they brought, and
+    /// says which bytes may be passed on now.
+    pub fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
+        let Reader { voice, frame, tally } = self;
+        match frame {
+            Frame::Events { borders, carry, hiding } => {
+                Events { voice, tally, borders, carry, hiding }.push(bytes, pieces)
+            }
+            Frame::Json(whole) => {
+                whole.push(bytes);
+                Pass::All
+            }
+            Frame::List(elements) => {
+                elements.push(bytes, |object, held_from| {
+                    voice.event(object, &mut Sink { pieces, tally, held_from });
+                });
+                Pass::All
+            }
+        }
+    }
+
+    /// The upstream has ended. An event that lacks only its empty line is read all the same.
+    pub fn finish(&mut self, pieces: &mut Vec<Piece>) -> Pass {
+        let Reader { voice, frame, tally } = self;
+        let mut sink = Sink { pieces, tally, held_from: 0 };
+        let mut pass = Pass::All;
+        match frame {
+            Frame::Events { carry, hiding, .. } => {
+                let rest = carry.take(&[]);
+                let fate = match sse::data(&rest.bytes) {
+                    Some(data) if rest.readable => voice.event(&data, &mut sink),
+                    _ => Fate::Pass,
+                };
+                if *hiding != Hiding::Never && fate == Fate::Pass && !rest.bytes.is_empty() {
+                    pass = Pass::Bytes(rest.bytes.into_owned());
+                }
+            }
+            Frame::Json(whole) => voice.whole(&whole.take(), &mut sink),
+            Frame::List(_) => {}
+        }
+        voice.finish(&mut sink);
+        pass
+    }
+
+    /// Whether what was pushed so far ends where an event (or a list's element) ends. If it does
+    /// not, the client has the beginning of an event, and an error event that follows must first
+    /// spoil it: after a bare empty line the client would take the rest for whole. Ask before the
+    /// push whose call may be refused.
+    pub fn between_events(&self) -> bool {
+        match &self.frame {
+            Frame::Events { carry, hiding, .. } => {
+                // In hiding mode the beginning of an event is held back, unless it is too large.
+                !carry.inside() || (*hiding != Hiding::Never && !carry.too_large())
+            }
+            Frame::Json(_) => true,
+            Frame::List(elements) => !elements.inside(),
+        }
+    }
+
+    /// Output tokens so far: the provider's own figure where one came, plus an estimate of what was
+    /// written since. The estimate (a token is four characters, rounded up) only grows; a figure
+    /// that replaces it may be lower, and is right.
+    pub fn output_so_far(&self) -> Tokens {
+        self.tally.output()
+    }
+
+    /// The provider's figures so far. Those of a stream that was cut may know little of its output:
+    /// charge the greater of this and [`Reader::output_so_far`] then.
+    pub fn usage(&self) -> Option<Usage> {
+        self.tally.usage
+    }
+}
+
+/// One push of events, with all it needs.
+struct Events<'a> {
+    voice: &'a mut Voice,
+    tally: &'a mut Tally,
+    borders: &'a mut Borders,
+    carry: &'a mut Carry,
+    hiding: &'a mut Hiding,
+}
+
+impl Events<'_> {
+    fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
+        let hides = *self.hiding != Hiding::Never;
+        // While `changed` is empty, what passes is exactly the bytes before `start`.
+        let mut changed: Option<Vec<u8>> = (hides && self.carry.inside()).then(Vec::new);
+        let mut start = self.borders.rest_of_last(bytes);
+        if start > 0 && *self.hiding == Hiding::LastHidden {
+            changed = Some(Vec::new());
+        }
+        while let Some(length) = self.borders.end(&bytes[start..]) {
+            let begun_before = self.carry.inside() && !hides;
+            let held_from = match &changed {
+                _ if begun_before => 0,
+                Some(passed) => passed.len(),
+                None => start,
+            };
+            let event = self.carry.take(&bytes[start..start + length]);
+            let fate = match sse::data(&event.bytes) {
+                Some(data) if event.readable => {
+                    self.voice.event(&data, &mut Sink { pieces, tally: self.tally, held_from })
+                }
+                _ => Fate::Pass,
+            };
+            if hides {
+                let hidden = fate == Fate::Hide;
+                *self.hiding = if hidden { Hiding::LastHidden } else { Hiding::LastPassed };
+                if hidden && changed.is_none() {
+                    changed = Some(bytes[..start].to_vec());
+                }
+                if let Some(passed) = &mut changed
+                    && !hidden
+                {
+                    passed.extend_from_slice(&event.bytes);
+                }
+            }
+            self.carry.reuse(event);
+            start += length;
+        }
+        let too_large = self.carry.keep(&bytes[start..]);
+        if hides && self.carry.inside() {
+            let passed = changed.get_or_insert_with(|| bytes[..start].to_vec());
+            passed.extend_from_slice(&too_large.unwrap_or_default());
+        }
+        changed.map_or(Pass::All, Pass::Bytes)
+    }
+}
+
+/// What becomes of an event when usage is hidden.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Pass,
+    Hide,
+}
+
+impl Voice {
+    fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Fate {
+        match self {
+            Voice::Chat(chat) => return chat.event(data, sink),
+            Voice::Responses(responses) => responses.event(data, sink),
+            Voice::Anthropic(anthropic) => anthropic.event(data, sink),
+            Voice::Gemini(gemini) => gemini.event(data, sink),
+        }
+        Fate::Pass
+    }
+
+    fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        match self {
+            Voice::Chat(chat) => chat.whole(data, sink),
+            Voice::Responses(responses) => responses.whole(data, sink),
+            Voice::Anthropic(anthropic) => anthropic.whole(data, sink),
+            Voice::Gemini(gemini) => gemini.whole(data, sink),
+        }
+    }
+
+    fn finish(&mut self, sink: &mut Sink<'_>) {
+        match self {
+            Voice::Chat(chat) => chat.finish(sink),
+            Voice::Responses(responses) => responses.finish(sink),
+            Voice::Anthropic(anthropic) => anthropic.finish(sink),
+            Voice::Gemini(gemini) => gemini.finish(sink),
+        }
+    }
+}
+
+/// What has been counted.
+#[derive(Debug, Default)]
+struct Tally {
+    usage: Option<Usage>,
+    /// The provider's last figure for the output.
+    figure: u64,
+    /// Characters written since that figure.
+    since: u64,
+    done: bool,
+}
+
+impl Tally {
+    fn output(&self) -> Tokens {
+        Tokens(self.figure.saturating_add(self.since.div_ceil(4)))
+    }
+}
+
+/// Takes what an event brings.
+struct Sink<'a> {
+    pieces: &'a mut Vec<Piece>,
+    tally: &'a mut Tally,
+    held_from: usize,
+}
+
+impl Sink<'_> {
+    /// Text of the model. Text that follows text is one piece.
+    fn text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.unseen(text);
+        match self.pieces.last_mut() {
+            Some(Piece::Text(before)) => before.push_str(text),
+            _ => self.pieces.push(Piece::Text(text.to_owned())),
+        }
+    }
+
+    /// Text that is generated and paid for, but not said: arguments of calls.
+    fn unseen(&mut self, text: &str) {
+        self.tally.since += text.chars().count() as u64;
+    }
+
+    fn call(&mut self, id: String, name: String, arguments: Value) {
+        let held_from = self.held_from;
+        self.pieces.push(Piece::ToolCall { id, name, arguments, held_from });
+    }
+
+    /// The provider's figures, if they are new. A figure of nothing for the output, while there has
+    /// been some, is no figure: some servers fill it in only at the end.
+    fn usage(&mut self, usage: Usage, has_output: bool) {
+        if has_output && usage.output.0 > 0 {
+            (self.tally.figure, self.tally.since) = (usage.output.0, 0);
+        }
+        if self.tally.usage != Some(usage) {
+            self.tally.usage = Some(usage);
+            self.pieces.push(Piece::Usage(usage));
+        }
+    }
+
+    fn error(&mut self, message: String) {
+        self.pieces.push(Piece::Error(message));
+    }
+
+    fn done(&mut self) {
+        if !std::mem::replace(&mut self.tally.done, true) {
+            self.pieces.push(Piece::Done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

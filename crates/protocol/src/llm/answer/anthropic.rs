@@ -1,0 +1,247 @@
+//! Anthropic messages: blocks that start, grow and stop; usage that is cumulative.
+
+use deadstop_core::{Tokens, Usage};
+use serde::Deserialize;
+
+use super::Sink;
+use super::lenient::{Arguments, Count, Failure, Text, count, parse};
+use super::sse::LARGEST_EVENT;
+
+/// Blocks that may be open at once; there is one at a time from Anthropic itself.
+const MOST_OPEN: usize = 256;
+
+/// The state of one answer.
+#[derive(Debug, Default)]
+pub(super) struct Anthropic {
+    open: Vec<Open>,
+    kept: usize,
+    figures: Figures,
+    finished: bool,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    r#type: Text<'a>,
+    index: Option<Count>,
+    message: Option<Box<Start>>,
+    #[serde(borrow)]
+    content_block: Option<Box<Block<'a>>>,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    usage: Option<Box<Figures>>,
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    usage: Option<Figures>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow, default)]
+    r#type: Text<'a>,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    input: Option<Arguments>,
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow, default)]
+    partial_json: Text<'a>,
+}
+
+/// A whole message, or an error in its place.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Option<Vec<Block<'a>>>,
+    usage: Option<Figures>,
+    error: Option<Failure>,
+}
+
+/// Figures that were told; a later one replaces an earlier one, an absent one leaves it.
+#[derive(Debug, Clone, Copy, Deserialize, Default)]
+struct Figures {
+    input_tokens: Option<Count>,
+    output_tokens: Option<Count>,
+    cache_read_input_tokens: Option<Count>,
+    cache_creation_input_tokens: Option<Count>,
+}
+
+impl Figures {
+    fn replaced_by(self, later: Figures) -> Figures {
+        Figures {
+            input_tokens: later.input_tokens.or(self.input_tokens),
+            output_tokens: later.output_tokens.or(self.output_tokens),
+            cache_read_input_tokens: later.cache_read_input_tokens.or(self.cache_read_input_tokens),
+            cache_creation_input_tokens: later
+                .cache_creation_input_tokens
+                .or(self.cache_creation_input_tokens),
+        }
+    }
+
+    fn usage(self) -> Usage {
+        Usage {
+            input: Tokens(count(self.input_tokens)),
+            output: Tokens(count(self.output_tokens)),
+            cache_read: Tokens(count(self.cache_read_input_tokens)),
+            cache_write: Tokens(count(self.cache_creation_input_tokens)),
+        }
+    }
+}
+
+/// A tool call whose input is coming.
+#[derive(Debug)]
+struct Open {
+    index: u64,
+    id: String,
+    name: String,
+    input: Arguments,
+    written: String,
+}
+
+impl Open {
+    fn tell(self, sink: &mut Sink<'_>) {
+        // Compatible servers may bring the whole input with the block's start.
+        let arguments = if self.written.trim().is_empty() {
+            self.input.unpack()
+        } else {
+            Arguments::parse(&self.written)
+        };
+        sink.call(self.id, self.name, arguments);
+    }
+}
+
+impl Anthropic {
+    /// Reads one event.
+    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        let Some(event) = parse::<Event<'_>>(data) else { return };
+        let index = count(event.index);
+        match event.r#type.as_str() {
+            "content_block_delta" => {
+                if let Some(delta) = event.delta {
+                    self.delta(index, &delta, sink);
+                }
+            }
+            "content_block_start" => {
+                if let Some(block) = event.content_block {
+                    self.start(index, *block, sink);
+                }
+            }
+            "content_block_stop" => self.stop(index, sink),
+            "message_start" => {
+                self.figures(event.message.and_then(|message| message.usage), sink);
+            }
+            "message_delta" => self.figures(event.usage.map(|told| *told), sink),
+            "message_stop" => {
+                while !self.open.is_empty() {
+                    self.open.remove(0).tell(sink);
+                }
+                self.finished = true;
+                sink.done();
+            }
+            _ => {}
+        }
+        if let Some(failure) = event.error {
+            sink.error(failure.0);
+        }
+    }
+
+    /// Reads a whole answer.
+    pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        let Some(message) = parse::<Message<'_>>(data) else { return };
+        for block in message.content.unwrap_or_default() {
+            sink.text(block.thinking.as_str());
+            sink.text(block.text.as_str());
+            if is_call(&block) {
+                let (id, name) = (block.id.0.into_owned(), block.name.0.into_owned());
+                let arguments = block.input.unwrap_or_default().unpack();
+                sink.unseen(&arguments.to_string());
+                sink.call(id, name, arguments);
+            }
+        }
+        self.figures(message.usage, sink);
+        match message.error {
+            Some(failure) => sink.error(failure.0),
+            None => self.finished = true,
+        }
+    }
+
+    /// The upstream has ended. A block that never stopped is no call: the client has only a part
+    /// of it, and its SDK reports the cut.
+    pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        if self.finished {
+            sink.done();
+        }
+    }
+
+    fn start(&mut self, index: u64, block: Block<'_>, sink: &mut Sink<'_>) {
+        sink.text(block.thinking.as_str());
+        sink.text(block.text.as_str());
+        if !is_call(&block) {
+            return;
+        }
+        self.stop(index, sink);
+        if self.open.len() >= MOST_OPEN {
+            self.open.remove(0).tell(sink);
+        }
+        let input = block.input.unwrap_or_default();
+        if !input.is_empty() {
+            sink.unseen(&input.0.to_string());
+        }
+        self.open.push(Open {
+            index,
+            id: block.id.0.into_owned(),
+            name: block.name.0.into_owned(),
+            input,
+            written: String::new(),
+        });
+    }
+
+    fn delta(&mut self, index: u64, delta: &Delta<'_>, sink: &mut Sink<'_>) {
+        sink.text(delta.thinking.as_str());
+        sink.text(delta.text.as_str());
+        let part = delta.partial_json.as_str();
+        sink.unseen(part);
+        let open = self.open.iter_mut().rfind(|open| open.index == index);
+        if let Some(open) = open
+            && self.kept + part.len() <= LARGEST_EVENT
+        {
+            self.kept += part.len();
+            open.written.push_str(part);
+        }
+    }
+
+    fn stop(&mut self, index: u64, sink: &mut Sink<'_>) {
+        if let Some(at) = self.open.iter().position(|open| open.index == index) {
+            let open = self.open.remove(at);
+            self.kept = self.kept.saturating_sub(open.written.len());
+            open.tell(sink);
+        }
+    }
+
+    fn figures(&mut self, told: Option<Figures>, sink: &mut Sink<'_>) {
+        if let Some(told) = told {
+            self.figures = self.figures.replaced_by(told);
+            sink.usage(self.figures.usage(), told.output_tokens.is_some());
+        }
+    }
+}
+
+/// `tool_use`, and what Anthropic runs itself: `server_tool_use`, `mcp_tool_use`.
+fn is_call(block: &Block<'_>) -> bool {
+    block.r#type.as_str().ends_with("tool_use")
+}

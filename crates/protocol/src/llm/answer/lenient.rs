@@ -1,0 +1,369 @@
+//! JSON fields read with good will: one field of an odd type must not hide the rest of an event.
+//!
+//! Compatible servers send lists where OpenAI sends a text, floats where it sends whole numbers and
+//! `null` nearly anywhere. A strict struct would fail on them, and a tool call beside the odd field
+//! would go unseen. Everything borrows from the event where it can.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+/// How deep arguments are read. `serde_json` gives up on a whole document at 128 levels; stopping
+/// before that means that no nesting can hide a call.
+const DEEPEST: usize = 96;
+
+/// Reads JSON, or nothing if it is none. Checked as a whole, text is cheaper to read than bytes.
+pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
+    match std::str::from_utf8(data) {
+        Ok(text) => serde_json::from_str(text).ok(),
+        // Bad text in a field that nobody reads does not matter.
+        Err(_) => serde_json::from_slice(data).ok(),
+    }
+}
+
+/// A text; a list of texts or parts is joined, anything else is empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl Text<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// This text, or `other` if this is empty.
+    pub(super) fn or<'t>(&'t self, other: &'t Text<'_>) -> &'t str {
+        if self.is_empty() { other.as_str() } else { self.as_str() }
+    }
+}
+
+/// A part of a text that comes as a list.
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Text<'de>, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Text<'de>, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(number.to_string())))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(number.to_string())))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Text<'de>, E> {
+        Ok(Text::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Text<'de>, A::Error> {
+        let mut whole = String::new();
+        while let Some(part) = parts.next_element::<Text<'de>>()? {
+            whole.push_str(part.as_str());
+        }
+        Ok(Text(Cow::Owned(whole)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Text<'de>, A::Error> {
+        let part = Part::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(if part.text.is_empty() { part.thinking } else { part.text })
+    }
+}
+
+/// A count; whatever is no number counts as nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u64);
+
+/// The count behind an optional field, or nothing.
+pub(super) fn count(field: Option<Count>) -> u64 {
+    field.map_or(0, |count| count.0)
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Count, D::Error> {
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+struct CountVisitor;
+
+impl<'de> Visitor<'de> for CountVisitor {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a count")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Count, E> {
+        Ok(Count(number))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Count, E> {
+        Ok(Count(u64::try_from(number).unwrap_or(0)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Count, E> {
+        Ok(Count(number as u64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Count, E> {
+        Ok(Count(text.trim().parse().unwrap_or(0)))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Count, E> {
+        Ok(Count(0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Count, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Count(0))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Count, A::Error> {
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Count(0))
+    }
+}
+
+/// A provider's error: an object with a message, or just a text.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Failure(pub(super) String);
+
+#[derive(Deserialize, Default)]
+struct FailureFields<'a> {
+    #[serde(borrow, default)]
+    message: Text<'a>,
+    #[serde(borrow, default)]
+    r#type: Text<'a>,
+    #[serde(borrow, default)]
+    code: Text<'a>,
+    #[serde(borrow, default)]
+    status: Text<'a>,
+}
+
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
+        Ok(match ArgumentsSeed(4).deserialize(deserializer)? {
+            Value::String(text) => Failure(text),
+            value => {
+                let fields = FailureFields::deserialize(&value).unwrap_or_default();
+                let known = [fields.message, fields.r#type, fields.status, fields.code];
+                let first = known.into_iter().find(|field| !field.is_empty());
+                Failure(first.map_or_else(|| value.to_string(), |text| text.0.into_owned()))
+            }
+        })
+    }
+}
+
+/// Arguments of a tool call, as a value of bounded depth.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Arguments(pub(super) Value);
+
+impl Arguments {
+    /// Arguments that come as a text of JSON. Nothing means none; what is no JSON stays a text.
+    pub(super) fn parse(text: &str) -> Value {
+        if text.trim().is_empty() {
+            return Value::Object(Map::new());
+        }
+        match serde_json::from_str::<Arguments>(text) {
+            Ok(arguments) => arguments.0,
+            Err(_) => Value::String(text.to_owned()),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.0 {
+            Value::Null => true,
+            Value::Object(map) => map.is_empty(),
+            Value::String(text) => text.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The value, with a text of JSON unpacked and nothing as an empty object.
+    pub(super) fn unpack(self) -> Value {
+        match self.0 {
+            Value::Null => Value::Object(Map::new()),
+            Value::String(text) => Arguments::parse(&text),
+            value => value,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Arguments, D::Error> {
+        ArgumentsSeed(DEEPEST).deserialize(deserializer).map(Arguments)
+    }
+}
+
+/// Reads so many levels, and `null` for whatever is deeper.
+#[derive(Clone, Copy)]
+struct ArgumentsSeed(usize);
+
+impl<'de> DeserializeSeed<'de> for ArgumentsSeed {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if self.0 == 0 {
+            return IgnoredAny::deserialize(deserializer).map(|_| Value::Null);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ArgumentsSeed {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(ArgumentsSeed(self.0 - 1))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            map.insert(key, entries.next_value_seed(ArgumentsSeed(self.0 - 1))?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn texts_of_any_shape() {
+        let check = |input: &str, expected: &str| {
+            let text: Text<'_> = serde_json::from_str(input).unwrap();
+            assert_eq!(text.as_str(), expected, "{input}");
+        };
+        check(r#""plain""#, "plain");
+        check(r#""a\nb é""#, "a\nb é");
+        check("null", "");
+        check("true", "");
+        check("7", "7");
+        check(r#"["a",{"type":"text","text":"b"},null]"#, "ab");
+        check(r#"[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]"#, "hm");
+    }
+
+    #[test]
+    fn counts_of_any_shape() {
+        let check = |input: &str, expected: u64| {
+            let field: Option<Count> = serde_json::from_str(input).unwrap();
+            assert_eq!(count(field), expected, "{input}");
+        };
+        check("12", 12);
+        check("12.0", 12);
+        check("-3", 0);
+        check("null", 0);
+        check(r#""12""#, 12);
+        check(r#"{"a":1}"#, 0);
+    }
+
+    #[test]
+    fn failures_of_any_shape() {
+        let check = |input: &str, expected: &str| {
+            let failure: Failure = serde_json::from_str(input).unwrap();
+            assert_eq!(failure.0, expected, "{input}");
+        };
+        check(r#""model not found""#, "model not found");
+        check(r#"{"message":"slow down","code":429}"#, "slow down");
+        check(r#"{"code":429,"status":"RESOURCE_EXHAUSTED"}"#, "RESOURCE_EXHAUSTED");
+        check(r#"{"message":null,"code":500}"#, "500");
+        check(r#"{"why":1}"#, r#"{"why":1}"#);
+    }
+
+    #[test]
+    fn arguments_are_read_at_any_depth() {
+        assert_eq!(Arguments::parse(""), json!({}));
+        assert_eq!(
+            Arguments::parse("{\"a\": [1, -2, 0.5, null]}"),
+            json!({"a": [1, -2, 0.5, null]})
+        );
+        assert_eq!(Arguments::parse("{\"a\": 1"), json!("{\"a\": 1"));
+        let deep = format!("{{\"path\":\"/x\",\"deep\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
+        assert_eq!(Arguments::parse(&deep)["path"], json!("/x"));
+    }
+}

@@ -1,0 +1,371 @@
+//! OpenAI chat completions and everything that calls itself compatible; also embeddings and the
+//! older text completions, whose answers have the same frame.
+//!
+//! A tool call streams as deltas under an index, and nothing marks its end. It counts as complete as
+//! soon as its arguments are a whole JSON object (some SDKs run it then, without waiting), and at
+//! the latest when the next call starts, a finish reason comes or the stream ends. Until a finish
+//! reason the calls are kept, because some servers interleave them.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::lenient::{Arguments, Count, Failure, Text, count, parse};
+use super::openai_usage::OpenAiUsage;
+use super::sse::LARGEST_EVENT;
+use super::{Fate, Sink};
+
+/// Calls that may be open at once; the oldest counts as complete when there are more.
+const MOST_OPEN: usize = 256;
+
+/// The state of one answer.
+#[derive(Debug, Default)]
+pub(super) struct Chat {
+    open: Vec<Open>,
+    /// Bytes of arguments of all open calls.
+    kept: usize,
+    /// A finish reason came: the answer may end without `[DONE]`.
+    finished: bool,
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
+    usage: Option<Box<OpenAiUsage>>,
+    error: Option<Failure>,
+    #[serde(borrow, default)]
+    object: Text<'a>,
+    #[serde(borrow, default)]
+    message: Text<'a>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<Count>,
+    #[serde(borrow)]
+    delta: Option<Message<'a>>,
+    #[serde(borrow)]
+    message: Option<Box<Message<'a>>>,
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    finish_reason: Text<'a>,
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    content: Text<'a>,
+    #[serde(borrow, default)]
+    refusal: Text<'a>,
+    #[serde(borrow, default)]
+    reasoning: Text<'a>,
+    #[serde(borrow, default)]
+    reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<ToolCall<'a>>>,
+    #[serde(borrow)]
+    function_call: Option<Box<Function<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+struct ToolCall<'a> {
+    index: Option<Count>,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    function: Option<Function<'a>>,
+    #[serde(borrow)]
+    custom: Option<Custom<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    arguments: Written<'a>,
+}
+
+#[derive(Deserialize)]
+struct Custom<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    input: Text<'a>,
+}
+
+/// Arguments as a text of JSON; some servers send the object itself.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written<'a> {
+    Text(#[serde(borrow)] std::borrow::Cow<'a, str>),
+    Object(Arguments),
+}
+
+impl Default for Written<'_> {
+    fn default() -> Self {
+        Written::Text("".into())
+    }
+}
+
+impl Chat {
+    /// Reads one event.
+    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Fate {
+        if data.trim_ascii() == b"[DONE]" {
+            self.complete(None, sink);
+            sink.done();
+            return Fate::Pass;
+        }
+        let Some(chunk) = parse::<Chunk<'_>>(data) else { return Fate::Pass };
+        let extra = chunk.choices.as_ref().is_none_or(Vec::is_empty)
+            && chunk.usage.is_some()
+            && chunk.error.is_none();
+        self.chunk(chunk, sink);
+        if extra { Fate::Hide } else { Fate::Pass }
+    }
+
+    /// Reads a whole answer.
+    pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        if let Some(chunk) = parse::<Chunk<'_>>(data) {
+            self.finished = chunk.error.is_none() && chunk.object.as_str() != "error";
+            self.chunk(chunk, sink);
+        }
+    }
+
+    /// The upstream has ended.
+    pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        self.complete(None, sink);
+        if self.finished {
+            sink.done();
+        }
+    }
+
+    fn chunk(&mut self, chunk: Chunk<'_>, sink: &mut Sink<'_>) {
+        for choice in chunk.choices.unwrap_or_default() {
+            self.choice(choice, sink);
+        }
+        if let Some(usage) = chunk.usage {
+            sink.usage(usage.disjoint(), usage.has_output());
+        }
+        if let Some(failure) = chunk.error {
+            sink.error(failure.0);
+        } else if chunk.object.as_str() == "error" {
+            sink.error(chunk.message.0.into_owned());
+        }
+    }
+
+    fn choice(&mut self, choice: Choice<'_>, sink: &mut Sink<'_>) {
+        let number = count(choice.index);
+        sink.text(choice.text.as_str());
+        if let Some(message) = choice.delta.or(choice.message.map(|message| *message)) {
+            sink.text(message.reasoning.or(&message.reasoning_content));
+            sink.text(message.content.as_str());
+            sink.text(message.refusal.as_str());
+            for call in message.tool_calls.unwrap_or_default() {
+                self.delta(number, call, sink);
+            }
+            if let Some(function) = message.function_call {
+                let index = Some(Count(u64::MAX));
+                let call = ToolCall { index, function: Some(*function), ..ToolCall::default() };
+                self.delta(number, call, sink);
+            }
+        }
+        if !choice.finish_reason.is_empty() {
+            self.finished = true;
+            self.complete(Some(number), sink);
+        }
+        if let Some(failure) = choice.error {
+            sink.error(failure.0);
+        }
+    }
+
+    /// One delta of a tool call.
+    fn delta(&mut self, choice: u64, call: ToolCall<'_>, sink: &mut Sink<'_>) {
+        let custom = call.custom.is_some();
+        let (name, written) = match (call.function, call.custom) {
+            (Some(function), _) => (function.name, function.arguments),
+            (None, Some(custom)) => (custom.name, Written::Text(custom.input.0)),
+            (None, None) => (Text::default(), Written::default()),
+        };
+        let at = match self.find(choice, call.index, call.id.as_str(), name.as_str()) {
+            Some(at) => at,
+            None => {
+                self.start(choice, custom, sink);
+                self.open.len() - 1
+            }
+        };
+        let Some(open) = self.open.get_mut(at) else { return };
+        open.index = call.index.or(open.index);
+        if open.id.is_empty() {
+            open.id.push_str(call.id.as_str());
+        }
+        if open.name.is_empty() {
+            open.name.push_str(name.as_str());
+        }
+        let text = match written {
+            Written::Text(text) => text,
+            Written::Object(Arguments(Value::Null)) => "".into(),
+            Written::Object(Arguments(object)) => object.to_string().into(),
+        };
+        sink.unseen(&text);
+        if self.kept + text.len() <= LARGEST_EVENT {
+            self.kept += text.len();
+            open.write(&text);
+        }
+        if open.balance.whole() {
+            open.tell(sink);
+        }
+    }
+
+    /// The open call that a delta continues. An index says which; but some servers send no index,
+    /// or 0 for every call, so a new id starts a new call whatever its index is, and so does a name
+    /// without an id after a call that is complete.
+    fn find(&self, choice: u64, index: Option<Count>, id: &str, name: &str) -> Option<usize> {
+        self.open.iter().rposition(|open| {
+            let same_id = open.id == id || id.is_empty() || open.id.is_empty();
+            open.choice == choice
+                && match index {
+                    Some(_) if id.is_empty() && !name.is_empty() && open.told => false,
+                    Some(_) => open.index == index && same_id,
+                    None if id.is_empty() => name.is_empty(),
+                    None => open.id == id,
+                }
+        })
+    }
+
+    /// Starts a call; those before it in the same choice are complete now, unless their arguments
+    /// are visibly not.
+    fn start(&mut self, choice: u64, custom: bool, sink: &mut Sink<'_>) {
+        for open in &mut self.open {
+            if open.choice == choice && !open.balance.unfinished() {
+                open.tell(sink);
+            }
+        }
+        if self.open.len() >= MOST_OPEN {
+            self.open.remove(0).tell(sink);
+        }
+        self.open.push(Open { choice, custom, ..Open::default() });
+    }
+
+    /// The calls of one choice, or of all, are complete.
+    fn complete(&mut self, choice: Option<u64>, sink: &mut Sink<'_>) {
+        for open in &mut self.open {
+            if choice.is_none_or(|choice| open.choice == choice) {
+                open.tell(sink);
+            }
+        }
+        self.open.retain(|open| choice.is_some_and(|choice| open.choice != choice));
+        self.kept = self.open.iter().map(|open| open.arguments.len()).sum();
+    }
+}
+
+/// A tool call whose deltas are coming.
+#[derive(Debug, Default)]
+struct Open {
+    choice: u64,
+    index: Option<Count>,
+    custom: bool,
+    id: String,
+    name: String,
+    arguments: String,
+    balance: Balance,
+    told: bool,
+}
+
+impl Open {
+    fn write(&mut self, text: &str) {
+        if self.told && !text.trim().is_empty() {
+            // It was not complete after all: what was judged is not what the client will see.
+            self.told = false;
+        }
+        self.arguments.push_str(text);
+        if !self.custom {
+            self.balance.read(text);
+        }
+    }
+
+    fn tell(&mut self, sink: &mut Sink<'_>) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        let arguments = if self.custom {
+            json!({ "input": self.arguments })
+        } else {
+            Arguments::parse(&self.arguments)
+        };
+        sink.call(self.id.clone(), self.name.clone(), arguments);
+    }
+}
+
+/// Follows arguments as they are written, to know when they are a whole object.
+#[derive(Debug, Default)]
+struct Balance {
+    depth: u64,
+    in_text: bool,
+    escaped: bool,
+    started: bool,
+    ended: bool,
+    more: bool,
+}
+
+impl Balance {
+    fn read(&mut self, text: &str) {
+        for byte in text.bytes() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_text => self.escaped = true,
+                b'"' if self.started => self.in_text = !self.in_text,
+                _ if self.in_text => {}
+                b' ' | b'\n' | b'\r' | b'\t' => {}
+                _ if self.ended => self.more = true,
+                b'{' => {
+                    self.started = true;
+                    self.depth += 1;
+                }
+                b'}' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.ended = self.started && self.depth == 0;
+                }
+                // A text, a number or a list is no arguments object: only an end mark ends it.
+                _ if !self.started => (self.ended, self.more) = (true, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// Exactly one object has been written.
+    fn whole(&self) -> bool {
+        self.ended && !self.more
+    }
+
+    /// An object has been started and not ended.
+    fn unfinished(&self) -> bool {
+        self.started && !self.ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_object_is_recognised() {
+        let check = |written: &str, whole: bool, unfinished: bool| {
+            let mut balance = Balance::default();
+            for part in written.split_inclusive('"') {
+                balance.read(part);
+            }
+            assert_eq!((balance.whole(), balance.unfinished()), (whole, unfinished), "{written}");
+        };
+        check("", false, false);
+        check("{}", true, false);
+        check(" {\"a\": {\"b\": \"}\\\"\"}} \n", true, false);
+        check("{\"a\": \"}", false, true);
+        check("{\"a\": [1,", false, true);
+        check("{}{}", false, false);
+        check("\"{}\"", false, false);
+        check("null", false, false);
+    }
+}

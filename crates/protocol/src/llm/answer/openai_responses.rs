@@ -1,0 +1,346 @@
+//! OpenAI responses: typed events, each item announced, streamed and repeated when it is done.
+//!
+//! A call is told once, by the first event that has all of it. The final event repeats the whole
+//! answer; calls in it that were not told before are told then.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Sink;
+use super::lenient::{Arguments, Count, Failure, Text, parse};
+use super::openai_usage::OpenAiUsage;
+
+/// Items that are remembered, to tell each once.
+const MOST_ITEMS: usize = 4096;
+
+/// The state of one answer.
+#[derive(Debug, Default)]
+pub(super) struct Responses {
+    items: Vec<Seen>,
+    finished: bool,
+}
+
+/// What an event is read for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Text,
+    Unseen,
+    ItemAdded,
+    ItemDone,
+    ArgumentsDone,
+    End,
+    Error,
+    Skip,
+}
+
+impl Kind {
+    fn of(name: &str) -> Kind {
+        let Some(name) = name.strip_prefix("response.") else {
+            return if name == "error" { Kind::Error } else { Kind::Skip };
+        };
+        match name {
+            "output_text.delta"
+            | "refusal.delta"
+            | "reasoning_text.delta"
+            | "reasoning_summary_text.delta"
+            | "reasoning_summary.delta"
+            | "reasoning.delta"
+            | "audio.transcript.delta"
+            | "output_audio_transcript.delta" => Kind::Text,
+            "function_call_arguments.delta"
+            | "mcp_call_arguments.delta"
+            | "mcp_call.arguments_delta"
+            | "custom_tool_call_input.delta"
+            | "code_interpreter_call_code.delta" => Kind::Unseen,
+            "output_item.added" => Kind::ItemAdded,
+            "output_item.done" => Kind::ItemDone,
+            "function_call_arguments.done" | "mcp_call_arguments.done" => Kind::ArgumentsDone,
+            "completed" | "incomplete" | "failed" | "cancelled" => Kind::End,
+            _ => Kind::Skip,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    r#type: Text<'a>,
+    #[serde(borrow, default)]
+    delta: Text<'a>,
+    output_index: Option<Count>,
+    #[serde(borrow, default)]
+    item_id: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    arguments: Text<'a>,
+    #[serde(borrow)]
+    item: Option<Box<Item<'a>>>,
+    #[serde(borrow)]
+    response: Option<Box<Response<'a>>>,
+    #[serde(borrow, default)]
+    message: Text<'a>,
+    #[serde(borrow, default)]
+    code: Text<'a>,
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Response<'a> {
+    #[serde(borrow, default)]
+    status: Text<'a>,
+    #[serde(borrow)]
+    output: Option<Vec<Item<'a>>>,
+    usage: Option<OpenAiUsage>,
+    error: Option<Failure>,
+}
+
+/// Anything in an answer's output, with the fields of all kinds of calls.
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow, default)]
+    r#type: Text<'a>,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow, default)]
+    call_id: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    arguments: Option<Arguments>,
+    input: Option<Arguments>,
+    action: Option<Arguments>,
+    operation: Option<Arguments>,
+    code: Option<Arguments>,
+    queries: Option<Arguments>,
+    #[serde(borrow)]
+    content: Option<Vec<Part<'a>>>,
+    #[serde(borrow)]
+    summary: Option<Vec<Part<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    refusal: Text<'a>,
+}
+
+impl Item<'_> {
+    fn is_call(&self) -> bool {
+        self.r#type.as_str().ends_with("_call")
+    }
+
+    /// What the tool is called: its name, or what kind of built-in tool it is (`local_shell`).
+    fn tool(&self) -> &str {
+        let kind = self.r#type.as_str();
+        let built_in = kind.strip_suffix("_call").unwrap_or(kind);
+        if self.name.is_empty() { built_in } else { self.name.as_str() }
+    }
+
+    fn take_arguments(&mut self) -> Value {
+        if let Some(arguments) = self.arguments.take() {
+            return arguments.unpack();
+        }
+        if let Some(Arguments(input)) = self.input.take() {
+            return json!({ "input": input });
+        }
+        if let Some(action) = self.action.take().or(self.operation.take()) {
+            return action.unpack();
+        }
+        match (self.code.take(), self.queries.take()) {
+            (Some(Arguments(code)), _) => json!({ "code": code }),
+            (None, Some(Arguments(queries))) => json!({ "queries": queries }),
+            (None, None) => json!({}),
+        }
+    }
+}
+
+impl Responses {
+    /// Reads one event.
+    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        // Many events repeat the whole request or a whole item: they are not even parsed.
+        if leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip) {
+            return;
+        }
+        let Some(event) = parse::<Event<'_>>(data) else { return };
+        let index = event.output_index.map(|index| index.0);
+        match Kind::of(event.r#type.as_str()) {
+            Kind::Text => sink.text(event.delta.as_str()),
+            Kind::Unseen => {
+                sink.unseen(event.delta.as_str());
+                if let Some(seen) = self.find(index, event.item_id.as_str()) {
+                    seen.streamed = true;
+                }
+            }
+            Kind::ItemAdded => {
+                if let Some(item) = event.item.filter(|item| item.is_call()) {
+                    self.remember(Seen::of(&item, index));
+                }
+            }
+            Kind::ItemDone => {
+                if let Some(item) = event.item {
+                    self.item(*item, index, sink);
+                }
+            }
+            Kind::ArgumentsDone => self.arguments_done(&event, sink),
+            Kind::End => {
+                self.finished = true;
+                self.end(event, sink);
+            }
+            Kind::Error => sink.error(match event.error {
+                Some(failure) => failure.0,
+                None => event.message.or(&event.code).to_owned(),
+            }),
+            // Compatible servers may send a bare error.
+            Kind::Skip => {
+                if let Some(failure) = event.error {
+                    sink.error(failure.0);
+                }
+            }
+        }
+    }
+
+    /// Reads a whole answer.
+    pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+        let Some(mut response) = parse::<Response<'_>>(data) else { return };
+        for item in response.output.iter_mut().flatten() {
+            for part in item.summary.iter().chain(item.content.iter()).flatten() {
+                sink.text(part.text.as_str());
+                sink.text(part.refusal.as_str());
+            }
+        }
+        let running = matches!(response.status.as_str(), "queued" | "in_progress");
+        self.finished = response.error.is_none() && !running;
+        self.response(response, sink);
+    }
+
+    /// The upstream has ended.
+    pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        if self.finished {
+            sink.done();
+        }
+    }
+
+    fn end(&mut self, event: Event<'_>, sink: &mut Sink<'_>) {
+        let failed = event.r#type.as_str() == "response.failed";
+        let Some(mut response) = event.response else {
+            sink.done();
+            return;
+        };
+        if failed && response.error.is_none() {
+            response.error = Some(Failure("the response failed".to_owned()));
+        }
+        self.response(*response, sink);
+        sink.done();
+    }
+
+    fn response(&mut self, response: Response<'_>, sink: &mut Sink<'_>) {
+        for (index, item) in response.output.unwrap_or_default().into_iter().enumerate() {
+            self.item(item, u64::try_from(index).ok(), sink);
+        }
+        if let Some(usage) = response.usage {
+            sink.usage(usage.disjoint(), usage.has_output());
+        }
+        if let Some(failure) = response.error {
+            sink.error(failure.0);
+        }
+    }
+
+    /// A whole item: tells the call in it, unless it was told.
+    fn item(&mut self, mut item: Item<'_>, index: Option<u64>, sink: &mut Sink<'_>) {
+        if !item.is_call() {
+            return;
+        }
+        let new = Seen::of(&item, index);
+        let at = match self.items.iter().rposition(|seen| seen.is(&new)) {
+            Some(at) => at,
+            None => self.remember(new),
+        };
+        let Some(seen) = self.items.get_mut(at) else { return };
+        if std::mem::replace(&mut seen.told, true) {
+            return;
+        }
+        let arguments = item.take_arguments();
+        if !seen.streamed {
+            sink.unseen(&arguments.to_string());
+        }
+        let id = item.call_id.or(&item.id).to_owned();
+        sink.call(id, item.tool().to_owned(), arguments);
+    }
+
+    /// All arguments of a call are here; its name came when the item was added.
+    fn arguments_done(&mut self, event: &Event<'_>, sink: &mut Sink<'_>) {
+        let index = event.output_index.map(|index| index.0);
+        let Some(seen) = self.find(index, event.item_id.as_str()) else { return };
+        let name = if seen.name.is_empty() { event.name.as_str() } else { &seen.name };
+        // Without a name there is nothing to judge yet: the item itself follows.
+        if seen.told || name.is_empty() {
+            return;
+        }
+        if !seen.streamed {
+            sink.unseen(event.arguments.as_str());
+        }
+        let id = if seen.call_id.is_empty() { &seen.id } else { &seen.call_id };
+        sink.call(id.clone(), name.to_owned(), Arguments::parse(event.arguments.as_str()));
+        seen.told = true;
+    }
+
+    fn find(&mut self, index: Option<u64>, id: &str) -> Option<&mut Seen> {
+        let by_id = self.items.iter().rposition(|seen| !id.is_empty() && seen.id == id);
+        let by_index =
+            || self.items.iter().rposition(|seen| index.is_some() && seen.index == index);
+        let at = by_id.or_else(by_index)?;
+        self.items.get_mut(at)
+    }
+
+    fn remember(&mut self, seen: Seen) -> usize {
+        if self.items.len() >= MOST_ITEMS {
+            self.items.remove(0);
+        }
+        self.items.push(seen);
+        self.items.len() - 1
+    }
+}
+
+/// A call that has been announced or told.
+#[derive(Debug, Default)]
+struct Seen {
+    index: Option<u64>,
+    id: String,
+    call_id: String,
+    name: String,
+    /// Its arguments came as deltas and have been counted.
+    streamed: bool,
+    told: bool,
+}
+
+impl Seen {
+    fn of(item: &Item<'_>, index: Option<u64>) -> Seen {
+        Seen {
+            index,
+            id: item.id.as_str().to_owned(),
+            call_id: item.call_id.as_str().to_owned(),
+            name: item.name.as_str().to_owned(),
+            ..Seen::default()
+        }
+    }
+
+    /// Whether both are the same item. Ids of items differ between the events of some proxies, and
+    /// indexes are wrong on others: the call's own id is the best witness.
+    fn is(&self, other: &Seen) -> bool {
+        if !self.call_id.is_empty() && !other.call_id.is_empty() {
+            return self.call_id == other.call_id;
+        }
+        let same_id = !self.id.is_empty() && self.id == other.id;
+        same_id || (self.index.is_some() && self.index == other.index && self.name == other.name)
+    }
+}
+
+/// The event's type, if it is the first field, as it is from OpenAI.
+fn leading_type(data: &[u8]) -> Option<&str> {
+    let rest = data.strip_prefix(b"{\"type\":")?;
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"\"")?;
+    let end = rest.iter().take(80).position(|byte| *byte == b'"')?;
+    std::str::from_utf8(&rest[..end]).ok()
+}

@@ -1,0 +1,188 @@
+//! Estimates, caps, and bytes that nobody would send.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DIALECTS: [Dialect; 5] = [
+    Dialect::OpenAiChat,
+    Dialect::OpenAiResponses,
+    Dialect::Anthropic,
+    Dialect::Gemini,
+    Dialect::OpenAiOther,
+];
+const FORMS: [Form; 3] = [Form::Events, Form::Json, Form::GeminiJsonArray];
+
+/// Output tokens after each of some events.
+fn outputs(dialect: Dialect, events: &[&str]) -> Vec<u64> {
+    let mut reader = Reader::new(dialect, Form::Events, false);
+    let mut push = |data: &&str| {
+        reader.push(format!("data: {data}\n\n").as_bytes(), &mut Vec::new());
+        reader.output_so_far().0
+    };
+    events.iter().map(&mut push).collect()
+}
+
+#[test]
+fn output_is_estimated_until_the_provider_counts() {
+    let text = r#"{"choices":[{"delta":{"content":"héllo"}}]}"#;
+    let call = r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"a\":1}"}}]}}]}"#;
+    let zero = r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0}}"#;
+    let five = r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":5}}"#;
+    assert_eq!(
+        outputs(Dialect::OpenAiChat, &[text, text, call, zero, five, text]),
+        [2, 3, 5, 5, 5, 7]
+    );
+
+    let start =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":2}}}"#;
+    let delta = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"12345678"}}"#;
+    let end = r#"{"type":"message_delta","usage":{"output_tokens":3}}"#;
+    assert_eq!(outputs(Dialect::Anthropic, &[start, delta, delta, end]), [2, 4, 6, 3]);
+
+    let early = r#"{"candidates":[{"content":{"parts":[{"text":"12345678"}]}}],"usageMetadata":{"promptTokenCount":7}}"#;
+    let late = r#"{"candidates":[{"content":{"parts":[{"text":"12345678"}]}}],"usageMetadata":{"candidatesTokenCount":9}}"#;
+    assert_eq!(outputs(Dialect::Gemini, &[early, late, early]), [2, 9, 11]);
+
+    let delta =
+        r#"{"type":"response.function_call_arguments.delta","output_index":0,"delta":"12345678"}"#;
+    let item = r#"{"type":"response.output_item.done","output_index":1,"item":{"type":"function_call","call_id":"c","name":"f","arguments":"{\"a\":1}"}}"#;
+    assert_eq!(outputs(Dialect::OpenAiResponses, &[delta, item]), [2, 4]);
+}
+
+#[test]
+fn an_event_too_large_passes_unread_and_the_next_is_read() {
+    let large = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(sse::LARGEST_EVENT)
+    );
+    let small = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+    let answer = format!("{small}{large}{small}");
+    for hide_usage in [false, true] {
+        let case = Case { hide_usage, ..Case::new(Dialect::OpenAiChat, Form::Events, &answer, "") };
+        for size in [answer.len(), 1 << 20, 3 << 20, (8 << 20) + 1] {
+            let found = run(&case, answer.as_bytes().chunks(size));
+            assert_eq!(render(&found.pieces), "text hihi");
+            assert!(found.forwarded == answer.as_bytes(), "in parts of {size}");
+        }
+    }
+}
+
+#[test]
+fn calls_without_end_do_not_grow_without_end() {
+    let mut reader = Reader::new(Dialect::OpenAiChat, Form::Events, false);
+    let mut pieces = Vec::new();
+    for index in 0..2000 {
+        let event = format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{index},\"id\":\"{index}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{\"}}}}]}}}}]}}\n\n"
+        );
+        reader.push(event.as_bytes(), &mut pieces);
+    }
+    assert_eq!(pieces.len(), 2000 - 256);
+    reader.finish(&mut pieces);
+    assert_eq!(pieces.len(), 2000);
+}
+
+#[test]
+fn no_nesting_hides_a_call() {
+    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    let answer = format!(
+        "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"functionCall\":{{\"name\":\"rm\",\"args\":{{\"path\":\"/\",\"deep\":{deep}}}}}}}]}}}}]}}\n\n"
+    );
+    let found = run(&Case::new(Dialect::Gemini, Form::Events, &answer, ""), [answer.as_bytes()]);
+    let Some(Piece::ToolCall { name, arguments, .. }) = found.pieces.first() else { panic!() };
+    assert_eq!((name.as_str(), &arguments["path"]), ("rm", &Value::from("/")));
+}
+
+#[test]
+fn the_client_has_a_part_of_an_event() {
+    let check = |form, hide_usage, bytes: &str, expected| {
+        let mut reader = Reader::new(Dialect::OpenAiChat, form, hide_usage);
+        reader.push(bytes.as_bytes(), &mut Vec::new());
+        assert_eq!(reader.between_events(), expected, "{bytes:?}");
+    };
+    check(Form::Events, false, "", true);
+    check(Form::Events, false, "data: x\n\n", true);
+    check(Form::Events, false, "data: x\r\n\r", true);
+    check(Form::Events, false, "data: x\n", false);
+    check(Form::Events, true, "data: x\n", true);
+    check(Form::GeminiJsonArray, false, "[{}", true);
+    check(Form::GeminiJsonArray, false, "[{", false);
+}
+
+/// Bytes that come close to being an answer.
+fn odd_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let tokens = prop::sample::select(vec![
+        "data: ",
+        "data:",
+        "data",
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n",
+        ": c",
+        "event: x",
+        "\u{feff}",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "\\",
+        ",",
+        ":",
+        "null",
+        "1",
+        "é",
+        "[DONE]",
+        "{\"choices\":[],\"usage\":{}}",
+        "{\"choices\":[],\"usage\":{\"prompt_tokens\":1}}",
+        "{\"choices\":[{\"delta\":{\"content\":\"x\"}}]}",
+        "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}}]}",
+        "{\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\"}}",
+        "{\"type\":\"content_block_stop\"}",
+        "{\"type\":\"response.output_item.done\",\"item\":{\"type\":\"function_call\"}}",
+        "{\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\"}}]}}]}",
+    ]);
+    let token = prop_oneof![
+        8 => tokens.prop_map(|token| token.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..8),
+    ];
+    prop::collection::vec(token, 0..40).prop_map(|tokens| tokens.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_in_any_parts(
+        bytes in odd_bytes(),
+        sizes in prop::collection::vec(1usize..30, 1..20),
+    ) {
+        let mut parts = Vec::new();
+        let (mut rest, mut sizes) = (bytes.as_slice(), sizes.iter().cycle());
+        while !rest.is_empty() {
+            let size = sizes.next().copied().unwrap_or(1).min(rest.len());
+            let (part, after) = rest.split_at(size);
+            parts.push(part);
+            rest = after;
+        }
+        for dialect in DIALECTS {
+            for form in FORMS {
+                for hide_usage in [false, true] {
+                    let mut case = Case::new(dialect, form, "", "");
+                    case.hide_usage = hide_usage;
+                    let at_once = run(&case, [bytes.as_slice()]);
+                    let in_parts = run(&case, parts.iter().copied());
+                    prop_assert_eq!(render(&at_once.pieces), render(&in_parts.pieces));
+                    prop_assert_eq!(&at_once.forwarded, &in_parts.forwarded);
+                    prop_assert_eq!(at_once.usage, in_parts.usage);
+                    prop_assert_eq!(at_once.output, in_parts.output);
+                    if !hide_usage || form != Form::Events || dialect != Dialect::OpenAiChat {
+                        prop_assert_eq!(&at_once.forwarded, &bytes);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Refusals and last words, dialect by dialect.
+
+use deadstop_core::{Context, Ends, Millis, NanoUsd, ScopeKind, Tokens};
+
+use super::*;
+
+const DIALECTS: [Dialect; 8] = [
+    Dialect::OpenAiChat,
+    Dialect::OpenAiResponses,
+    Dialect::OpenAiEmbeddings,
+    Dialect::OpenAiOther,
+    Dialect::Anthropic,
+    Dialect::AnthropicOther,
+    Dialect::Gemini,
+    Dialect::GeminiOther,
+];
+
+fn trip(guard: GuardId, verdict: Verdict) -> Trip {
+    Trip {
+        guard,
+        reason: "repetition".into(),
+        verdict,
+        ends: Ends::Session,
+        drains: false,
+        measured: Measure::Count(3),
+        limit: Measure::Count(3),
+        evidence: vec![1, 2],
+        signals: Vec::new(),
+        because: "read_file \"a\" 3 times\nin 12 s".into(),
+        context: Context {
+            who: "s1".into(),
+            kind: ScopeKind::Session,
+            depth: 2,
+            input: Tokens(0),
+            output: Tokens(0),
+            elapsed: Millis(0),
+            accumulated_input: Tokens(0),
+            accumulated_output: Tokens(0),
+        },
+    }
+}
+
+fn header<'r>(refusal: &'r Refusal, name: &str) -> Option<&'r str> {
+    refusal.headers.iter().find(|(n, _)| *n == name).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn an_end_is_never_a_status_that_is_retried() {
+    use GuardId::*;
+    for (guard, verdict, status) in [
+        (Killed, Verdict::Kill, 403),
+        (Paused, Verdict::Block, 403),
+        (Access, Verdict::Block, 403),
+        (Steps, Verdict::Kill, 402),
+        (Tokens, Verdict::Block, 402),
+        (Budget, Verdict::Kill, 402),
+        (Time, Verdict::Kill, 402),
+        (Velocity, Verdict::Block, 429),
+        (Velocity, Verdict::Kill, 403),
+        (Breaker, Verdict::Block, 429),
+        (Breaker, Verdict::Kill, 403),
+        (Destructive, Verdict::Block, 403),
+        (Loop, Verdict::Kill, 403),
+        (Similarity, Verdict::Kill, 403),
+        (TextLoop, Verdict::Kill, 403),
+        (Strikes, Verdict::Kill, 403),
+    ] {
+        for dialect in DIALECTS {
+            let refusal = refuse(dialect, &trip(guard, verdict), Some("inc_1"));
+            assert_eq!(refusal.status, status, "{guard}");
+            let throttled = status == 429;
+            let no_retry = (!throttled).then_some("false");
+            assert_eq!(header(&refusal, "x-should-retry"), no_retry, "{guard}");
+            assert_eq!(header(&refusal, "retry-after").is_some(), throttled, "{guard}");
+            assert_eq!(header(&refusal, "x-deadstop-guard"), Some(guard.name()));
+        }
+    }
+    let mut later = trip(Killed, Verdict::Kill);
+    later.reason = "session_killed_budget".into();
+    assert_eq!(refuse(Dialect::OpenAiChat, &later, None).status, 402);
+}
+
+#[test]
+fn bodies_have_the_providers_shape() {
+    let trip = trip(GuardId::Loop, Verdict::Kill);
+    let message = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    for dialect in DIALECTS {
+        let refusal = refuse(dialect, &trip, Some("inc_1"));
+        assert_eq!(refusal.content_type, "application/json");
+        let body: Value = serde_json::from_slice(&refusal.body).unwrap();
+        let error = &body["error"];
+        assert_eq!(error["message"], message);
+        assert_eq!(
+            error["deadstop"],
+            json!({
+                "guard": "loop", "reason": "repetition", "verdict": "kill", "incident": "inc_1",
+                "measured": { "unit": "count", "value": 3 },
+                "limit": { "unit": "count", "value": 3 },
+                "scope": { "kind": "session", "name": "s1" },
+            })
+        );
+        match family(dialect) {
+            Family::OpenAi => {
+                assert_eq!(error["type"], "permission_error");
+                assert_eq!(error["code"], "repetition");
+                assert!(error["param"].is_null());
+            }
+            Family::Anthropic => {
+                assert_eq!(
+                    (&body["type"], &error["type"]),
+                    (&json!("error"), &json!("permission_error"))
+                );
+            }
+            Family::Gemini => {
+                assert_eq!(error["code"], 403);
+                assert_eq!(error["status"], "PERMISSION_DENIED");
+                assert_eq!(error["details"][0]["reason"], "repetition");
+            }
+        }
+    }
+}
+
+#[test]
+fn waiting_takes_as_long_as_it_must() {
+    let at = |guard, measured, limit| {
+        let trip = Trip { measured, limit, ..trip(guard, Verdict::Block) };
+        let refusal = refuse(Dialect::Anthropic, &trip, None);
+        header(&refusal, "retry-after").unwrap().parse::<u64>().unwrap()
+    };
+    let time = |ms| Measure::Time(Millis(ms));
+    let money = |nano| Measure::Money(NanoUsd(nano));
+    assert_eq!(at(GuardId::Breaker, time(10_001), time(30_000)), 20);
+    assert_eq!(at(GuardId::Breaker, time(31_000), time(30_000)), 1);
+    assert_eq!(at(GuardId::Velocity, money(200), money(100)), 30);
+    assert_eq!(at(GuardId::Velocity, money(101), money(100)), 5);
+    assert_eq!(at(GuardId::Velocity, money(u64::MAX), money(0)), 60);
+    let tokens = |n| Measure::Tokens(Tokens(n));
+    assert_eq!(at(GuardId::Velocity, tokens(400), tokens(100)), 45);
+}
+
+#[test]
+fn headers_are_safe_to_send() {
+    let mut odd = trip(GuardId::Loop, Verdict::Kill);
+    odd.reason = "a\r\nx-evil: 1".into();
+    let refusal = refuse(Dialect::OpenAiChat, &odd, Some("ü"));
+    assert_eq!(header(&refusal, "x-deadstop-reason"), None);
+    assert_eq!(header(&refusal, "x-deadstop-incident"), None);
+}
+
+/// The events of a stream: name and data.
+fn events(body: &[u8]) -> Vec<(Option<String>, String)> {
+    let text = String::from_utf8(body.to_vec()).unwrap().replace("\r\n", "\n");
+    assert!(text.ends_with("\n\n"));
+    let event = |block: &str| {
+        let line =
+            |field: &str| block.lines().find_map(|l| Some(l.strip_prefix(field)?.to_owned()));
+        assert!(block.lines().all(|l| l.starts_with("event: ") || l.starts_with("data: ")));
+        (line("event: "), line("data: ").unwrap())
+    };
+    text.trim_end().split("\n\n").map(event).collect()
+}
+
+#[test]
+fn a_running_stream_ends_with_an_error_and_nothing_else() {
+    for dialect in DIALECTS {
+        let bytes = stream_error(dialect, &trip(GuardId::Budget, Verdict::Kill), Some("i"));
+        let all = events(&bytes);
+        assert_eq!(all.len(), 1);
+        let (name, data) = &all[0];
+        assert!(!data.contains("finish_reason") && !data.contains("[DONE]"));
+        let value: Value = serde_json::from_str(data).unwrap();
+        assert_eq!(value["error"]["deadstop"]["guard"], "budget");
+        match dialect {
+            Dialect::Anthropic | Dialect::AnthropicOther => {
+                assert_eq!(name.as_deref(), Some("error"));
+                assert_eq!(value["type"], "error");
+                assert_eq!(value["error"]["type"], "billing_error");
+            }
+            Dialect::OpenAiResponses => {
+                assert_eq!(name.as_deref(), Some("error"));
+                assert_eq!(value["type"], "error");
+                assert!(value["message"].is_string() && value["sequence_number"].is_number());
+            }
+            // Google's Python SDK looks for exactly this beginning.
+            Dialect::Gemini | Dialect::GeminiOther => {
+                assert!(name.is_none() && data.starts_with(r#"{"error":"#));
+            }
+            _ => assert!(name.is_none()),
+        }
+    }
+}
+
+#[test]
+fn a_last_word_is_a_whole_answer() {
+    let trip = trip(GuardId::Loop, Verdict::Kill);
+    let text = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    let path = |dialect| match dialect {
+        Dialect::OpenAiChat => "/choices/0/message/content",
+        Dialect::OpenAiResponses => "/output/0/content/0/text",
+        Dialect::Anthropic => "/content/0/text",
+        _ => "/candidates/0/content/parts/0/text",
+    };
+    for dialect in
+        [Dialect::OpenAiChat, Dialect::OpenAiResponses, Dialect::Anthropic, Dialect::Gemini]
+    {
+        let whole = message(dialect, false, "m-1", &trip);
+        assert_eq!((whole.status, whole.content_type), (200, "application/json"));
+        let body: Value = serde_json::from_slice(&whole.body).unwrap();
+        assert_eq!(body.pointer(path(dialect)).unwrap(), text, "{dialect:?}");
+        let stream = message(dialect, true, "m-1", &trip);
+        assert_eq!(stream.content_type, "text/event-stream; charset=utf-8");
+        let said: String = events(&stream.body)
+            .iter()
+            .filter_map(|(_, data)| serde_json::from_str::<Value>(data).ok())
+            .filter_map(|event| {
+                let places = ["/choices/0/delta/content", "/delta/text", "/delta", path(dialect)];
+                places.iter().find_map(|p| event.pointer(p)?.as_str().map(str::to_owned))
+            })
+            .collect();
+        assert_eq!(said, text, "{dialect:?}");
+    }
+    assert_eq!(message(Dialect::OpenAiEmbeddings, false, "m", &trip).status, 403);
+}
+
+#[test]
+fn streams_have_all_their_events_in_order() {
+    let trip = trip(GuardId::Loop, Verdict::Kill);
+    let names = |dialect| -> Vec<String> {
+        let all = events(&message(dialect, true, "m", &trip).body);
+        all.into_iter()
+            .map(|(name, data)| {
+                let value: Value = serde_json::from_str(&data).unwrap_or_default();
+                assert!(name.is_none() || name.as_deref() == value["type"].as_str());
+                name.unwrap_or(data)
+            })
+            .collect()
+    };
+    assert_eq!(
+        names(Dialect::OpenAiResponses),
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.output_text.delta",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ]
+    );
+    assert_eq!(
+        names(Dialect::Anthropic),
+        [
+            "message_start",
+            "content_block_start",
+            "content_block_delta",
+            "content_block_stop",
+            "message_delta",
+            "message_stop",
+        ]
+    );
+    let chat = names(Dialect::OpenAiChat);
+    assert_eq!(chat.last().unwrap(), "[DONE]");
+    assert!(chat[2].contains(r#""finish_reason":"stop""#) && chat[2].contains("usage"));
+}

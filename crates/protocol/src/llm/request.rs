@@ -1,0 +1,308 @@
+//! Requests to language models: which dialect a path speaks, and what is new in a body.
+//!
+//! A body is walked once, borrowed, and never built into a tree. [`open`] reads what stands around
+//! the conversation, which tells whose request it is; [`Open::read`] then reads what is new in the
+//! conversation itself, given what the session has [`Seen`]. [`read`] does both at once.
+//!
+//! # What is new
+//! A person's words and tools' results that follow what an earlier request of the session already
+//! contained. Where nothing earlier is recognised (a first request, a rewritten history), what
+//! follows the model's last message. A request that is sent again word for word repeats the words
+//! that it asked with, so that guards can see the repetition, and brings no results.
+//! Standing orders (system and developer prompts) are nobody's words.
+
+mod anthropic;
+mod attachment;
+mod gemini;
+mod json;
+mod news;
+mod openai;
+mod seen;
+mod usage;
+
+pub use seen::Seen;
+pub use usage::with_usage;
+
+use deadstop_core::{Digest, TextFacts, Tokens};
+use serde_json::value::RawValue;
+
+use self::attachment::{BYTES_PER_TOKEN, discount};
+use self::json::Items;
+use self::news::{News, Speaker};
+use super::{Api, Dialect, Request};
+use crate::facts::combine;
+
+/// Why a body could not be read. It may still be passed on: the provider will have its own view.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRequest {
+    /// Bytes that are no text.
+    #[error("the body is not UTF-8 text; decode its content-encoding first")]
+    NotText(#[from] std::str::Utf8Error),
+    /// Text that is no JSON object.
+    #[error("the body is not a JSON object: {0}")]
+    NotJson(#[from] serde_json::Error),
+}
+
+/// The dialect of a call, by its path: as the SDKs use it, with or without `/v1` or `/v1beta`, and
+/// behind any prefix. A provider that serves another one's dialect as well (vLLM Anthropic's,
+/// Gemini OpenAI's) is understood, so that no path leads around the guards.
+///
+/// ```
+/// use deadstop_protocol::llm::{Api, Dialect, request::dialect};
+/// assert_eq!(dialect(Api::OpenAi, "POST", "/v1/chat/completions"), Dialect::OpenAiChat);
+/// assert_eq!(dialect(Api::OpenAi, "GET", "/v1/models"), Dialect::OpenAiOther);
+/// ```
+pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
+    let segments = segments(path);
+    let posted = method.eq_ignore_ascii_case("POST");
+    match segments.as_slice() {
+        [.., "chat", "completions"] if posted => Dialect::OpenAiChat,
+        [.., last] if posted && gemini_method(last).is_some() => Dialect::Gemini,
+        ["messages"] | [.., "v1", "messages"] if posted => Dialect::Anthropic,
+        [.., "messages"] if posted && api == Api::Anthropic => Dialect::Anthropic,
+        [.., "responses"] if posted && api == Api::OpenAi => Dialect::OpenAiResponses,
+        [.., "embeddings"] if posted && api == Api::OpenAi => Dialect::OpenAiEmbeddings,
+        _ => match api {
+            Api::OpenAi => Dialect::OpenAiOther,
+            Api::Anthropic => Dialect::AnthropicOther,
+            Api::Gemini => Dialect::GeminiOther,
+        },
+    }
+}
+
+/// The model that a path names: Gemini's `models/{model}:method`, Azure's `deployments/{name}`.
+///
+/// ```
+/// use deadstop_protocol::llm::request::model_in_path;
+/// let path = "/v1beta/models/gemini-2.5-flash:generateContent";
+/// assert_eq!(model_in_path(path).as_deref(), Some("gemini-2.5-flash"));
+/// ```
+pub fn model_in_path(path: &str) -> Option<String> {
+    let segments = segments(path);
+    let at = segments
+        .iter()
+        .rposition(|segment| matches!(*segment, "models" | "tunedModels" | "deployments"))?;
+    let named = segments.get(at + 1)?;
+    let model = split_method(named).map_or(*named, |(model, _)| model);
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
+/// Opens a body and reads what is new in it: see [`open`] and [`Open::read`].
+pub fn read(
+    dialect: Dialect,
+    path: &str,
+    body: &[u8],
+    seen: &mut Seen,
+) -> Result<Request, BadRequest> {
+    Ok(open(dialect, path, body)?.read(seen))
+}
+
+/// Reads what stands around the conversation.
+///
+/// Fields that are missing or strange are left empty. An empty body is fine on a path that is only
+/// passed through, and so is one there that is no JSON: it just says nothing.
+pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>, BadRequest> {
+    let mut free = counts_only(path);
+    let envelope = match dialect {
+        Dialect::OpenAiChat => openai::chat(std::str::from_utf8(body)?)?,
+        Dialect::OpenAiResponses => openai::responses(std::str::from_utf8(body)?)?,
+        Dialect::OpenAiEmbeddings => openai::other(std::str::from_utf8(body)?)?,
+        Dialect::Anthropic => anthropic::messages(std::str::from_utf8(body)?)?,
+        Dialect::Gemini => gemini::generate(std::str::from_utf8(body)?)?,
+        Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther => {
+            let text = std::str::from_utf8(body).unwrap_or_default();
+            openai::other(text).unwrap_or_else(|_| {
+                // An upload, most likely: its size says nothing about tokens.
+                free = true;
+                Envelope::default()
+            })
+        }
+    };
+    let mut open = Open { dialect, body, free, envelope };
+    let request = &mut open.envelope.request;
+    if request.model.is_empty() {
+        request.model = model_in_path(path).unwrap_or_default();
+    }
+    if let (Dialect::Gemini, Some(last)) = (dialect, segments(path).last()) {
+        request.stream = gemini_method(last) == Some(Answer::Stream);
+    }
+    open.envelope.request.hints.conversation = open.conversation();
+    Ok(open)
+}
+
+/// A body whose surroundings were read, and whose conversation was not yet.
+#[derive(Debug)]
+pub struct Open<'a> {
+    dialect: Dialect,
+    body: &'a [u8],
+    /// Whether its size says nothing about what it costs.
+    free: bool,
+    envelope: Envelope<'a>,
+}
+
+/// What a dialect finds around the conversation.
+#[derive(Debug, Default)]
+struct Envelope<'a> {
+    request: Request,
+    items: Items<'a>,
+    /// Standing orders that are no message.
+    system: Option<&'a RawValue>,
+    /// Whether the provider keeps the history, so that all that is sent is new.
+    continues: bool,
+    stream: Option<&'a RawValue>,
+    stream_options: Option<&'a RawValue>,
+}
+
+impl<'a> Open<'a> {
+    /// What is known without the conversation: who is calling, for which model, in a stream or not.
+    pub fn request(&self) -> &Request {
+        &self.envelope.request
+    }
+
+    /// See [`with_usage`], without reading the body again.
+    pub fn with_usage(&self) -> Option<Vec<u8>> {
+        match self.dialect {
+            Dialect::OpenAiChat => {
+                usage::edit(self.body, self.envelope.stream, self.envelope.stream_options)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads what is new since the requests that were seen, and remembers this one.
+    pub fn read(self, seen: &mut Seen) -> Request {
+        let messages = self.envelope.items.list.as_slice();
+        let chain = if self.envelope.continues { Vec::new() } else { seen::chain(messages) };
+        let head = seen.recognise(&chain);
+        let known = head.map_or(0, |head| head.messages as usize);
+        let again = head.is_some() && known == messages.len();
+        let from = match head {
+            _ if self.envelope.continues => 0,
+            Some(_) if !again => known,
+            _ => self.last_turn(),
+        };
+
+        let mut news = News::default();
+        if let Some(text) = &self.envelope.items.text {
+            news.said(text);
+        }
+        for message in messages.iter().skip(from) {
+            self.tell(message, &mut news);
+        }
+        let fresh = messages.iter().skip(known);
+        let discount = head.map_or(0, |head| head.discount)
+            + fresh.map(|message| discount(message.get())).sum::<u64>();
+        seen.remember(head, &chain, discount);
+
+        let mut request = self.envelope.request;
+        let size = (self.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+        request.input = Tokens(if self.free { 0 } else { size.saturating_sub(discount) });
+        request.prompt = news.facts();
+        request.from_person = news.from_person;
+        request.results = if again { Vec::new() } else { news.results };
+        request
+    }
+
+    /// Where the last turn begins: after the model's last message, not counting an answer that was
+    /// begun for it at the very end.
+    fn last_turn(&self) -> usize {
+        let messages = self.envelope.items.list.as_slice();
+        let by_model = |message: &&RawValue| self.speaker(message) == Speaker::Model;
+        let Some(end) = messages.iter().rposition(|message| !by_model(message)) else {
+            return messages.len();
+        };
+        messages[..end].iter().rposition(by_model).map_or(0, |at| at + 1)
+    }
+
+    fn speaker(&self, message: &RawValue) -> Speaker {
+        match self.dialect {
+            Dialect::OpenAiChat => openai::chat_speaker(message),
+            Dialect::OpenAiResponses => openai::responses_speaker(message),
+            Dialect::Anthropic => anthropic::speaker(message),
+            Dialect::Gemini => gemini::speaker(message),
+            _ => Speaker::System,
+        }
+    }
+
+    fn tell(&self, message: &RawValue, news: &mut News) {
+        match self.dialect {
+            Dialect::OpenAiChat => openai::chat_tell(message, news),
+            Dialect::OpenAiResponses => openai::responses_tell(message, news),
+            Dialect::Anthropic => anthropic::tell(message, news),
+            Dialect::Gemini => gemini::tell(message, news),
+            _ => {}
+        }
+    }
+
+    /// What a conversation is recognised by when nobody says which it is: its standing orders,
+    /// masked, since many have the time of day in them, and the first thing a person said.
+    fn conversation(&self) -> Option<Digest> {
+        if self.envelope.continues {
+            return None;
+        }
+        let opening = self.envelope.items.list.iter().take(OPENING);
+        let first = match &self.envelope.items.text {
+            Some(text) => Digest::of(text.as_bytes()),
+            None => opening.clone().find_map(|message| {
+                if message.get().len() > LONGEST_FIRST {
+                    let words = beginning(message.get(), LONGEST_FIRST).as_bytes();
+                    return (self.speaker(message) == Speaker::Other).then(|| Digest::of(words));
+                }
+                let mut news = News::digest_only();
+                self.tell(message, &mut news);
+                news.from_person.then(|| news.exact())
+            })?,
+        };
+        let spoken = opening.filter(|message| self.speaker(message) == Speaker::System);
+        let orders = self.envelope.system.or_else(|| spoken.copied().next());
+        let orders = orders.map_or("", |orders| beginning(orders.get(), LONGEST_ORDERS));
+        Some(combine(&[TextFacts::of(orders).digest, first]))
+    }
+}
+
+/// Messages among which the first words of a person are looked for.
+const OPENING: usize = 8;
+/// Bytes of a first message beyond which its beginning will do, as it lies in the body.
+const LONGEST_FIRST: usize = 64 * 1024;
+/// Bytes of the standing orders, as they lie in the body, that tell conversations apart.
+const LONGEST_ORDERS: usize = 2048;
+
+/// How a Gemini method answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Whole,
+    Stream,
+}
+
+fn gemini_method(segment: &str) -> Option<Answer> {
+    match split_method(segment)?.1 {
+        "generateContent" => Some(Answer::Whole),
+        "streamGenerateContent" => Some(Answer::Stream),
+        _ => None,
+    }
+}
+
+/// `model:method`; some clients escape the colon.
+fn split_method(segment: &str) -> Option<(&str, &str)> {
+    ["%3A", "%3a", ":"].iter().find_map(|colon| segment.rsplit_once(colon))
+}
+
+fn counts_only(path: &str) -> bool {
+    let segments = segments(path);
+    segments.last().is_some_and(|last| {
+        matches!(*last, "count_tokens" | "input_tokens")
+            || split_method(last).is_some_and(|(_, method)| method == "countTokens")
+    })
+}
+
+fn segments(path: &str) -> Vec<&str> {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    path.split('/').filter(|segment| !segment.is_empty()).collect()
+}
+
+fn beginning(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests;

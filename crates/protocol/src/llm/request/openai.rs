@@ -1,0 +1,158 @@
+//! OpenAI's requests: chat completions, responses, and the rest as far as it needs to be read.
+
+use deadstop_core::Tokens;
+use serde_json::value::RawValue;
+
+use super::json::{self, count, is_true, object, owned, present};
+use super::news::{News, Speaker, output};
+use super::{BadRequest, Envelope};
+use crate::llm::{BodyHints, Request, ToolResult};
+
+/// `POST …/chat/completions`.
+pub(super) fn chat(body: &str) -> Result<Envelope<'_>, BadRequest> {
+    let names = [
+        "model",
+        "stream",
+        "stream_options",
+        "max_completion_tokens",
+        "max_tokens",
+        "n",
+        "prompt_cache_key",
+        "safety_identifier",
+        "user",
+    ];
+    let found = object(body, names, "messages")?;
+    let [model, stream, options, max, old_max, n, cache_key, safety, user] = found.fields;
+    let wants_usage = options.map(|options| json::fields(options, ["include_usage"])[0]);
+    let each = count(max).or_else(|| count(old_max));
+    let request = Request {
+        model: owned(model).unwrap_or_default(),
+        stream: is_true(stream),
+        max_output: each.map(|each| Tokens(each.saturating_mul(count(n).unwrap_or(1).max(1)))),
+        wants_usage: is_true(wants_usage.flatten()),
+        hints: BodyHints {
+            prompt_cache_key: owned(cache_key),
+            safety_identifier: owned(safety).or_else(|| owned(user)),
+            ..BodyHints::default()
+        },
+        ..Request::default()
+    };
+    Ok(Envelope {
+        request,
+        items: found.items,
+        stream,
+        stream_options: options,
+        ..Envelope::default()
+    })
+}
+
+/// `POST …/responses`.
+pub(super) fn responses(body: &str) -> Result<Envelope<'_>, BadRequest> {
+    let names = [
+        "model",
+        "stream",
+        "max_output_tokens",
+        "instructions",
+        "previous_response_id",
+        "conversation",
+        "prompt_cache_key",
+        "safety_identifier",
+        "user",
+    ];
+    let found = object(body, names, "input")?;
+    let [model, stream, max, system, previous, kept, cache_key, safety, user] = found.fields;
+    let request = Request {
+        model: owned(model).unwrap_or_default(),
+        stream: is_true(stream),
+        max_output: count(max).map(Tokens),
+        hints: BodyHints {
+            prompt_cache_key: owned(cache_key),
+            previous_response_id: owned(previous),
+            safety_identifier: owned(safety).or_else(|| owned(user)),
+            ..BodyHints::default()
+        },
+        ..Request::default()
+    };
+    let continues = request.hints.previous_response_id.is_some() || present(kept);
+    Ok(Envelope { request, items: found.items, system, continues, ..Envelope::default() })
+}
+
+/// Embeddings, older and unknown paths of any provider: what most of them have in common.
+pub(super) fn other(body: &str) -> Result<Envelope<'_>, BadRequest> {
+    let names = ["model", "stream", "max_tokens", "safety_identifier", "user"];
+    let [model, stream, max, safety, user] = object(body, names, "")?.fields;
+    let request = Request {
+        model: owned(model).unwrap_or_default(),
+        stream: is_true(stream),
+        max_output: count(max).map(Tokens),
+        hints: BodyHints {
+            safety_identifier: owned(safety).or_else(|| owned(user)),
+            ..BodyHints::default()
+        },
+        ..Request::default()
+    };
+    Ok(Envelope { request, ..Envelope::default() })
+}
+
+/// Who speaks in a chat message.
+pub(super) fn chat_speaker(message: &RawValue) -> Speaker {
+    let [role] = json::fields(message, ["role"]);
+    match role.and_then(json::text).as_deref() {
+        Some("assistant") => Speaker::Model,
+        Some("system" | "developer") => Speaker::System,
+        _ => Speaker::Other,
+    }
+}
+
+/// Tells what a chat message brings.
+pub(super) fn chat_tell(message: &RawValue, news: &mut News) {
+    let [role, content, id, name] =
+        json::fields(message, ["role", "content", "tool_call_id", "name"]);
+    match role.and_then(json::text).as_deref() {
+        Some("user") => {
+            if let Some(content) = content {
+                news.content(content);
+            }
+        }
+        Some("tool" | "function") => news.result(ToolResult {
+            id: owned(id).unwrap_or_default(),
+            name: owned(name),
+            text: output(content),
+            is_error: false,
+        }),
+        _ => {}
+    }
+}
+
+/// Who speaks in an item of a responses request: calls and thoughts are the model's.
+pub(super) fn responses_speaker(item: &RawValue) -> Speaker {
+    let [kind, role] = json::fields(item, ["type", "role"]);
+    let kind = kind.and_then(json::text);
+    match (kind.as_deref(), role.and_then(json::text).as_deref()) {
+        (_, Some("assistant")) => Speaker::Model,
+        (_, Some("system" | "developer")) => Speaker::System,
+        (None | Some("message" | "mcp_approval_response"), _) => Speaker::Other,
+        (Some(kind), _) if kind.ends_with("_output") => Speaker::Other,
+        _ => Speaker::Model,
+    }
+}
+
+/// Tells what an item of a responses request brings.
+pub(super) fn responses_tell(item: &RawValue, news: &mut News) {
+    let names = ["type", "role", "content", "call_id", "name", "output"];
+    let [kind, role, content, id, name, result] = json::fields(item, names);
+    match (kind.and_then(json::text).as_deref(), role.and_then(json::text).as_deref()) {
+        (None | Some("message"), Some("user")) => {
+            if let Some(content) = content {
+                news.content(content);
+            }
+        }
+        (Some(kind), _) if kind.ends_with("_output") => news.result(ToolResult {
+            id: owned(id).unwrap_or_default(),
+            name: owned(name),
+            text: output(result),
+            is_error: false,
+        }),
+        _ => {}
+    }
+}

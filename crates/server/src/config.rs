@@ -1,0 +1,281 @@
+//! What a server is told: where to listen, where to keep its file, which providers there are.
+//!
+//! Upstreams come from here only, never from a request.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deadstop_core::PolicySet;
+use deadstop_protocol::llm::Api;
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The port that everything is on.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:4141";
+
+/// A valid configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where to keep the database; `None` keeps nothing.
+    pub data: Option<PathBuf>,
+    /// The policies in force.
+    pub policies: PolicySet,
+    /// Providers by the name they have in URLs.
+    pub providers: BTreeMap<String, Provider>,
+    /// What an agent is told when it was killed.
+    pub on_kill: OnKill,
+    /// Calls that may be in flight; more are shed.
+    pub max_in_flight: usize,
+    /// Largest request body.
+    pub max_body: usize,
+    /// How long a paused call is held.
+    pub hold: Duration,
+    /// How long an upstream may take until its first byte.
+    pub upstream_timeout: Duration,
+    /// Who a call belongs to when it names no agent.
+    pub default_agent: String,
+    /// Who a call belongs to when it names no session: for a private gateway, its one run.
+    pub default_session: Option<String>,
+}
+
+/// Where calls of a provider go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    /// The family of APIs it speaks.
+    pub api: Api,
+    /// Scheme, host and perhaps a path.
+    pub base_url: http::Uri,
+    /// The provider's key, where the server holds it.
+    pub key: Option<Secret>,
+}
+
+/// A text that does not show itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a secret in.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// Lets it out, for the wire.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What an agent is told when it was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnKill {
+    /// An error in its provider's own shape.
+    #[default]
+    Error,
+    /// A final assistant message, for agents that cannot handle errors.
+    Message,
+}
+
+/// `deadstop.toml` as it was typed.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawConfig {
+    /// Where to listen.
+    pub listen: Option<String>,
+    /// Where to keep the database.
+    pub data: Option<PathBuf>,
+    /// A policy file, or the name of a preset.
+    pub policy: Option<String>,
+    /// What an agent is told when it was killed.
+    pub on_kill: Option<OnKill>,
+    /// Calls that may be in flight.
+    pub max_in_flight: Option<usize>,
+    /// Largest request body, in MiB.
+    pub max_body_mib: Option<usize>,
+    /// How long a paused call is held.
+    pub hold_seconds: Option<u64>,
+    /// How long an upstream may take until its first byte.
+    pub upstream_timeout_seconds: Option<u64>,
+    /// Providers by name.
+    pub providers: BTreeMap<String, RawProvider>,
+}
+
+/// One provider as it was typed.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawProvider {
+    /// Where it is.
+    pub base_url: Option<String>,
+    /// Which API it speaks; OpenAI's, unless the name says otherwise.
+    pub api: Option<Api>,
+    /// The environment variable that holds its key, where the server is to hold it.
+    pub api_key_env: Option<String>,
+}
+
+/// A configuration that cannot be.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum BadConfig {
+    /// Not an address.
+    #[error("`{0}` is not an address to listen on; write one such as {DEFAULT_LISTEN}")]
+    Listen(String),
+    /// Beyond loopback without authentication.
+    #[error(
+        "{0} is reachable from other machines, and there is no authentication yet; listen on \
+         127.0.0.1 and put a proxy that authenticates in front"
+    )]
+    Exposed(SocketAddr),
+    /// Not a URL.
+    #[error("providers.{name}.base_url: `{url}` is not a URL; write one such as https://host/path")]
+    Url {
+        /// The provider.
+        name: String,
+        /// What was typed.
+        url: String,
+    },
+    /// No URL for a provider that nobody knows.
+    #[error("providers.{0} has no base_url; add `base_url = \"https://…\"`")]
+    NoUrl(String),
+    /// A name that cannot stand in a path.
+    #[error(
+        "`{0}` cannot be a provider's name; use letters, digits, - and _, and not api or agent"
+    )]
+    Name(String),
+    /// The key is not there.
+    #[error("providers.{name}.api_key_env: the environment has no {variable}; set it")]
+    NoKey {
+        /// The provider.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+}
+
+/// Providers that are there without being named.
+const KNOWN: [(&str, Api, &str); 3] = [
+    ("openai", Api::OpenAi, "https://api.openai.com"),
+    ("anthropic", Api::Anthropic, "https://api.anthropic.com"),
+    ("gemini", Api::Gemini, "https://generativelanguage.googleapis.com"),
+];
+
+impl RawConfig {
+    /// Makes a valid configuration of it.
+    pub fn resolve(
+        self,
+        policies: PolicySet,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Config, BadConfig> {
+        let listen = self.listen.as_deref().unwrap_or(DEFAULT_LISTEN);
+        let listen: SocketAddr =
+            listen.parse().map_err(|_| BadConfig::Listen(listen.to_owned()))?;
+        if !listen.ip().is_loopback() {
+            return Err(BadConfig::Exposed(listen));
+        }
+        let mut providers = BTreeMap::new();
+        for (name, api, url) in KNOWN {
+            providers.insert(name.to_owned(), provider(name, api, url)?);
+        }
+        for (name, raw) in self.providers {
+            let providers_api = providers.get(&name).map(|known| known.api);
+            let api = raw.api.or(providers_api).unwrap_or(Api::OpenAi);
+            let url = match (raw.base_url, providers.get(&name)) {
+                (Some(url), _) => url,
+                (None, Some(known)) => known.base_url.to_string(),
+                (None, None) => return Err(BadConfig::NoUrl(name)),
+            };
+            let mut resolved = provider(&name, api, &url)?;
+            if let Some(variable) = raw.api_key_env {
+                let key = environment(&variable).filter(|key| !key.is_empty());
+                let key = key.ok_or(BadConfig::NoKey { name: name.clone(), variable })?;
+                resolved.key = Some(Secret::new(key));
+            }
+            providers.insert(name, resolved);
+        }
+        Ok(Config {
+            listen,
+            data: self.data,
+            policies,
+            providers,
+            on_kill: self.on_kill.unwrap_or_default(),
+            max_in_flight: self.max_in_flight.unwrap_or(4096).max(1),
+            max_body: self.max_body_mib.unwrap_or(64).max(1) << 20,
+            hold: Duration::from_secs(self.hold_seconds.unwrap_or(300)),
+            upstream_timeout: Duration::from_secs(self.upstream_timeout_seconds.unwrap_or(600)),
+            default_agent: "default".to_owned(),
+            default_session: None,
+        })
+    }
+}
+
+fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(fine) || ["api", "agent"].contains(&name) {
+        return Err(BadConfig::Name(name.to_owned()));
+    }
+    let bad = || BadConfig::Url { name: name.to_owned(), url: url.to_owned() };
+    let base_url: http::Uri = url.trim_end_matches('/').parse().map_err(|_| bad())?;
+    let scheme = base_url.scheme_str().ok_or_else(bad)?;
+    if !["http", "https"].contains(&scheme) || base_url.query().is_some() {
+        return Err(bad());
+    }
+    Ok(Provider { api, base_url, key: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deadstop_core::Preset;
+
+    fn resolve(text: &str) -> Result<Config, BadConfig> {
+        let raw: RawConfig = toml::from_str(text).unwrap();
+        raw.resolve(Preset::Balanced.policies(), |name| (name == "KEY").then(|| "sk-1".to_owned()))
+    }
+
+    #[test]
+    fn nothing_needs_to_be_said() {
+        let config = resolve("").unwrap();
+        assert_eq!(config.listen.to_string(), DEFAULT_LISTEN);
+        let names: Vec<_> = config.providers.keys().map(String::as_str).collect();
+        assert_eq!(names, ["anthropic", "gemini", "openai"]);
+        assert_eq!(config.providers["openai"].base_url, "https://api.openai.com/");
+    }
+
+    #[test]
+    fn providers_are_a_line_each() {
+        let config = resolve(
+            "[providers.ollama]\nbase_url = \"http://127.0.0.1:11434/\"\n\
+             [providers.openai]\napi_key_env = \"KEY\"\n\
+             [providers.claude]\napi = \"anthropic\"\nbase_url = \"http://127.0.0.1:1/x\"",
+        )
+        .unwrap();
+        assert_eq!(config.providers["ollama"].api, Api::OpenAi);
+        assert_eq!(config.providers["claude"].api, Api::Anthropic);
+        assert_eq!(config.providers["openai"].key, Some(Secret::new("sk-1")));
+        assert!(!format!("{config:?}").contains("sk-1"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, expected) in [
+            ("listen = \"nowhere\"", "`nowhere` is not an address"),
+            ("listen = \"0.0.0.0:4141\"", "reachable from other machines"),
+            ("[providers.x]", "providers.x has no base_url"),
+            ("[providers.x]\nbase_url = \"ftp://a\"", "is not a URL"),
+            ("[providers.x]\nbase_url = \"a b\"", "is not a URL"),
+            ("[providers.agent]\nbase_url = \"http://a\"", "cannot be a provider's name"),
+            ("[providers.openai]\napi_key_env = \"NONE\"", "the environment has no NONE"),
+        ] {
+            let error = resolve(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

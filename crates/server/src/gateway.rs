@@ -1,0 +1,322 @@
+//! The LLM gateway: one call's way through, as a list of steps.
+//!
+//! ```text
+//! route ▸ read the body ▸ who is calling ▸ chain of scopes ▸ results of earlier tool calls
+//!       ▸ admit ▸ send on ▸ the answer, judged as it passes ▸ settle
+//! ```
+//!
+//! Bytes pass untouched; what the guards need is read from a copy. The client's own key passes
+//! through and is neither kept nor logged.
+
+mod answer;
+mod decode;
+mod flow;
+mod route;
+mod upstream;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Ticket, Trip, Verdict};
+use deadstop_protocol::facts;
+use deadstop_protocol::llm::identity::{self, Identity, Source};
+use deadstop_protocol::llm::request;
+use deadstop_protocol::llm::{Api, Dialect, Request as Facts, refusal};
+use deadstop_protocol::prices::Prices;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+
+use crate::config::{Config, OnKill};
+use crate::warden::{Chain, Warden};
+use flow::Flow;
+use route::Route;
+
+type Request = http::Request<Incoming>;
+
+/// The gateway.
+pub(crate) struct Gateway {
+    config: Config,
+    warden: Arc<Warden>,
+    prices: Prices,
+    client: upstream::Client,
+    places: Arc<Semaphore>,
+}
+
+impl Gateway {
+    pub(crate) fn new(config: Config, warden: Arc<Warden>) -> Gateway {
+        Gateway {
+            places: Arc::new(Semaphore::new(config.max_in_flight)),
+            client: upstream::client(),
+            prices: Prices::builtin(),
+            config,
+            warden,
+        }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn handle(&self, request: Request) -> Response<Body> {
+        let Some(route) = Route::find(&self.config, request.uri()) else {
+            return not_found(&self.config);
+        };
+        // Shed before anything is read: memory is bounded by the calls in flight.
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls in flight; try again");
+        };
+        match self.call(request, &route, place).await {
+            Ok(response) | Err(response) => response,
+        }
+    }
+
+    async fn call(
+        &self,
+        request: Request,
+        route: &Route<'_>,
+        place: tokio::sync::OwnedSemaphorePermit,
+    ) -> Result<Response<Body>, Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        let body = self.read_body(body).await?;
+        let api = route.provider.api;
+        let dialect = request::dialect(api, parts.method.as_str(), &route.path);
+
+        let readable = decode::whole(&parts.headers, &body);
+        let opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
+        let hints = opened.as_ref().map(|open| open.request().hints.clone()).unwrap_or_default();
+        let who = identify(route.agent.as_deref(), &parts.headers, &hints);
+        let chain = self.chain(&who).await?;
+
+        // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
+        let asked = opened.as_ref().filter(|_| readable.is_none()).and_then(|o| o.with_usage());
+        let hide_usage = asked.is_some();
+        let facts = opened.map(|open| {
+            let mut conversation = chain.innermost().conversation.lock();
+            open.read(&mut conversation.seen)
+        });
+        let facts = facts.unwrap_or_else(|| Facts {
+            model: request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned()),
+            ..Facts::default()
+        });
+        self.results(&chain, &facts);
+
+        let call = Call::Model(self.model_call(route, &facts));
+        let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
+        let (ticket, warnings) = self.admit(&chain, &call, &exchange).await?;
+        let flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
+
+        strip_hop_by_hop(&mut parts.headers);
+        let body = asked.map_or(body, Bytes::from);
+        let sent = upstream::send(self, parts, body, route).await;
+        let mut response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
+        for trip in &warnings {
+            if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
+                response.headers_mut().append("x-deadstop-warning", value);
+            }
+        }
+        Ok(response)
+    }
+
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, Response<Body>> {
+        match Limited::new(body, self.config.max_body).collect().await {
+            Ok(read) => Ok(read.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                let text = "the request is larger than max_body_mib allows";
+                Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
+            }
+            Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
+        }
+    }
+
+    async fn chain(&self, who: &Identity) -> Result<Chain, Response<Body>> {
+        let agent = who.agent.as_deref().unwrap_or(&self.config.default_agent);
+        // A response's id is another one each time and names no session.
+        let named = who.session.as_ref().filter(|_| who.source != Source::PreviousResponse);
+        let session = match (named, &self.config.default_session) {
+            (_, Some(only)) => only,
+            (Some(session), None) => session,
+            (None, None) => "default",
+        };
+        self.warden.chain(agent, session, &who.nested).await.map_err(|error| {
+            tracing::error!("{error}");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "the database failed; see the log")
+        })
+    }
+
+    /// Tool results that came with this request: the calls they answer are over now.
+    fn results(&self, chain: &Chain, facts: &Facts) {
+        for result in &facts.results {
+            let mut conversation = chain.innermost().conversation.lock();
+            let pending = conversation.answered(&result.id, result.name.as_deref());
+            drop(conversation);
+            let Some(pending) = pending else { continue };
+            let outcome = Outcome {
+                status: if result.is_error { Status::Error } else { Status::Ok },
+                result: Some(facts::result(&result.text)),
+                ..Outcome::default()
+            };
+            self.warden.settle(chain, &pending.call, pending.ticket, &outcome);
+        }
+    }
+
+    fn model_call(&self, route: &Route<'_>, facts: &Facts) -> ModelCall {
+        ModelCall {
+            model: facts.model.clone(),
+            server: Some(route.name.to_owned()),
+            rates: self.prices.price(&facts.model).rates,
+            input: facts.input,
+            max_output: facts.max_output,
+            prompt: facts.prompt,
+            from_person: facts.from_person,
+        }
+    }
+
+    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    async fn admit(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        exchange: &Exchange,
+    ) -> Result<(Ticket, Vec<Trip>), Response<Body>> {
+        let until = tokio::time::Instant::now() + self.config.hold;
+        loop {
+            // Registered before asking, so that a word said in between is not missed.
+            let changed: Vec<_> =
+                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
+            let admission = self.warden.admit(chain, call);
+            if let Some(ticket) = admission.ticket {
+                return Ok((ticket, admission.trips));
+            }
+            let Some(trip) = admission.trips.first() else {
+                return Err(plain(StatusCode::FORBIDDEN, "refused"));
+            };
+            if trip.guard != GuardId::Paused {
+                if admission.verdict == Verdict::Kill && trip.guard != GuardId::Killed {
+                    // On disk before anybody is told.
+                    if let Err(error) = self.warden.flush().await {
+                        tracing::error!("a kill could not be written: {error}");
+                    }
+                }
+                return Err(self.refusal(exchange, trip));
+            }
+            let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
+            if tokio::time::timeout_at(until, word).await.is_err() {
+                return Err(self.refusal(exchange, trip));
+            }
+        }
+    }
+
+    /// A refusal in the caller's own protocol.
+    fn refusal(&self, exchange: &Exchange, trip: &Trip) -> Response<Body> {
+        let refusal = match self.config.on_kill {
+            OnKill::Message if trip.verdict == Verdict::Kill => {
+                refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
+            }
+            _ => refusal::refuse(exchange.dialect, trip, None),
+        };
+        let mut response = Response::new(Body::from(refusal.body));
+        *response.status_mut() =
+            StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(refusal.content_type));
+        for (name, value) in refusal.headers {
+            if let Ok(value) = HeaderValue::from_str(&ascii(&value)) {
+                headers.insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// What the two ends of a call have agreed on.
+struct Exchange {
+    dialect: Dialect,
+    stream: bool,
+    model: String,
+}
+
+fn identify(
+    agent: Option<&str>,
+    headers: &HeaderMap,
+    hints: &deadstop_protocol::llm::BodyHints,
+) -> Identity {
+    let readable: Vec<(&str, &str)> = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
+    identity::identify(agent, &readable, hints)
+}
+
+/// Headers that belong to one connection, not to the message.
+fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<String> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    for name in named.iter().map(String::as_str).chain([
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]) {
+        headers.remove(name);
+    }
+}
+
+fn not_found(config: &Config) -> Response<Body> {
+    let names: Vec<&str> = config.providers.keys().map(String::as_str).collect();
+    let text = format!(
+        "no provider of that name; paths start with one of /{} (also behind /agent/NAME)",
+        names.join(", /")
+    );
+    plain(StatusCode::NOT_FOUND, &text)
+}
+
+/// An answer of the gateway's own, in a shape that every SDK can show.
+fn plain(status: StatusCode, text: &str) -> Response<Body> {
+    let body =
+        serde_json::json!({ "error": { "message": text, "type": "deadstop", "code": null } });
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Header values are ASCII; sentences may not be.
+fn ascii(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect()
+}
+
+impl Gateway {
+    /// Which API a dialect belongs to, for errors of our own about an upstream.
+    fn upstream_failed(&self, exchange: &Exchange, problem: &str) -> Response<Body> {
+        let api = match exchange.dialect {
+            Dialect::Anthropic | Dialect::AnthropicOther => Api::Anthropic,
+            Dialect::Gemini | Dialect::GeminiOther => Api::Gemini,
+            _ => Api::OpenAi,
+        };
+        let body = match api {
+            Api::Anthropic => serde_json::json!({
+                "type": "error", "error": { "type": "api_error", "message": problem }
+            }),
+            Api::Gemini => serde_json::json!({
+                "error": { "code": 502, "message": problem, "status": "UNAVAILABLE" }
+            }),
+            Api::OpenAi => serde_json::json!({
+                "error": { "message": problem, "type": "upstream_error", "param": null, "code": null }
+            }),
+        };
+        let mut response = plain(StatusCode::BAD_GATEWAY, "");
+        *response.body_mut() = Body::from(body.to_string());
+        response
+    }
+}

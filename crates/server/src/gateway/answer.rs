@@ -1,0 +1,286 @@
+//! The way back: an answer passes to the client while the engine looks at a copy.
+//!
+//! A stream is passed on chunk by chunk and can be cut at any moment. A JSON answer is of no use to
+//! anybody before it is complete, so it is read whole and judged before its first byte goes out:
+//! that way a tool call that is refused becomes a proper refusal.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use deadstop_core::{Status, Trip};
+use deadstop_protocol::llm::answer::{Form, Pass, Reader};
+use deadstop_protocol::llm::{Dialect, refusal};
+use http::{HeaderMap, Response, header};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::decode::Decoder;
+use super::flow::{Cut, Flow};
+use super::upstream::Failed;
+use super::{Exchange, Gateway, strip_hop_by_hop};
+
+/// Largest JSON answer that is read before it is passed on.
+const MOST_JSON: usize = 32 << 20;
+
+/// Passes an answer on.
+pub(super) async fn pass(
+    gateway: &Gateway,
+    sent: Result<Response<Incoming>, Failed>,
+    mut flow: Flow,
+    exchange: &Exchange,
+    hide_usage: bool,
+) -> Response<Body> {
+    let response = match sent {
+        Ok(response) => response,
+        Err(failed) => {
+            flow.settle(Status::Fault);
+            return gateway.upstream_failed(exchange, &failed.to_string());
+        }
+    };
+    let (mut parts, body) = response.into_parts();
+    strip_hop_by_hop(&mut parts.headers);
+    let status = parts.status;
+    if !status.is_success() {
+        // Passed on faithfully; a server's fault counts as one, a client's as an answer.
+        flow.settle(if status.is_server_error() { Status::Fault } else { Status::Error });
+        return Response::from_parts(parts, Body::new(body));
+    }
+    let decoder = Decoder::new(&parts.headers);
+    let Some(form) = form(&parts.headers, exchange.dialect) else {
+        let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
+        return Response::from_parts(parts, Body::new(passing));
+    };
+    let reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
+    if form == Form::Json {
+        return match whole(body, flow, reader, decoder).await {
+            Whole::Fine(bytes) => Response::from_parts(parts, Body::from(bytes)),
+            Whole::Refused(trip) => gateway.refusal(exchange, &trip),
+            Whole::Broken(problem) => gateway.upstream_failed(exchange, &problem),
+            Whole::TooLarge(passing) => Response::from_parts(parts, Body::new(*passing)),
+        };
+    }
+    if hide_usage {
+        parts.headers.remove(header::CONTENT_LENGTH);
+    }
+    let passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
+    Response::from_parts(parts, Body::new(passing))
+}
+
+/// In which form the answer comes; `None` if it is nothing that we read.
+fn form(headers: &HeaderMap, dialect: Dialect) -> Option<Form> {
+    if matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther) {
+        return None;
+    }
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+    if kind.starts_with("text/event-stream") {
+        Some(Form::Events)
+    } else if kind.starts_with("application/json") {
+        Some(Form::Json)
+    } else {
+        None
+    }
+}
+
+enum Whole {
+    Fine(Bytes),
+    Refused(Box<Trip>),
+    Broken(String),
+    TooLarge(Box<Passing>),
+}
+
+/// Reads a JSON answer to its end, or until somebody stops the call.
+async fn whole(
+    mut body: Incoming,
+    mut flow: Flow,
+    mut reader: Reader,
+    mut decoder: Decoder,
+) -> Whole {
+    let mut read: Vec<Bytes> = Vec::new();
+    let mut size = 0;
+    let mut pieces = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = flow.stopped() => {
+                let why = flow.why_stopped();
+                flow.settle(Status::Cancelled);
+                return why.map_or_else(|| Whole::Broken("stopped".into()), Whole::Refused);
+            }
+            frame = body.frame() => frame,
+        };
+        match frame {
+            None => break,
+            Some(Err(error)) => {
+                flow.settle(Status::Fault);
+                return Whole::Broken(format!("the upstream broke off: {error}"));
+            }
+            Some(Ok(frame)) => {
+                let Ok(bytes) = frame.into_data() else { continue };
+                reader.push(&decoder.feed(&bytes), &mut pieces);
+                size += bytes.len();
+                read.push(bytes);
+            }
+        }
+        if size > MOST_JSON {
+            let mut passing = Passing::new(body, flow, Some(reader), decoder, Dialect::OpenAiOther);
+            passing.ready.extend(read);
+            return Whole::TooLarge(Box::new(passing));
+        }
+    }
+    reader.finish(&mut pieces);
+    if let Err(cut) = flow.look(&reader, &pieces) {
+        flow.settle(Status::Cancelled);
+        flow.flush().await;
+        return Whole::Refused(cut.trip);
+    }
+    flow.settle(Status::Ok);
+    Whole::Fine(match read.len() {
+        1 => read.remove(0),
+        _ => Bytes::from(read.concat()),
+    })
+}
+
+/// A body on its way through.
+struct Passing {
+    upstream: Option<Incoming>,
+    flow: Flow,
+    reader: Option<Reader>,
+    decoder: Decoder,
+    dialect: Dialect,
+    ready: VecDeque<Bytes>,
+    pieces: Vec<deadstop_protocol::llm::Piece>,
+    /// Whether what was passed on ends with a whole event.
+    whole_events: bool,
+}
+
+impl Passing {
+    fn new(
+        upstream: Incoming,
+        flow: Flow,
+        reader: Option<Reader>,
+        decoder: Decoder,
+        dialect: Dialect,
+    ) -> Passing {
+        Passing {
+            upstream: Some(upstream),
+            flow,
+            reader,
+            decoder,
+            dialect,
+            ready: VecDeque::new(),
+            pieces: Vec::new(),
+            whole_events: true,
+        }
+    }
+
+    /// Reads the next bytes and decides what goes out.
+    fn read(&mut self, bytes: Bytes) {
+        let Some(reader) = &mut self.reader else {
+            self.ready.push_back(bytes);
+            return;
+        };
+        self.pieces.clear();
+        let clear = self.decoder.feed(&bytes);
+        let pass = reader.push(&clear, &mut self.pieces);
+        match self.flow.look(reader, &self.pieces) {
+            Ok(()) => {
+                self.whole_events = reader.between_events();
+                self.out(passed(bytes, pass));
+            }
+            Err(cut) => {
+                if self.decoder.is_identity() && cut.from > 0 {
+                    let passed = passed(bytes, pass);
+                    self.whole_events = true;
+                    self.out(passed.slice(..cut.from.min(passed.len())));
+                }
+                self.cut(&cut);
+            }
+        }
+    }
+
+    fn out(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.ready.push_back(bytes);
+        }
+    }
+
+    /// Ends the stream: the provider's error event, a clean end, and the upstream is let go.
+    fn cut(&mut self, cut: &Cut) {
+        self.upstream = None;
+        self.flow.settle(Status::Cancelled);
+        if self.decoder.is_identity() && self.reader.is_some() {
+            let mut event = refusal::stream_error(self.dialect, &cut.trip, None);
+            if !self.whole_events {
+                // The client holds the beginning of an event, which must not become a valid one.
+                event.splice(0..0, *b"\ndata: cut\n\n");
+            }
+            self.ready.push_back(Bytes::from(event));
+        }
+    }
+
+    fn end(&mut self) {
+        self.upstream = None;
+        if let Some(reader) = &mut self.reader {
+            self.pieces.clear();
+            let pass = reader.finish(&mut self.pieces);
+            let looked = self.flow.look(reader, &self.pieces);
+            if let Pass::Bytes(rest) = pass {
+                self.out(Bytes::from(rest));
+            }
+            if let Err(cut) = looked {
+                self.cut(&cut);
+                return;
+            }
+        }
+        self.flow.settle(Status::Ok);
+    }
+}
+
+fn passed(bytes: Bytes, pass: Pass) -> Bytes {
+    match pass {
+        Pass::All => bytes,
+        Pass::Bytes(instead) => Bytes::from(instead),
+    }
+}
+
+impl http_body::Body for Passing {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(bytes) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
+            if this.flow.poll_stopped(context).is_ready() {
+                match this.flow.why_stopped() {
+                    Some(trip) => this.cut(&Cut { trip, from: 0 }),
+                    None => this.upstream = None,
+                }
+                continue;
+            }
+            match Pin::new(upstream).poll_frame(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => this.end(),
+                Poll::Ready(Some(Err(error))) => {
+                    this.upstream = None;
+                    this.flow.settle(Status::Fault);
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) => this.read(bytes),
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+            }
+        }
+    }
+}

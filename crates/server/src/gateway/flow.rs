@@ -1,0 +1,183 @@
+//! A call on its way: what the engine has been told of it, and the promise that it is settled once.
+//!
+//! Whatever ends a call (the answer's end, a fault, a client that goes away, a panic), dropping its
+//! flow settles it with what was used by then.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use deadstop_core::{
+    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextHasher, Ticket, Tokens, Trip,
+    Usage, Verdict,
+};
+use deadstop_protocol::facts;
+use deadstop_protocol::llm::Piece;
+use deadstop_protocol::llm::answer::Reader;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::warden::{Chain, Pending, Warden};
+
+/// A call on its way.
+pub(super) struct Flow {
+    warden: Arc<Warden>,
+    pub(super) chain: Chain,
+    call: Call,
+    ticket: Option<Ticket>,
+    stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    text: TextHasher,
+    said_anything: bool,
+    asked: Vec<Digest>,
+    output: Tokens,
+    usage: Option<Usage>,
+    _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// Why a call may not go on.
+pub(super) struct Cut {
+    pub(super) trip: Box<Trip>,
+    /// Where, in the bytes just read, the part begins that must not be passed on.
+    pub(super) from: usize,
+}
+
+impl Flow {
+    pub(super) fn new(
+        warden: Arc<Warden>,
+        chain: Chain,
+        call: Call,
+        ticket: Ticket,
+        place: tokio::sync::OwnedSemaphorePermit,
+    ) -> Flow {
+        let stops =
+            chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
+        Flow {
+            warden,
+            chain,
+            call,
+            ticket: Some(ticket),
+            stops,
+            text: TextHasher::default(),
+            said_anything: false,
+            asked: Vec::new(),
+            output: Tokens(0),
+            usage: None,
+            _place: place,
+        }
+    }
+
+    /// Ready when somebody has stopped this call.
+    pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
+        if stopped { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits until somebody stops this call.
+    pub(super) async fn stopped(&mut self) {
+        std::future::poll_fn(|context| self.poll_stopped(context)).await;
+    }
+
+    /// Why it was stopped, in the engine's words.
+    pub(super) fn why_stopped(&mut self) -> Option<Box<Trip>> {
+        self.progress("").trips.into_iter().next().map(Box::new)
+    }
+
+    /// Looks at what an answer has brought.
+    pub(super) fn look(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
+        let mut new = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => new.push_str(text),
+                Piece::ToolCall { id, name, arguments, held_from } => {
+                    self.tool_call(id, name, arguments)
+                        .map_err(|trip| Cut { trip, from: *held_from })?;
+                }
+                Piece::Usage(usage) => self.usage = Some(*usage),
+                Piece::Error(_) | Piece::Done => {}
+            }
+        }
+        self.output = reader.output_so_far();
+        if !new.is_empty() {
+            self.said_anything = true;
+            self.text.push(&new);
+        }
+        let decision = self.progress(&new);
+        match decision.trips.into_iter().next() {
+            Some(trip) if trip.verdict >= Verdict::Block => {
+                Err(Cut { trip: Box::new(trip), from: 0 })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn progress(&mut self, text: &str) -> Decision {
+        let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
+        let Some(ticket) = &mut self.ticket else { return allowed };
+        let new = Progress { output: self.output, text };
+        self.warden.progress(&self.chain, &self.call, ticket, new)
+    }
+
+    /// A tool call in the answer: judged before the agent can see it.
+    fn tool_call(
+        &mut self,
+        id: &str,
+        name: &str,
+        arguments: &serde_json::Value,
+    ) -> Result<(), Box<Trip>> {
+        let facts = facts::tool_call(name, arguments);
+        self.asked.push(facts.signature);
+        let call = Call::Tool(facts);
+        let admission = self.warden.admit(&self.chain, &call);
+        match (admission.ticket, admission.trips.into_iter().next()) {
+            (Some(ticket), _) => {
+                let mut conversation = self.chain.innermost().conversation.lock();
+                let forgotten = conversation.wait_for(Pending { id: id.to_owned(), call, ticket });
+                drop(conversation);
+                if let Some(Pending { call, ticket, .. }) = forgotten {
+                    let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+                    self.warden.settle(&self.chain, &call, ticket, &outcome);
+                }
+                Ok(())
+            }
+            (None, Some(trip)) => Err(Box::new(trip)),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Settles the call; a second time does nothing.
+    pub(super) fn settle(&mut self, status: Status) -> Option<Decision> {
+        let ticket = self.ticket.take()?;
+        let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
+        let usage = match (self.usage, status) {
+            (Some(usage), _) => Usage { output: usage.output.max(self.output), ..usage },
+            (None, Status::Ok | Status::Cancelled) => estimated,
+            // Nobody bills for a request that failed.
+            (None, Status::Error | Status::Fault) => Usage::default(),
+        };
+        let text = std::mem::take(&mut self.text);
+        let answer = Answer {
+            text: self.said_anything.then(|| text.finish()),
+            calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
+        };
+        let outcome = Outcome { status, usage, answer: Some(answer), result: None };
+        Some(self.warden.settle(&self.chain, &self.call, ticket, &outcome))
+    }
+
+    fn input(&self) -> Tokens {
+        self.call.model().map_or(Tokens(0), |call| call.input)
+    }
+
+    /// Waits until what was decided is on disk.
+    pub(super) async fn flush(&self) {
+        if let Err(error) = self.warden.flush().await {
+            tracing::error!("a stop could not be written: {error}");
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        // Still open: the client went away, and pays for what was generated until then.
+        self.settle(Status::Cancelled);
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a request goes: the provider and the agent that its path names.
+
+use http::Uri;
+
+use crate::config::{Config, Provider};
+
+/// A path that was understood.
+pub(super) struct Route<'a> {
+    /// The agent, if the path names one.
+    pub(super) agent: Option<String>,
+    /// The provider's name.
+    pub(super) name: &'a str,
+    /// The provider.
+    pub(super) provider: &'a Provider,
+    /// What is left of the path, with its slash.
+    pub(super) path: String,
+    /// The query, if any.
+    pub(super) query: Option<String>,
+}
+
+impl<'a> Route<'a> {
+    /// Reads `/{provider}/…` and `/agent/{name}/{provider}/…`.
+    pub(super) fn find(config: &'a Config, uri: &Uri) -> Option<Route<'a>> {
+        let mut rest = uri.path().strip_prefix('/')?;
+        let mut agent = None;
+        if let Some(named) = rest.strip_prefix("agent/") {
+            let (name, after) = named.split_once('/')?;
+            agent = Some(decoded(name)).filter(|name| !name.is_empty());
+            rest = after;
+        }
+        let (name, path) = match rest.split_once('/') {
+            Some((name, path)) => (name, format!("/{path}")),
+            None => (rest, "/".to_owned()),
+        };
+        let (name, provider) = config.providers.get_key_value(name)?;
+        Some(Route { agent, name, provider, path, query: uri.query().map(str::to_owned) })
+    }
+
+    /// The address of the upstream.
+    pub(super) fn target(&self) -> Option<Uri> {
+        let base = &self.provider.base_url;
+        let base_path = base.path().trim_end_matches('/');
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        Uri::builder()
+            .scheme(base.scheme()?.clone())
+            .authority(base.authority()?.clone())
+            .path_and_query(format!("{base_path}{}{query}", self.path))
+            .build()
+            .ok()
+    }
+}
+
+/// `%20` and its kin; what is not valid stays as it is.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(value) => {
+                out.push(value);
+                at += 3;
+            }
+            None => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RawConfig;
+    use deadstop_core::Preset;
+
+    fn check(path: &str, expected: Option<(&str, Option<&str>, &str)>) {
+        let raw: RawConfig =
+            toml::from_str("[providers.own]\nbase_url = \"http://127.0.0.1:9/base/\"").unwrap();
+        let config = raw.resolve(Preset::Balanced.policies(), |_| None).unwrap();
+        let uri: Uri = path.parse().unwrap();
+        let found = Route::find(&config, &uri);
+        let shown = found
+            .as_ref()
+            .map(|route| (route.name, route.agent.as_deref(), route.target().unwrap().to_string()));
+        let expected = expected.map(|(name, agent, target)| (name, agent, target.to_owned()));
+        assert_eq!(shown, expected, "{path}");
+    }
+
+    #[test]
+    fn paths_name_providers_and_agents() {
+        check(
+            "/openai/v1/chat/completions?a=b",
+            Some(("openai", None, "https://api.openai.com/v1/chat/completions?a=b")),
+        );
+        check(
+            "/agent/my%20bot/anthropic/v1/messages",
+            Some(("anthropic", Some("my bot"), "https://api.anthropic.com/v1/messages")),
+        );
+        check("/own/v1/x%2Fy", Some(("own", None, "http://127.0.0.1:9/base/v1/x%2Fy")));
+        check("/own", Some(("own", None, "http://127.0.0.1:9/base/")));
+        for nowhere in ["/", "/nobody/v1", "/agent/x", "/agent/x/nobody/v1", "/https://evil/v1"] {
+            check(nowhere, None);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The warden and the doors: an LLM gateway and a control API on one port.
+//!
+//! [`Server::start`] is all there is to call; the CLI runs it in the foreground, `deadstop run` in
+//! private, the demo beside its stand-in provider.
+
+mod api;
+mod config;
+mod gateway;
+mod net;
+mod warden;
+
+pub use config::{
+    BadConfig, Config, DEFAULT_LISTEN, OnKill, Provider, RawConfig, RawProvider, Secret,
+};
+pub use net::{Server, StartError};

@@ -1,0 +1,220 @@
+//! The port: accepts connections, keeps browsers of other origins out, and hands requests to the
+//! API or the gateway.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use crate::api;
+use crate::config::Config;
+use crate::gateway::Gateway;
+use crate::warden::Warden;
+use deadstop_store::{Store, StoreError};
+
+/// The database inside the data folder.
+const FILE: &str = "deadstop.db";
+/// How long calls in flight may take to end when the server stops.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The port is taken, or not ours to take.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, std::io::Error),
+    /// The data folder cannot be made.
+    #[error("cannot make the folder {0}: {1}")]
+    Folder(String, std::io::Error),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A server that is running; it stops when it is told to or dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    done: tokio::task::JoinHandle<()>,
+    warden: Arc<Warden>,
+}
+
+impl Server {
+    /// Starts listening.
+    pub async fn start(config: Config) -> Result<Server, StartError> {
+        let store = match &config.data {
+            None => None,
+            Some(folder) => {
+                std::fs::create_dir_all(folder)
+                    .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
+                Some(Store::open(&folder.join(FILE)).await?)
+            }
+        };
+        let warden = Warden::new(config.policies.clone(), store).await?;
+        let listen = config.listen;
+        let listener =
+            TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
+        let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
+        let door = Arc::new(Door {
+            api: api::router(Arc::clone(&warden)),
+            gateway: Gateway::new(config, Arc::clone(&warden)),
+            port: address.port(),
+        });
+        let (stop, stopping) = watch::channel(false);
+        let done = tokio::spawn(accept(listener, door, stopping));
+        Ok(Server { address, stop, done, warden })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets calls in flight end, settles them, and writes everything down.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.done.await;
+        if let Err(error) = self.warden.flush().await {
+            tracing::error!("the last changes could not be written: {error}");
+        }
+        if let Some(store) = self.warden.store() {
+            store.close().await;
+        }
+    }
+
+    /// Ends a session of this server with a reason; true once it is in force and on disk.
+    pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
+        let Ok(chain) = self.warden.chain(agent, session, &[]).await else { return false };
+        let scope = Arc::clone(chain.innermost());
+        self.warden
+            .order(&scope, |state, now| state.kill("deadstop run", reason, now))
+            .await
+            .is_ok()
+    }
+
+    /// What a session has come to: its state as it is now.
+    pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
+        let chain = self.warden.chain(agent, session, &[]).await.ok()?;
+        let state = chain.innermost().state.lock().clone();
+        Some(state)
+    }
+}
+
+/// Everything that a request may be for.
+struct Door {
+    api: axum::Router,
+    gateway: Gateway,
+    port: u16,
+}
+
+async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Receiver<bool>) {
+    let graceful = GracefulShutdown::new();
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.preserve_header_case(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.changed() => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely: wait for some to come back.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let door = Arc::clone(&door);
+        let service = service_fn(move |request| {
+            let door = Arc::clone(&door);
+            async move { Ok::<_, Infallible>(door.answer(request).await) }
+        });
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            // A connection that breaks is the client's business; its calls settle themselves.
+            let _ = connection.await;
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+}
+
+impl Door {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if let Err(why) = self.ours(request.headers()) {
+            let mut response = Response::new(Body::from(why));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            return response;
+        }
+        let path = request.uri().path();
+        if path == "/" || path == "/healthz" || path.starts_with("/api/") {
+            let answered = self.api.clone().oneshot(request.map(Body::new)).await;
+            return answered.unwrap_or_else(|never| match never {});
+        }
+        self.gateway.handle(request).await
+    }
+
+    /// A page of another origin must not reach a server that trusts its machine, not even by a name
+    /// that was made to resolve to it.
+    fn ours(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        if let Some(host) = headers.get(header::HOST) {
+            let host = host.to_str().map_err(|_| "bad host")?;
+            if !is_loopback(host) {
+                return Err("this server answers to 127.0.0.1 and localhost only");
+            }
+        }
+        if let Some(origin) = headers.get(header::ORIGIN) {
+            let origin = origin.to_str().map_err(|_| "bad origin")?;
+            let host = origin.strip_prefix("http://").unwrap_or_default();
+            let port = format!(":{}", self.port);
+            if !(is_loopback(host) && host.ends_with(&port)) {
+                return Err("this server does not answer pages of other origins");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a host, with or without its port, is this machine.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine() {
+        for (host, expected) in [
+            ("127.0.0.1:4141", true),
+            ("127.0.0.1", true),
+            ("127.9.9.9:1", true),
+            ("localhost:4141", true),
+            ("LOCALHOST", true),
+            ("[::1]:4141", true),
+            ("evil.example:4141", false),
+            ("127.0.0.1.evil.example", false),
+            ("localhost.evil.example", false),
+            ("10.0.0.1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback(host), expected, "{host}");
+        }
+    }
+}
