@@ -5,6 +5,7 @@
 mod backtest;
 mod client;
 mod control;
+mod demo;
 mod policy;
 mod serve;
 mod ui;
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// See two runaways stopped and a healthy agent finish, without a key or a network.
+    Demo(demo::Args),
     /// Run the gateway: stops agents that are pointed at it.
     Serve(serve::Args),
     /// End a session, an agent or everything, at once and for good.
@@ -46,6 +49,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
+        Command::Demo(args) => demo::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Kill(order) => control::order("kill", &order),
         Command::Clear(order) => control::order("clear", &order),

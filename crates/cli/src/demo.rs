@@ -1,0 +1,75 @@
+//! `deadstop demo`: two runaways stopped and one healthy agent let through, before your eyes.
+//!
+//! No key and no network: a stand-in plays the provider, but the gateway between it and the agents
+//! is the real one, with the policy that is printed.
+
+mod agents;
+mod standin;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use deadstop_core::RawPolicy;
+use deadstop_server::{Config, RawConfig, RawProvider, Server};
+use serde_json::json;
+
+use crate::ui;
+
+/// Arguments of `deadstop demo`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What came of each agent, as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a session may spend in the demo.
+const BUDGET: f64 = 0.05;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    ui::runtime()?.block_on(async {
+        let provider = standin::start().await?;
+        let server = Server::start(config(provider)?).await?;
+        let stage = agents::Stage::new(server.address(), !args.json);
+        if !args.json {
+            println!(
+                "Three agents run through a real gateway to a stand-in for a provider.\n\
+                 Policy: strict, ${BUDGET:.2} a session.\n"
+            );
+        }
+        let told = [
+            ("janitor", agents::janitor(&stage).await?),
+            ("writer", agents::writer(&stage).await?),
+            ("reporter", agents::reporter(&stage).await?),
+        ];
+        server.stop().await;
+        let expected = told[0].1.stopped() && told[1].1.stopped() && !told[2].1.stopped();
+        if args.json {
+            let lines: BTreeMap<_, _> = told.iter().map(|(name, end)| (name, end.json())).collect();
+            println!("{}", json!(lines));
+        } else {
+            println!("{NEXT}");
+        }
+        Ok(if expected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+const NEXT: &str = "\
+Two were stopped, one was not. Next:
+  deadstop serve                     the same gateway for your own agents; it prints what to set
+  deadstop run -- your-agent         or put it around one command
+  deadstop backtest runs.jsonl       or see what it would have stopped last night
+  deadstop policy init               and write down what your agents may do";
+
+fn config(provider: std::net::SocketAddr) -> anyhow::Result<Config> {
+    let policy = json!({ "preset": "strict", "budget": { "max_cost_usd": BUDGET } });
+    let policies = serde_json::from_value::<RawPolicy>(policy)?.resolve()?;
+    let openai =
+        RawProvider { base_url: Some(format!("http://{provider}")), ..RawProvider::default() };
+    let raw = RawConfig {
+        listen: Some("127.0.0.1:0".to_owned()),
+        providers: BTreeMap::from([("openai".to_owned(), openai)]),
+        ..RawConfig::default()
+    };
+    Ok(raw.resolve(policies, |_| None)?)
+}
