@@ -244,10 +244,7 @@ async fn find(warden: &Warden, order: &Order) -> Result<Arc<Scope>, Box<Response
             let chain = warden.chain(agent, session, &[]).await.map_err(failed)?;
             Ok(Arc::clone(chain.innermost()))
         }
-        (false, Some(agent), None) => {
-            let chain = warden.chain(agent, "", &[]).await.map_err(failed)?;
-            Ok(Arc::clone(&chain.scopes()[1]))
-        }
+        (false, Some(agent), None) => warden.agent(agent).await.map_err(failed),
         (false, None, Some(session)) => {
             let named =
                 |scope: &Arc<Scope>| scope.kind == ScopeKind::Session && scope.name == *session;

@@ -191,12 +191,8 @@ impl Gateway {
                 return Err(plain(StatusCode::FORBIDDEN, "refused"));
             };
             if trip.guard != GuardId::Paused {
-                if admission.verdict == Verdict::Kill && trip.guard != GuardId::Killed {
-                    // On disk before anybody is told.
-                    if let Err(error) = self.warden.flush().await {
-                        tracing::error!("a kill could not be written: {error}");
-                    }
-                }
+                // On disk before anybody is told.
+                self.warden.settle_kills(chain).await;
                 return Err(self.refusal(exchange, trip));
             }
             let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));

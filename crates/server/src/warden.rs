@@ -80,6 +80,11 @@ impl Warden {
         Ok(warden)
     }
 
+    /// An agent's scope.
+    pub(crate) async fn agent(&self, agent: &str) -> Result<Arc<Scope>, StoreError> {
+        self.scope(ScopeKind::Agent, agent, agent, scope::key(Some(agent), None, &[])).await
+    }
+
     /// The chain of scopes that a call is charged to.
     pub(crate) async fn chain(
         &self,
@@ -88,9 +93,7 @@ impl Warden {
         nested: &[String],
     ) -> Result<Chain, StoreError> {
         let mut chain = Chain::new(Arc::clone(&self.project));
-        chain.push(
-            self.scope(ScopeKind::Agent, agent, agent, scope::key(Some(agent), None, &[])).await?,
-        );
+        chain.push(self.agent(agent).await?);
         let key = scope::key(Some(agent), Some(session), &[]);
         chain.push(self.scope(ScopeKind::Session, agent, session, key).await?);
         for depth in 1..=nested.len() {
@@ -199,6 +202,7 @@ impl Warden {
         drop(links);
         for ((scope, state), alive) in chain.scopes().iter().zip(&states).zip(alive) {
             if let Some(kill) = state.killed().filter(|_| alive) {
+                scope.note_kill();
                 if !kill.drains {
                     scope.cut();
                 }
@@ -271,6 +275,16 @@ impl Warden {
         scope.changed.notify_waiters();
         self.mark(scope);
         self.flush().await
+    }
+
+    /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.
+    pub(crate) async fn settle_kills(&self, chain: &Chain) {
+        if !chain.scopes().iter().any(|scope| scope.kill_unwritten()) {
+            return;
+        }
+        if let Err(error) = self.flush().await {
+            tracing::error!("a kill is in force, but could not be written: {error}");
+        }
     }
 
     /// Waits until everything that was decided so far is on disk.

@@ -5,6 +5,7 @@
 //! that way a tool call that is refused becomes a proper refusal.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -134,7 +135,7 @@ async fn whole(
     reader.finish(&mut pieces);
     if let Err(cut) = flow.look(&reader, &pieces) {
         flow.settle(Status::Cancelled);
-        flow.flush().await;
+        flow.settle_kills().await;
         return Whole::Refused(cut.trip);
     }
     flow.settle(Status::Ok);
@@ -155,6 +156,8 @@ struct Passing {
     pieces: Vec<deadstop_protocol::llm::Piece>,
     /// Whether what was passed on ends with a whole event.
     whole_events: bool,
+    /// The stream's last words, and what they wait for: a kill is on disk before it is told.
+    last_words: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Bytes)>,
 }
 
 impl Passing {
@@ -174,6 +177,7 @@ impl Passing {
             ready: VecDeque::new(),
             pieces: Vec::new(),
             whole_events: true,
+            last_words: None,
         }
     }
 
@@ -218,7 +222,7 @@ impl Passing {
                 // The client holds the beginning of an event, which must not become a valid one.
                 event.splice(0..0, *b"\ndata: cut\n\n");
             }
-            self.ready.push_back(Bytes::from(event));
+            self.last_words = Some((Box::pin(self.flow.settle_kills()), Bytes::from(event)));
         }
     }
 
@@ -259,6 +263,11 @@ impl http_body::Body for Passing {
         loop {
             if let Some(bytes) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            if let Some((written, _)) = &mut this.last_words {
+                std::task::ready!(written.as_mut().poll(context));
+                let last = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
+                return Poll::Ready(last);
             }
             let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
             if this.flow.poll_stopped(context).is_ready() {

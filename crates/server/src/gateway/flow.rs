@@ -167,11 +167,10 @@ impl Flow {
         self.call.model().map_or(Tokens(0), |call| call.input)
     }
 
-    /// Waits until what was decided is on disk.
-    pub(super) async fn flush(&self) {
-        if let Err(error) = self.warden.flush().await {
-            tracing::error!("a stop could not be written: {error}");
-        }
+    /// Waits until the kills above this call are on disk.
+    pub(super) fn settle_kills(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
+        async move { warden.settle_kills(&chain).await }
     }
 }
 

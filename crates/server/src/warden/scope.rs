@@ -27,6 +27,8 @@ pub(crate) struct Scope {
     pub(crate) conversation: Mutex<Conversation>,
     stop: Mutex<CancellationToken>,
     dirty: AtomicBool,
+    /// Whether a kill has not reached the disk yet.
+    unwritten: AtomicBool,
     used: AtomicU64,
 }
 
@@ -83,6 +85,7 @@ impl Scope {
             conversation: Mutex::new(Conversation::default()),
             stop: Mutex::new(stop),
             dirty: AtomicBool::new(false),
+            unwritten: AtomicBool::new(false),
             used: AtomicU64::new(0),
         }
     }
@@ -114,6 +117,21 @@ impl Scope {
 
     pub(crate) fn idle(&self, now: Time, ms: u64) -> bool {
         now.0.saturating_sub(self.used.load(Ordering::Relaxed)) > ms
+    }
+
+    pub(crate) fn note_kill(&self) {
+        self.unwritten.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn kill_unwritten(&self) -> bool {
+        self.unwritten.load(Ordering::Acquire)
+    }
+
+    /// What was to be written is on disk.
+    pub(crate) fn written(&self, scope: &StoredScope) {
+        if scope.killed {
+            self.unwritten.store(false, Ordering::Release);
+        }
     }
 
     /// Says that the state has changed; true if nobody had said so yet.

@@ -49,6 +49,9 @@ impl Warden {
         }
         let scopes: Vec<_> = changed.iter().map(|scope| scope.to_stored()).collect();
         let written = store.write(&scopes, &incidents).await;
+        if written.is_ok() {
+            changed.iter().zip(&scopes).for_each(|(scope, stored)| scope.written(stored));
+        }
         if let Err(error) = &written {
             tracing::error!("{error}");
             // Nothing is lost: it is tried again with the next round.

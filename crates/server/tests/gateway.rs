@@ -1,0 +1,13 @@
+//! The gateway as its two ends see it: scripted upstreams on one side, raw clients on the other.
+//!
+//! One program, so that it links once and what the tests share is used by all of it. Figures are
+//! printed (`cargo test -p deadstop-server --test gateway -- --nocapture --test-threads=1`);
+//! `DEADSTOP_SOAK=1` asks for the long versions.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod faults;
+mod fidelity;
+mod stops;
+mod streams;
+mod support;
