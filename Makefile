@@ -1,20 +1,18 @@
-# Deadstop: `make run` shows it at work, `make test` checks everything. `make help` lists the rest.
+# Deadstop: `make run` starts it, `make test` checks everything. `make help` lists the rest.
 
 CARGO ?= cargo
 TRACES ?= ../shared/traces
 
-.PHONY: help run build test check fmt lint rules unit doc deny bench traces recorded mutants clean
+.PHONY: help run demo soak build test check fmt lint rules unit doc deny bench traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-run: build ## Build it, and see six recorded agents replayed: four runaways stopped, two let through
-	./target/release/deadstop backtest examples/runaways.jsonl --policy strict
-	@echo
-	@echo 'Next:'
-	@echo '  ./target/release/deadstop backtest YOUR.jsonl --policy strict   your own agents (Claude Code, OpenAI, Anthropic)'
-	@echo '  ./target/release/deadstop backtest examples/runaways.jsonl --policy strict --explain same-error'
-	@echo '  ./target/release/deadstop policy init                           a policy of your own'
+run: build ## Build it and start the gateway; it prints what to do next
+	./target/release/deadstop serve
+
+demo: build ## Two runaways stopped and one healthy agent let through, without a key
+	./target/release/deadstop demo
 
 build: ## Build the program
 	$(CARGO) build --release --locked --package deadstop
@@ -41,6 +39,10 @@ doc:
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
+
+soak: ## The long tests: thousands of cases where `make test` runs hundreds
+	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
+	$(CARGO) run --release --locked --package deadstop-process --example soak -- 200
 
 bench: ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
