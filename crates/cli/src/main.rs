@@ -7,6 +7,7 @@ mod client;
 mod control;
 mod demo;
 mod policy;
+mod run;
 mod serve;
 mod ui;
 
@@ -26,12 +27,16 @@ struct Cli {
 enum Command {
     /// See two runaways stopped and a healthy agent finish, without a key or a network.
     Demo(demo::Args),
+    /// Run a command behind a gateway of its own, and end all of it when it is stopped.
+    Run(run::Args),
     /// Run the gateway: stops agents that are pointed at it.
     Serve(serve::Args),
     /// End a session, an agent or everything, at once and for good.
     Kill(control::Order),
     /// Let an agent, or everything, run again.
     Clear(control::Order),
+    /// Give a session that was ended a fresh start under its name.
+    Reset(control::Order),
     /// Hold the next call of a session, an agent or everything.
     Pause(control::Order),
     /// Let it go on.
@@ -50,9 +55,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Kill(order) => control::order("kill", &order),
         Command::Clear(order) => control::order("clear", &order),
+        Command::Reset(order) => control::order("reset", &order),
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),

@@ -85,7 +85,7 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 fn welcome(server: &Server) -> String {
     let url = format!("http://{}", server.address());
     format!(
-        "deadstop listens on {url}\n\n\
+        "deadstop listens on {url} (open it in a browser for a first look)\n\n\
          Point an agent at it (name it, if you like, with /agent/NAME in front):\n  \
            export OPENAI_BASE_URL={url}/openai/v1\n  \
            export ANTHROPIC_BASE_URL={url}/anthropic\n  \

@@ -30,6 +30,7 @@ pub(crate) fn router(warden: Arc<Warden>) -> Router {
         .route("/api/events", get(events))
         .route("/api/kill", post(kill))
         .route("/api/clear", post(clear))
+        .route("/api/reset", post(reset))
         .route("/api/pause", post(pause))
         .route("/api/resume", post(resume))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "not_found", "no such route") })
@@ -178,7 +179,7 @@ async fn kill(State(warden): App, Json(order): Json<Order>) -> Response {
 
 async fn clear(State(warden): App, Json(order): Json<Order>) -> Response {
     if order.session.is_some() {
-        let why = "a session's end is final; start a new session";
+        let why = "a session's end is final; start a new session, or reset this one";
         return problem(StatusCode::CONFLICT, "session_final", why);
     }
     let agent = order.agent.clone();
@@ -193,6 +194,15 @@ async fn clear(State(warden): App, Json(order): Json<Order>) -> Response {
         let _ = state.clear();
     })
     .await
+}
+
+/// A fresh start under the same name, for a session that was ended.
+async fn reset(State(warden): App, Json(order): Json<Order>) -> Response {
+    if order.session.is_none() {
+        let why = "only a session is reset; an agent, or everything, is cleared";
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, "bad_order", why);
+    }
+    carry_out(&warden, order, "reset", |state, now| state.reset(now)).await
 }
 
 async fn pause(State(warden): App, Json(order): Json<Order>) -> Response {

@@ -133,11 +133,14 @@ impl Gateway {
         // A response's id is another one each time and names no session.
         let named = who.session.as_ref().filter(|_| who.source != Source::PreviousResponse);
         let session = match (named, &self.config.default_session) {
-            (_, Some(only)) => only,
-            (Some(session), None) => session,
-            (None, None) => "default",
+            (_, Some(only)) => only.clone(),
+            (Some(words), None) if who.source == Source::Conversation => {
+                self.warden.conversation(agent, words)
+            }
+            (Some(session), None) => session.clone(),
+            (None, None) => "default".to_owned(),
         };
-        self.warden.chain(agent, session, &who.nested).await.map_err(|error| {
+        self.warden.chain(agent, &session, &who.nested).await.map_err(|error| {
             tracing::error!("{error}");
             plain(StatusCode::INTERNAL_SERVER_ERROR, "the database failed; see the log")
         })

@@ -26,7 +26,9 @@ pub(crate) use scope::{Chain, Pending, Scope};
 /// Sessions in memory before idle ones are let go; what was written can be read again.
 const MOST_SCOPES: usize = 20_000;
 /// A scope that was not used for so long may be let go.
-const IDLE_MS: u64 = 10 * 60 * 1000;
+const IDLE_MS: u64 = 2 * SILENCE_MS;
+/// After so long a conversation that has no name is over.
+const SILENCE_MS: u64 = 30 * 60 * 1000;
 
 /// Something that happened, for whoever watches.
 #[derive(Debug, Clone, Serialize)]
@@ -102,6 +104,19 @@ impl Warden {
             chain.push(self.scope(ScopeKind::Nested, agent, name, key).await?);
         }
         Ok(chain)
+    }
+
+    /// The session for a conversation that only its first messages name: after a long silence the
+    /// same words open a new one.
+    pub(crate) fn conversation(&self, agent: &str, name: &str) -> String {
+        let scopes = self.scopes.lock();
+        let now = now();
+        let numbered = |n: u32| if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
+        let over = |session: &String| {
+            let found = scopes.get(&scope::key(Some(agent), Some(session), &[]));
+            found.is_some_and(|scope| scope.idle(now, SILENCE_MS))
+        };
+        (1..1000).map(numbered).find(|session| !over(session)).unwrap_or_else(|| name.to_owned())
     }
 
     /// A scope by its key: from memory, from the store, or new.

@@ -1,0 +1,113 @@
+//! The gateway of a run: a private one in this process, or a server that is already there.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use deadstop_server::{RawConfig, Server};
+
+use super::environment::{self, Names};
+use super::limits::Limits;
+use super::watch::{Reach, Watch};
+use super::{Args, Run};
+use crate::{policy, ui};
+
+/// A gateway that is ready, and what the command has to be told of it.
+pub(super) struct Gateway {
+    /// Ours, if it is private.
+    pub(super) server: Option<Server>,
+    pub(super) watch: Watch,
+    pub(super) variables: Vec<(String, String)>,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Gateway {
+    /// Finds or starts it.
+    pub(super) async fn open(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
+        match &args.server {
+            Some(url) => Ok(Self::shared(url, args, run)),
+            None => Self::private(args, run).await,
+        }
+    }
+
+    fn shared(url: &str, args: &Args, run: &Run) -> Gateway {
+        let url = url.trim_end_matches('/').to_owned();
+        let names = Names { agent: &run.agent, session: &run.session };
+        let (variables, notes) = environment::shared(&url, &names, variable);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let watch = watch(url, run, Reach::Agent { since }, args.limits.clone());
+        Gateway { server: None, watch, variables, notes }
+    }
+
+    async fn private(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
+        let mut raw = read_config(args.config.as_deref())?;
+        let roads = environment::reroute(&mut raw.providers, variable);
+        raw.listen = Some("127.0.0.1:0".to_owned());
+        // The file's folder belongs to `deadstop serve`, which may be running.
+        raw.data.clone_from(&args.data);
+        let source = args.policy.clone().or_else(|| raw.policy.clone());
+        let mut policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
+        let mut limits = args.limits.clone();
+        limits.apply(&mut policies);
+        limits.adopt(&policies);
+        let mut config = raw
+            .resolve(policies, variable)
+            .context("bad configuration (deadstop.toml, or a base URL in the environment)")?;
+        config.default_agent.clone_from(&run.agent);
+        config.default_session = Some(run.session.clone());
+        let server = Server::start(config).await?;
+        // Opens the session, so that it can be seen and ended before its first call.
+        server.session(&run.agent, &run.session).await;
+        let url = format!("http://{}", server.address());
+        let names = Names { agent: &run.agent, session: &run.session };
+        let variables = environment::private(&url, &roads, &names, variable);
+        let watch = watch(url, run, Reach::Everything, limits);
+        Ok(Gateway { server: Some(server), watch, variables, notes: Vec::new() })
+    }
+
+    /// The name of the guard that ended the session, where that is known.
+    pub(super) async fn guard(&self) -> Option<&'static str> {
+        let server = self.server.as_ref()?;
+        let state = server.session(&self.watch.agent, &self.watch.session).await?;
+        state.killed()?.guard.map(deadstop_core::GuardId::name)
+    }
+
+    /// Writes down what there is to write.
+    pub(super) async fn close(self, data: Option<&Path>) {
+        if let (Some(server), Some(_)) = (self.server, data) {
+            server.stop().await;
+        }
+    }
+}
+
+fn watch(server: String, run: &Run, reach: Reach, limits: Limits) -> Watch {
+    Watch { server, agent: run.agent.clone(), session: run.session.clone(), reach, limits }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The configuration that was named, or the one that `deadstop serve` would find, or none.
+fn read_config(named: Option<&Path>) -> anyhow::Result<RawConfig> {
+    let here = || Some(PathBuf::from("deadstop.toml"));
+    let home = || {
+        let set = std::env::var_os("XDG_CONFIG_HOME").filter(|value| !value.is_empty());
+        let below = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+        Some(set.map(PathBuf::from).or_else(below)?.join("deadstop/deadstop.toml"))
+    };
+    let usual = || [here(), home()].into_iter().flatten().find(|path| path.is_file());
+    let Some(path) = named.map(Path::to_owned).or_else(usual) else {
+        return Ok(RawConfig::default());
+    };
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        ui::Hinted::error(format!("cannot read {shown}: {error}"), "check --config")
+    })?;
+    toml::from_str(&text).map_err(|error| {
+        let hint = "providers are written as [providers.NAME] with a base_url";
+        ui::Hinted::error(format!("{shown}: {}", error.to_string().trim_end()), hint)
+    })
+}
