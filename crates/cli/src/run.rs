@@ -44,8 +44,9 @@ const SETTLING: Duration = Duration::from_millis(300);
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct Args {
-    /// A policy file, or the name of a preset: observe, balanced, strict
-    #[arg(long, env = "DEADSTOP_POLICY", value_name = "FILE|PRESET")]
+    /// A policy file, or the name of a preset: observe, balanced, strict [env: DEADSTOP_POLICY]
+    // Read by hand: a variable that is set for good must not conflict with --server.
+    #[arg(long, value_name = "FILE|PRESET")]
     policy: Option<String>,
     /// What to call the agent [default: the command's name]
     #[arg(long, value_name = "NAME", value_parser = name)]
@@ -61,8 +62,9 @@ pub(crate) struct Args {
     /// Keep a database in this folder; without it, nothing is kept
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The configuration [default: deadstop.toml here, or in the XDG config folder]
-    #[arg(long, env = "DEADSTOP_CONFIG", value_name = "FILE")]
+    /// The configuration [env: DEADSTOP_CONFIG] [default: deadstop.toml here, or in the XDG config
+    /// folder]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Say nothing unless the command is stopped
     #[arg(long, short)]
@@ -142,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         supervisor.listen();
         watching.abort();
         let heard = std::mem::take(&mut supervisor.heard);
-        let (fate, exit_code) = judge(over, &look, &heard, &gateway).await;
+        let (fate, exit_code) = judge(over, &look, &gateway).await;
         let summary = Summary {
             used: look.used,
             heard,
@@ -168,11 +170,11 @@ async fn finish(
         Over::Signal(supervise::Sent::Interrupt | supervise::Sent::Quit) => Duration::ZERO,
         _ => args.grace,
     };
-    // Our own reasons are not known to the server yet; the command does not have to wait for that.
+    // Our own reasons are not known to the server yet; the end does not wait for it to hear them.
     let reason = match &over {
         Over::OutOfTime => Some(gateway.watch.limits.time_is_up()),
-        Over::Stopped(why) => Some(why.clone()),
-        Over::Itself(_) | Over::Signal(_) => None,
+        Over::Exceeded(why) => Some(why.clone()),
+        Over::Stopped(_) | Over::Itself(_) | Over::Signal(_) => None,
     };
     let kill = async {
         if let Some(reason) = reason {
@@ -184,23 +186,18 @@ async fn finish(
 }
 
 /// What it comes to, and the exit code that says so.
-async fn judge(over: Over, look: &Look, heard: &Heard, gateway: &Gateway) -> (Fate, u8) {
+async fn judge(over: Over, look: &Look, gateway: &Gateway) -> (Fate, u8) {
     let guard = gateway.guard().await;
-    let stopped = |why: String| {
-        // A guard's own sentence says more than what was left of it in the status.
-        let sentence = heard.stop.as_deref().and_then(|text| text.strip_prefix("stopped: "));
-        let why = sentence.filter(|_| guard.is_none()).map_or(why, str::to_owned);
-        (Fate::Stopped { why, guard }, STOPPED)
-    };
+    let stopped = |why: String| (Fate::Stopped { why, guard }, STOPPED);
     match over {
-        Over::Stopped(why) => stopped(why),
+        Over::Stopped(why) | Over::Exceeded(why) => stopped(why),
         Over::OutOfTime => {
             let why = gateway.watch.limits.time_is_up();
             (Fate::Stopped { why, guard: Some("time") }, STOPPED)
         }
         Over::Signal(sent) => (Fate::Signalled(sent.number()), 128 + sent.number()),
         // An agent that is refused often ends by itself, before we can end it.
-        Over::Itself(status) => match &look.ended {
+        Over::Itself(status) => match look.ended.as_ref().or(look.exceeded.as_ref()) {
             Some(why) => stopped(why.clone()),
             None => (Fate::Finished, code(status)),
         },

@@ -1,7 +1,7 @@
 //! The gateway of a run: a private one in this process, or a server that is already there.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use deadstop_server::{RawConfig, Server};
@@ -26,28 +26,30 @@ impl Gateway {
     /// Finds or starts it.
     pub(super) async fn open(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
         match &args.server {
-            Some(url) => Ok(Self::shared(url, args, run)),
+            Some(url) => Self::shared(url, args, run).await,
             None => Self::private(args, run).await,
         }
     }
 
-    fn shared(url: &str, args: &Args, run: &Run) -> Gateway {
+    async fn shared(url: &str, args: &Args, run: &Run) -> anyhow::Result<Gateway> {
         let url = url.trim_end_matches('/').to_owned();
         let names = Names { agent: &run.agent, session: &run.session };
         let (variables, notes) = environment::shared(&url, &names, variable);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let watch = watch(url, run, Reach::Agent { since }, args.limits.clone());
-        Gateway { server: None, watch, variables, notes }
+        let reach = Reach::Agent { before: HashMap::new() };
+        let mut watch = watch(url, run, reach, args.limits.clone());
+        watch.begin().await?;
+        Ok(Gateway { server: None, watch, variables, notes })
     }
 
     async fn private(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
-        let mut raw = read_config(args.config.as_deref())?;
+        let config = args.config.clone().or_else(|| filled("DEADSTOP_CONFIG").map(PathBuf::from));
+        let mut raw = read_config(config.as_deref())?;
         let roads = environment::reroute(&mut raw.providers, variable);
         raw.listen = Some("127.0.0.1:0".to_owned());
         // The file's folder belongs to `deadstop serve`, which may be running.
         raw.data.clone_from(&args.data);
-        let source = args.policy.clone().or_else(|| raw.policy.clone());
+        let source = args.policy.clone().or_else(|| filled("DEADSTOP_POLICY"));
+        let source = source.or_else(|| raw.policy.clone());
         let mut policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
         let mut limits = args.limits.clone();
         limits.apply(&mut policies);
@@ -88,6 +90,10 @@ fn watch(server: String, run: &Run, reach: Reach, limits: Limits) -> Watch {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+fn filled(name: &str) -> Option<String> {
+    variable(name).filter(|value| !value.is_empty())
 }
 
 /// The configuration that was named, or the one that `deadstop serve` would find, or none.

@@ -80,6 +80,8 @@ pub(super) enum Over {
     Itself(ExitStatus),
     /// Its session was ended.
     Stopped(String),
+    /// It has passed a limit that only we know of.
+    Exceeded(String),
     /// Its time was over.
     OutOfTime,
     /// Somebody sent a signal that means us; Ctrl-C counts the second time.
@@ -91,7 +93,6 @@ pub(super) enum Over {
 pub(super) struct Heard {
     pub(super) warnings: Vec<String>,
     pub(super) blocks: Vec<String>,
-    pub(super) stop: Option<String>,
     pub(super) silence: bool,
 }
 
@@ -100,13 +101,10 @@ impl Heard {
     const MOST: usize = 50;
 
     /// Keeps what was told; gives back an end.
-    pub(super) fn take(&mut self, news: News) -> Option<String> {
+    pub(super) fn take(&mut self, news: News) -> Option<Over> {
         let (list, text) = match news {
-            News::Ended(why) => return Some(why),
-            News::Stopped(text) => {
-                self.stop.get_or_insert(text);
-                return None;
-            }
+            News::Ended(why) => return Some(Over::Stopped(why)),
+            News::Exceeded(why) => return Some(Over::Exceeded(why)),
             News::Silence => {
                 self.silence = true;
                 return None;
@@ -166,8 +164,8 @@ impl Supervisor {
                     };
                 }
                 Some(news) = self.news.recv() => {
-                    if let Some(why) = self.heard.take(news) {
-                        return Ok(Over::Stopped(why));
+                    if let Some(over) = self.heard.take(news) {
+                        return Ok(over);
                     }
                 }
                 () = &mut time_is_up => return Ok(Over::OutOfTime),

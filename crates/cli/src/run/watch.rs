@@ -4,6 +4,7 @@
 //! Events say that something has happened, the status says what is true: events wake us up, and a
 //! slow poll sees to it that a lost one does no harm.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use deadstop_core::NanoUsd;
@@ -24,9 +25,10 @@ const SILENCE: u32 = 3;
 pub(super) enum Reach {
     /// All: the gateway is private.
     Everything,
-    /// The agent's session of this name, and those that clients without a way to say its name have
-    /// opened under the agent since this time, in milliseconds.
-    Agent { since: u64 },
+    /// The session of this run's name, and every other one of the agent that was used since the
+    /// run began: clients without a way to say the name are put elsewhere by the server, perhaps
+    /// where an earlier run was. Holds when each was used last, and what it had used by then.
+    Agent { before: HashMap<String, (u64, Used)> },
 }
 
 /// The eye on the gateway.
@@ -55,23 +57,25 @@ pub(super) struct Used {
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) used: Used,
-    /// Why the run has to end, if it has.
+    /// Why the server has ended the run, if it has.
     pub(super) ended: Option<String>,
-    /// Agent and name of each session of this run.
-    sessions: Vec<(String, String)>,
+    /// Which limit of the command line was passed, if one was.
+    pub(super) exceeded: Option<String>,
+    /// Whether the server knows the session by our name.
+    named: bool,
 }
 
 /// What the watch has to tell.
 #[derive(Debug)]
 pub(super) enum News {
-    /// The run has to end.
+    /// The server has ended the run.
     Ended(String),
+    /// The run has passed a limit of the command line.
+    Exceeded(String),
     /// A guard let something pass, and said so.
     Warned(String),
     /// A guard refused a call.
     Blocked(String),
-    /// The sentence that goes with an end.
-    Stopped(String),
     /// Nobody answers any more.
     Silence,
 }
@@ -108,8 +112,9 @@ impl Watch {
             match self.look_with(&client).await {
                 Ok(look) => {
                     failures = 0;
-                    if let Some(why) = look.ended {
-                        let _ = news.send(News::Ended(why));
+                    let end = look.ended.map(News::Ended);
+                    if let Some(end) = end.or(look.exceeded.map(News::Exceeded)) {
+                        let _ = news.send(end);
                     }
                 }
                 Err(_) => {
@@ -132,49 +137,53 @@ impl Watch {
         Ok(self.read(&status))
     }
 
-    /// Ends every session of the run at the server, with a reason.
+    /// Ends the session at the server, with a reason. Only under our own name: a session that the
+    /// server has named itself may be the next run's as well, and its end would be final.
     pub(super) async fn kill(&self, reason: &str) {
         let Ok(client) = Client::new(&self.server) else { return };
-        let mut sessions =
-            self.look_with(&client).await.map(|look| look.sessions).unwrap_or_default();
-        let ours = (self.agent.clone(), self.session.clone());
-        if !sessions.contains(&ours) {
-            sessions.push(ours);
+        let named = self.look_with(&client).await.is_ok_and(|look| look.named);
+        if !named {
+            return;
         }
-        for (agent, session) in sessions {
-            let order = json!({
-                "agent": agent, "session": session, "reason": reason, "by": "deadstop run",
-            });
-            // A server that has gone lets nothing through anyway.
-            let _ = timeout(PATIENCE, client.post("/api/kill", &order)).await;
+        let order = json!({
+            "agent": self.agent, "session": self.session, "reason": reason, "by": "deadstop run",
+        });
+        // A server that has gone lets nothing through anyway.
+        let _ = timeout(PATIENCE, client.post("/api/kill", &order)).await;
+    }
+
+    /// Remembers what the agent's sessions have used so far: that was somebody else.
+    pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
+        let client = Client::new(&self.server)?;
+        let status = timeout(PATIENCE, client.get("/api/status")).await??;
+        let Reach::Agent { before } = &mut self.reach else { return Ok(()) };
+        for row in rows(&status) {
+            if row["kind"] == "session" && row["agent"] == self.agent.as_str() {
+                let name = row["name"].as_str().unwrap_or_default().to_owned();
+                before.insert(name, (last_used(row), Used::of(row)));
+            }
         }
+        Ok(())
     }
 
     /// Passes an event on; true if it may be the end.
     fn hear(&self, event: &Value, news: &UnboundedSender<News>) -> bool {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        let (agent, session) = (text("agent"), text("session"));
+        let agent = text("agent");
         let ours = match self.reach {
             Reach::Everything => true,
             Reach::Agent { .. } => agent.is_empty() || agent == self.agent,
         };
-        if !ours {
-            return false;
-        }
-        let precisely = matches!(self.reach, Reach::Everything) || session == self.session;
         let told = match text("what").as_str() {
             "warn" => News::Warned(text("text")),
             "block" => News::Blocked(text("text")),
-            "stop" => News::Stopped(text("text")),
-            "kill" | "killed" => return true,
-            // Events were lost, or a kind that came later than this program.
-            _ => return true,
+            // An end, lost events, or a kind that is younger than this program.
+            _ => return ours,
         };
-        let may_be_the_end = matches!(told, News::Stopped(_));
-        if precisely {
+        if ours {
             let _ = news.send(told);
         }
-        may_be_the_end
+        false
     }
 
     fn read(&self, status: &Value) -> Look {
@@ -182,27 +191,23 @@ impl Watch {
         if killed(&status["project"]) {
             look.ended = Some(format!("everything was killed: {}", why(&status["project"])));
         }
-        for row in status["scopes"].as_array().into_iter().flatten() {
+        for row in rows(status) {
             let text = |key: &str| row[key].as_str().unwrap_or_default();
-            let (agent, name) = (text("agent"), text("name"));
-            let ours = match self.reach {
+            let (kind, agent, name) = (text("kind"), text("agent"), text("name"));
+            let agent_is_ours = match self.reach {
                 Reach::Everything => true,
-                Reach::Agent { since } => {
-                    agent == self.agent
-                        && (text("kind") == "agent"
-                            || name == self.session
-                            || row["opened_ms"].as_u64().unwrap_or_default() >= since)
-                }
+                Reach::Agent { .. } => agent == self.agent,
             };
-            match text("kind") {
-                "session" if ours => {
-                    look.add(row);
-                    look.sessions.push((agent.to_owned(), name.to_owned()));
+            match kind {
+                "session" if agent_is_ours => {
+                    let Some(used) = self.used(row, name) else { continue };
+                    look.used.add(used);
+                    look.named |= agent == self.agent && name == self.session;
                     if killed(row) {
                         look.ended.get_or_insert_with(|| why(row));
                     }
                 }
-                "agent" if ours && killed(row) => {
+                "agent" if agent_is_ours && killed(row) => {
                     let text = format!("the agent {agent} was killed: {}", why(row));
                     look.ended.get_or_insert(text);
                 }
@@ -210,25 +215,66 @@ impl Watch {
                 _ => {}
             }
         }
-        if look.ended.is_none() {
-            look.ended = self.limits.exceeded(&look.used);
-        }
+        look.exceeded = self.limits.exceeded(&look.used);
         look
+    }
+
+    /// What this run has used in a session, if the session is this run's.
+    fn used(&self, row: &Value, name: &str) -> Option<Used> {
+        let used = Used::of(row);
+        let before = match &self.reach {
+            Reach::Agent { before } => before.get(name),
+            Reach::Everything => None,
+        };
+        match before {
+            None => Some(used),
+            Some((last, before)) => (last_used(row) > *last).then(|| used.since(before)),
+        }
     }
 }
 
-impl Look {
-    fn add(&mut self, row: &Value) {
+impl Used {
+    fn of(row: &Value) -> Used {
         let count = |key: &str| row[key].as_u64().unwrap_or_default();
         let money =
             |key: &str| row[key].as_f64().and_then(NanoUsd::from_dollars).unwrap_or(NanoUsd(0));
-        self.used.model_calls += count("model_calls");
-        self.used.tool_calls += count("steps");
-        self.used.input += count("input_tokens");
-        self.used.output += count("output_tokens");
-        self.used.cost += money("cost_usd");
-        self.used.reserved += money("reserved_usd");
+        Used {
+            model_calls: count("model_calls"),
+            tool_calls: count("steps"),
+            input: count("input_tokens"),
+            output: count("output_tokens"),
+            cost: money("cost_usd"),
+            reserved: money("reserved_usd"),
+        }
     }
+
+    fn add(&mut self, other: Used) {
+        self.model_calls += other.model_calls;
+        self.tool_calls += other.tool_calls;
+        self.input += other.input;
+        self.output += other.output;
+        self.cost += other.cost;
+        self.reserved += other.reserved;
+    }
+
+    fn since(self, before: &Used) -> Used {
+        Used {
+            model_calls: self.model_calls.saturating_sub(before.model_calls),
+            tool_calls: self.tool_calls.saturating_sub(before.tool_calls),
+            input: self.input.saturating_sub(before.input),
+            output: self.output.saturating_sub(before.output),
+            cost: self.cost - before.cost,
+            reserved: self.reserved,
+        }
+    }
+}
+
+fn rows(status: &Value) -> impl Iterator<Item = &Value> {
+    status["scopes"].as_array().into_iter().flatten()
+}
+
+fn last_used(row: &Value) -> u64 {
+    row["used_ms"].as_u64().unwrap_or_default()
 }
 
 fn killed(row: &Value) -> bool {
@@ -258,7 +304,7 @@ mod tests {
         limits: Limits,
     }
 
-    fn check(reach: Reach, limits: &[&str], rows: &[Value], ended: Option<&str>, calls: u64) {
+    fn look(reach: Reach, limits: &[&str], rows: &[Value]) -> Look {
         let typed = std::iter::once(&"x").chain(limits);
         let watch = Watch {
             server: String::new(),
@@ -267,46 +313,57 @@ mod tests {
             reach,
             limits: Typed::parse_from(typed).limits,
         };
-        let look = watch.read(&json!({ "project": { "state": "running" }, "scopes": rows }));
-        assert_eq!(look.ended.as_deref(), ended, "{rows:?}");
-        assert_eq!(look.used.model_calls, calls, "{rows:?}");
+        watch.read(&json!({ "project": { "state": "running" }, "scopes": rows }))
     }
 
     fn row(kind: &str, agent: &str, name: &str, state: &str) -> Value {
         json!({
             "kind": kind, "agent": agent, "name": name, "state": state, "why": "enough",
-            "model_calls": 1, "steps": 3, "cost_usd": 0.25, "opened_ms": 100,
+            "model_calls": 3, "steps": 3, "cost_usd": 0.25, "used_ms": 100,
         })
+    }
+
+    /// A server that knows one session from before, with two calls.
+    fn agent(last: u64) -> Reach {
+        let used = Used { model_calls: 2, ..Used::default() };
+        Reach::Agent { before: HashMap::from([("old".to_owned(), (last, used))]) }
     }
 
     #[test]
     fn only_what_is_ours_ends_us() {
-        let new = Reach::Agent { since: 100 };
-        let old = Reach::Agent { since: 101 };
         for (reach, row, ended, calls) in [
-            (new.clone(), row("session", "a", "s", "running"), None, 1),
-            (new.clone(), row("session", "a", "s", "killed"), Some("enough"), 1),
-            (old.clone(), row("session", "a", "s", "killed"), Some("enough"), 1),
-            (new.clone(), row("session", "a", "other", "killed"), Some("enough"), 1),
-            (old.clone(), row("session", "a", "other", "killed"), None, 0),
-            (new.clone(), row("session", "b", "s", "killed"), None, 0),
-            (old, row("agent", "a", "a", "killed"), Some("the agent a was killed: enough"), 0),
-            (new.clone(), row("agent", "b", "b", "killed"), None, 0),
-            (new, row("nested", "a", "sub", "killed"), None, 0),
-            (Reach::Everything, row("session", "b", "t", "killed"), Some("enough"), 1),
+            (agent(99), row("session", "a", "s", "running"), None, 3),
+            (agent(99), row("session", "a", "s", "killed"), Some("enough"), 3),
+            (agent(99), row("session", "a", "new", "killed"), Some("enough"), 3),
+            (agent(99), row("session", "a", "old", "killed"), Some("enough"), 1),
+            (agent(100), row("session", "a", "old", "killed"), None, 0),
+            (agent(99), row("session", "b", "s", "killed"), None, 0),
+            (
+                agent(99),
+                row("agent", "a", "a", "killed"),
+                Some("the agent a was killed: enough"),
+                0,
+            ),
+            (agent(99), row("agent", "b", "b", "killed"), None, 0),
+            (agent(99), row("nested", "a", "sub", "killed"), None, 0),
+            (Reach::Everything, row("session", "b", "t", "killed"), Some("enough"), 3),
         ] {
-            check(reach, &[], &[row], ended, calls);
+            let look = look(reach, &[], &[row.clone()]);
+            assert_eq!((look.ended.as_deref(), look.used.model_calls), (ended, calls), "{row}");
         }
     }
 
     #[test]
     fn limits_are_looked_after() {
         let rows = [row("session", "a", "s", "running")];
-        let all = || Reach::Everything;
-        check(all(), &["--max-steps=3"], &rows, None, 1);
-        check(all(), &["--max-steps=2"], &rows, Some("it has made 3 tool calls (limit 2)"), 1);
-        let spent = "it has spent $0.25 of its budget of $0.25";
-        check(all(), &["--max-cost=0.25"], &rows, Some(spent), 1);
-        check(all(), &["--max-cost=0.26"], &rows, None, 1);
+        for (limit, expected) in [
+            ("--max-steps=3", None),
+            ("--max-steps=2", Some("it has made 3 tool calls (limit 2)")),
+            ("--max-cost=0.25", Some("it has spent $0.25 of its budget of $0.25")),
+            ("--max-cost=0.26", None),
+        ] {
+            let look = look(Reach::Everything, &[limit], &rows);
+            assert_eq!(look.exceeded.as_deref(), expected, "{limit}");
+        }
     }
 }
