@@ -4,6 +4,7 @@
 
 mod backtest;
 mod client;
+mod config;
 mod control;
 mod demo;
 mod policy;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use deadstop_server::{Config, RawConfig, Server};
+use deadstop_server::{Config, Server};
 
-use crate::{policy, ui};
+use crate::{config, policy, ui};
 
 /// Arguments of `deadstop serve`.
 #[derive(Debug, clap::Args)]
@@ -44,42 +44,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What was typed, what the file says, and what is true if nobody said anything.
 fn configure(args: &Args) -> anyhow::Result<Config> {
-    let mut raw = match find_config(args)? {
-        None => RawConfig::default(),
-        Some(path) => {
-            let shown = path.display().to_string();
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                ui::Hinted::error(format!("cannot read {shown}: {error}"), "check --config")
-            })?;
-            toml::from_str(&text).map_err(|error| {
-                let hint = "providers are written as [providers.NAME] with a base_url";
-                ui::Hinted::error(format!("{shown}: {}", error.to_string().trim_end()), hint)
-            })?
-        }
-    };
+    let mut raw = config::read(args.config.as_deref())?;
     if args.listen.is_some() {
         raw.listen.clone_from(&args.listen);
     }
-    raw.data = args.data.clone().or(raw.data).or_else(|| xdg("XDG_DATA_HOME", ".local/share"));
+    raw.data =
+        args.data.clone().or(raw.data).or_else(|| config::xdg("XDG_DATA_HOME", ".local/share"));
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
     raw.resolve(policies, |name| std::env::var(name).ok()).context("bad configuration")
-}
-
-fn find_config(args: &Args) -> anyhow::Result<Option<PathBuf>> {
-    if args.config.is_some() {
-        return Ok(args.config.clone());
-    }
-    let here = PathBuf::from("deadstop.toml");
-    let home = xdg("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("deadstop.toml"));
-    Ok([Some(here), home].into_iter().flatten().find(|path| path.is_file()))
-}
-
-/// Our folder below one of the XDG folders.
-fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
-    let set = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(below_home));
-    set.or_else(home).map(|folder| folder.join("deadstop"))
 }
 
 fn welcome(server: &Server) -> String {

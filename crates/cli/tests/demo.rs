@@ -1,7 +1,5 @@
 //! The first minute of a new user: the demo stops two agents and lets one finish.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::process::Command;
 
 use serde_json::Value;

@@ -202,7 +202,7 @@ async fn reset(State(warden): App, Json(order): Json<Order>) -> Response {
         let why = "only a session is reset; an agent, or everything, is cleared";
         return problem(StatusCode::UNPROCESSABLE_ENTITY, "bad_order", why);
     }
-    carry_out(&warden, order, "reset", |state, now| state.reset(now)).await
+    carry_out(&warden, order, "reset", ScopeState::reset).await
 }
 
 async fn pause(State(warden): App, Json(order): Json<Order>) -> Response {

@@ -147,7 +147,7 @@ pub enum BadConfig {
     NoUrl(String),
     /// A name that cannot stand in a path.
     #[error(
-        "`{0}` cannot be a provider's name; use letters, digits, - and _, and not api or agent"
+        "`{0}` cannot be a provider's name; use letters, digits, - and _, and not api, agent or session"
     )]
     Name(String),
     /// The key is not there.
@@ -218,7 +218,7 @@ impl RawConfig {
 
 fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || !name.chars().all(fine) || ["api", "agent"].contains(&name) {
+    if name.is_empty() || !name.chars().all(fine) || ["api", "agent", "session"].contains(&name) {
         return Err(BadConfig::Name(name.to_owned()));
     }
     let bad = || BadConfig::Url { name: name.to_owned(), url: url.to_owned() };

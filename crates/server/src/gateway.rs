@@ -24,7 +24,7 @@ use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
 use deadstop_protocol::llm::{Api, Dialect, Request as Facts, refusal};
 use deadstop_protocol::prices::Prices;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -84,11 +84,15 @@ impl Gateway {
         let readable = decode::whole(&parts.headers, &body);
         let opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
         let hints = opened.as_ref().map(|open| open.request().hints.clone()).unwrap_or_default();
-        let who = identify(route.agent.as_deref(), &parts.headers, &hints);
+        let mut who = identify(route.agent.as_deref(), &parts.headers, &hints);
+        if let Some(session) = &route.session {
+            who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
+        }
         let chain = self.chain(&who).await?;
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
-        let asked = opened.as_ref().filter(|_| readable.is_none()).and_then(|o| o.with_usage());
+        let asked =
+            opened.as_ref().filter(|_| readable.is_none()).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
         let facts = opened.map(|open| {
             let mut conversation = chain.innermost().conversation.lock();
@@ -98,23 +102,40 @@ impl Gateway {
             model: request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned()),
             ..Facts::default()
         });
-        self.results(&chain, &facts);
+        let mut warnings = self.results(&chain, &facts);
 
         let call = Call::Model(self.model_call(route, &facts));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-        let (ticket, warnings) = self.admit(&chain, &call, &exchange).await?;
-        let flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
+        let (ticket, more) = self.admit(&chain, &call, &exchange).await?;
+        warnings.extend(more);
+        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
 
         strip_hop_by_hop(&mut parts.headers);
+        keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
         let body = asked.map_or(body, Bytes::from);
-        let sent = upstream::send(self, parts, body, route).await;
-        let mut response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
-        for trip in &warnings {
-            if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
-                response.headers_mut().append("x-deadstop-warning", value);
-            }
+        if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
+            // Nothing could be taken out of a packed answer.
+            let plainly = HeaderValue::from_static("identity");
+            parts.headers.insert(header::ACCEPT_ENCODING, plainly);
         }
-        Ok(response)
+        let sent = tokio::select! {
+            biased;
+            () = flow.stopped() => return Err(self.stopped(&exchange, flow).await),
+            sent = upstream::send(self, parts, body, route) => sent,
+        };
+        let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
+        Ok(warned(response, &warnings))
+    }
+
+    /// The answer to a call that was stopped before anything came back.
+    async fn stopped(&self, exchange: &Exchange, mut flow: Flow) -> Response<Body> {
+        let why = flow.why_stopped();
+        flow.settle(Status::Cancelled);
+        flow.settle_kills().await;
+        match why {
+            Some(cut) => self.refusal(exchange, &cut.trip, cut.incident.as_deref()),
+            None => plain(StatusCode::FORBIDDEN, "stopped"),
+        }
     }
 
     async fn read_body(&self, body: Incoming) -> Result<Bytes, Response<Body>> {
@@ -129,7 +150,11 @@ impl Gateway {
     }
 
     async fn chain(&self, who: &Identity) -> Result<Chain, Response<Body>> {
-        let agent = who.agent.as_deref().unwrap_or(&self.config.default_agent);
+        // A private gateway has one agent and one session, whatever a client calls itself: under
+        // another name it would start with fresh limits.
+        let private = self.config.default_session.is_some();
+        let agent = who.agent.as_deref().filter(|_| !private);
+        let agent = agent.unwrap_or(&self.config.default_agent);
         // A response's id is another one each time and names no session.
         let named = who.session.as_ref().filter(|_| who.source != Source::PreviousResponse);
         let session = match (named, &self.config.default_session) {
@@ -146,8 +171,10 @@ impl Gateway {
         })
     }
 
-    /// Tool results that came with this request: the calls they answer are over now.
-    fn results(&self, chain: &Chain, facts: &Facts) {
+    /// Tool results that came with this request: the calls they answer are over now. Gives what
+    /// the guards have to say about them.
+    fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
+        let mut trips = Vec::new();
         for result in &facts.results {
             let mut conversation = chain.innermost().conversation.lock();
             let pending = conversation.answered(&result.id, result.name.as_deref());
@@ -158,8 +185,10 @@ impl Gateway {
                 result: Some(facts::result(&result.text)),
                 ..Outcome::default()
             };
-            self.warden.settle(chain, &pending.call, pending.ticket, &outcome);
+            let decision = self.warden.settle(chain, &pending.call, pending.ticket, &outcome);
+            trips.extend(decision.trips);
         }
+        trips
     }
 
     fn model_call(&self, route: &Route<'_>, facts: &Facts) -> ModelCall {
@@ -186,7 +215,7 @@ impl Gateway {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let admission = self.warden.admit(chain, call);
+            let (admission, incident) = self.warden.admit(chain, call);
             if let Some(ticket) = admission.ticket {
                 return Ok((ticket, admission.trips));
             }
@@ -196,22 +225,22 @@ impl Gateway {
             if trip.guard != GuardId::Paused {
                 // On disk before anybody is told.
                 self.warden.settle_kills(chain).await;
-                return Err(self.refusal(exchange, trip));
+                return Err(self.refusal(exchange, trip, incident.as_deref()));
             }
             let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
             if tokio::time::timeout_at(until, word).await.is_err() {
-                return Err(self.refusal(exchange, trip));
+                return Err(self.refusal(exchange, trip, None));
             }
         }
     }
 
     /// A refusal in the caller's own protocol.
-    fn refusal(&self, exchange: &Exchange, trip: &Trip) -> Response<Body> {
+    fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
         let refusal = match self.config.on_kill {
             OnKill::Message if trip.verdict == Verdict::Kill => {
                 refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
             }
-            _ => refusal::refuse(exchange.dialect, trip, None),
+            _ => refusal::refuse(exchange.dialect, trip, incident),
         };
         let mut response = Response::new(Body::from(refusal.body));
         *response.status_mut() =
@@ -255,18 +284,39 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_ascii_lowercase())
         .collect();
-    for name in named.iter().map(String::as_str).chain([
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]) {
-        headers.remove(name);
+    keep_headers(headers, |name| {
+        !HOP_BY_HOP.contains(&name.as_str()) && !named.iter().any(|named| named == name.as_str())
+    });
+}
+
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers that are for us and not for the provider.
+const OURS: [&str; 3] = ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope"];
+
+/// Keeps some headers, in their order: to remove them one by one would stir the others.
+fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+    if headers.keys().all(&keep) {
+        return;
+    }
+    let all = std::mem::take(headers);
+    let mut last = None;
+    for (name, value) in all {
+        // A value without a name is one more of the name before.
+        last = name.or(last);
+        if let Some(name) = last.as_ref().filter(|name| keep(name)) {
+            headers.append(name, value);
+        }
     }
 }
 
@@ -287,6 +337,16 @@ fn plain(status: StatusCode, text: &str) -> Response<Body> {
     *response.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Warnings go out in headers.
+fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
+    for trip in trips {
+        if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
+            response.headers_mut().append("x-deadstop-warning", value);
+        }
+    }
     response
 }
 

@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api;
@@ -119,6 +120,7 @@ struct Door {
 
 async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Receiver<bool>) {
     let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.preserve_header_case(true)
         .timer(TokioTimer::new())
@@ -126,6 +128,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
             _ = stopping.changed() => break,
         };
         let Ok((stream, _)) = accepted else {
@@ -140,13 +143,15 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
             async move { Ok::<_, Infallible>(door.answer(request).await) }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
-        tokio::spawn(async move {
+        connections.spawn(async move {
             // A connection that breaks is the client's business; its calls settle themselves.
             let _ = connection.await;
         });
     }
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    // Whoever is still there is cut off; its calls settle with what they have used.
+    connections.shutdown().await;
 }
 
 impl Door {

@@ -166,24 +166,24 @@ impl Warden {
         Ok(read.unwrap_or_else(|| ScopeState::new(kind, now())))
     }
 
-    /// May this call run?
-    pub(crate) fn admit(&self, chain: &Chain, call: &Call) -> Admission {
+    /// May this call run? With the incident, if it may not.
+    pub(crate) fn admit(&self, chain: &Chain, call: &Call) -> (Admission, Option<String>) {
         let admission = self.decide(chain, |links, now| admit(links, call, now));
-        self.record(chain, &admission.trips);
-        admission
+        let incident = self.record(chain, &admission.trips);
+        (admission, incident)
     }
 
-    /// May this call go on?
+    /// May this call go on? With the incident, if it may not.
     pub(crate) fn progress(
         &self,
         chain: &Chain,
         call: &Call,
         ticket: &mut Ticket,
         new: Progress<'_>,
-    ) -> Decision {
+    ) -> (Decision, Option<String>) {
         let decision = self.decide(chain, |links, now| progress(links, call, ticket, new, now));
-        self.record(chain, &decision.trips);
-        decision
+        let incident = self.record(chain, &decision.trips);
+        (decision, incident)
     }
 
     /// This call has ended.
@@ -237,8 +237,10 @@ impl Warden {
         }
     }
 
-    /// Keeps what blocked or killed, and tells whoever watches.
-    fn record(&self, chain: &Chain, trips: &[Trip]) {
+    /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
+    /// that the strictest trip has become.
+    fn record(&self, chain: &Chain, trips: &[Trip]) -> Option<String> {
+        let mut first = None;
         for trip in trips.iter().filter(|trip| trip.guard != deadstop_core::GuardId::Killed) {
             let what = match trip.verdict {
                 Verdict::Allow => continue,
@@ -249,8 +251,10 @@ impl Warden {
             let (agent, session) = chain.names();
             self.tell(what, agent, session, trip.explain());
             if trip.verdict >= Verdict::Block && trip.guard != deadstop_core::GuardId::Paused {
+                let id = uuid::Uuid::now_v7().to_string();
+                first.get_or_insert_with(|| id.clone());
                 self.incidents.lock().push(StoredIncident {
-                    id: uuid::Uuid::now_v7().to_string(),
+                    id,
                     at: now(),
                     agent: agent.to_owned(),
                     session: session.to_owned(),
@@ -258,6 +262,7 @@ impl Warden {
                 });
             }
         }
+        first
     }
 
     /// Tells whoever watches.

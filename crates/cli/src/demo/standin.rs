@@ -26,16 +26,16 @@ async fn answer(Json(request): Json<Value>) -> Response<Body> {
         .as_array()
         .map_or(0, |messages| messages.iter().filter(|message| message["role"] == "tool").count());
     match request["model"].as_str().unwrap_or_default() {
-        "stand-in-janitor" => called("delete_asset", json!({ "asset_id": "fact_sales" }), results),
+        "stand-in-janitor" => called("delete_asset", &json!({ "asset_id": "fact_sales" }), results),
         "stand-in-writer" => endless(),
         _ => match ["north", "south", "east"].get(results) {
-            Some(region) => called("read_sales", json!({ "region": region }), results),
+            Some(region) => called("read_sales", &json!({ "region": region }), results),
             None => said("Sales are up in the north, flat in the south and down in the east."),
         },
     }
 }
 
-fn called(tool: &str, arguments: Value, nth: usize) -> Response<Body> {
+fn called(tool: &str, arguments: &Value, nth: usize) -> Response<Body> {
     let call = json!({
         "id": format!("call_{nth}"),
         "type": "function",

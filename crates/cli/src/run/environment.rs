@@ -154,7 +154,8 @@ pub(super) fn shared(
 ) -> (Variables, Vec<String>) {
     let mut variables = common(url, names, &get);
     let mut notes = Vec::new();
-    let agent = encoded(names.agent);
+    let (agent, session) = (encoded(names.agent), encoded(names.session));
+    let ours = format!("{url}/agent/{agent}/session/{session}");
     for family in &FAMILIES {
         for &variable in family.variables {
             let theirs = set(&get, variable).filter(|theirs| !theirs.starts_with(url));
@@ -164,7 +165,7 @@ pub(super) fn shared(
                 }));
                 continue;
             }
-            let ours = format!("{url}/agent/{agent}/{}{}", family.provider, family.version);
+            let ours = format!("{ours}/{}{}", family.provider, family.version);
             // Not shown: an address may have a password in it.
             notes.extend(theirs.map(|_| {
                 format!("{variable} is replaced: the server says where {} is", family.provider)
@@ -316,8 +317,8 @@ mod tests {
         ];
         let (variables, notes) = shared("http://s", &NAMES, environment(&theirs));
         let get = |name: &str| variables.iter().find(|(n, _)| n == name).unwrap().1.as_str();
-        assert_eq!(get("OPENAI_BASE_URL"), "http://s/agent/my%20bot/openai/v1");
-        assert_eq!(get("ANTHROPIC_BASE_URL"), "http://s/agent/my%20bot/anthropic");
+        assert_eq!(get("OPENAI_BASE_URL"), "http://s/agent/my%20bot/session/run-1/openai/v1");
+        assert_eq!(get("ANTHROPIC_BASE_URL"), "http://s/agent/my%20bot/session/run-1/anthropic");
         assert_eq!(get("ANTHROPIC_CUSTOM_HEADERS"), "a: b\nx-deadstop-session: run-1");
         assert_eq!(get("DEADSTOP_SESSION"), "run-1");
         assert_eq!(get("no_proxy"), "internal,127.0.0.1,localhost");

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use deadstop_server::{RawConfig, Server};
+use deadstop_server::Server;
 
 use super::environment::{self, Names};
 use super::limits::Limits;
 use super::watch::{Reach, Watch};
 use super::{Args, Run};
-use crate::{policy, ui};
+use crate::{config, policy};
 
 /// A gateway that is ready, and what the command has to be told of it.
 pub(super) struct Gateway {
@@ -43,7 +43,7 @@ impl Gateway {
 
     async fn private(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
         let config = args.config.clone().or_else(|| filled("DEADSTOP_CONFIG").map(PathBuf::from));
-        let mut raw = read_config(config.as_deref())?;
+        let mut raw = config::read(config.as_deref())?;
         let roads = environment::reroute(&mut raw.providers, variable);
         raw.listen = Some("127.0.0.1:0".to_owned());
         // The file's folder belongs to `deadstop serve`, which may be running.
@@ -94,26 +94,4 @@ fn variable(name: &str) -> Option<String> {
 
 fn filled(name: &str) -> Option<String> {
     variable(name).filter(|value| !value.is_empty())
-}
-
-/// The configuration that was named, or the one that `deadstop serve` would find, or none.
-fn read_config(named: Option<&Path>) -> anyhow::Result<RawConfig> {
-    let here = || Some(PathBuf::from("deadstop.toml"));
-    let home = || {
-        let set = std::env::var_os("XDG_CONFIG_HOME").filter(|value| !value.is_empty());
-        let below = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
-        Some(set.map(PathBuf::from).or_else(below)?.join("deadstop/deadstop.toml"))
-    };
-    let usual = || [here(), home()].into_iter().flatten().find(|path| path.is_file());
-    let Some(path) = named.map(Path::to_owned).or_else(usual) else {
-        return Ok(RawConfig::default());
-    };
-    let shown = path.display();
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        ui::Hinted::error(format!("cannot read {shown}: {error}"), "check --config")
-    })?;
-    toml::from_str(&text).map_err(|error| {
-        let hint = "providers are written as [providers.NAME] with a base_url";
-        ui::Hinted::error(format!("{shown}: {}", error.to_string().trim_end()), hint)
-    })
 }

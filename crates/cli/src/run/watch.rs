@@ -348,7 +348,7 @@ mod tests {
             (agent(99), row("nested", "a", "sub", "killed"), None, 0),
             (Reach::Everything, row("session", "b", "t", "killed"), Some("enough"), 3),
         ] {
-            let look = look(reach, &[], &[row.clone()]);
+            let look = look(reach, &[], std::slice::from_ref(&row));
             assert_eq!((look.ended.as_deref(), look.used.model_calls), (ended, calls), "{row}");
         }
     }

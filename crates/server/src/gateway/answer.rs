@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use super::decode::Decoder;
 use super::flow::{Cut, Flow};
 use super::upstream::Failed;
-use super::{Exchange, Gateway, strip_hop_by_hop};
+use super::{Exchange, Gateway, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
 const MOST_JSON: usize = 32 << 20;
@@ -51,6 +51,8 @@ pub(super) async fn pass(
         return Response::from_parts(parts, Body::new(body));
     }
     let decoder = Decoder::new(&parts.headers);
+    // What is packed passes as it is: nothing can be taken out of it.
+    let hide_usage = hide_usage && decoder.is_identity();
     let Some(form) = form(&parts.headers, exchange.dialect) else {
         let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
         return Response::from_parts(parts, Body::new(passing));
@@ -58,8 +60,10 @@ pub(super) async fn pass(
     let reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
     if form == Form::Json {
         return match whole(body, flow, reader, decoder).await {
-            Whole::Fine(bytes) => Response::from_parts(parts, Body::from(bytes)),
-            Whole::Refused(trip) => gateway.refusal(exchange, &trip),
+            Whole::Fine(bytes, warnings) => {
+                warned(Response::from_parts(parts, Body::from(bytes)), &warnings)
+            }
+            Whole::Refused(cut) => gateway.refusal(exchange, &cut.trip, cut.incident.as_deref()),
             Whole::Broken(problem) => gateway.upstream_failed(exchange, &problem),
             Whole::TooLarge(passing) => Response::from_parts(parts, Body::new(*passing)),
         };
@@ -87,8 +91,8 @@ fn form(headers: &HeaderMap, dialect: Dialect) -> Option<Form> {
 }
 
 enum Whole {
-    Fine(Bytes),
-    Refused(Box<Trip>),
+    Fine(Bytes, Vec<Trip>),
+    Refused(Cut),
     Broken(String),
     TooLarge(Box<Passing>),
 }
@@ -134,16 +138,24 @@ async fn whole(
     }
     reader.finish(&mut pieces);
     if let Err(cut) = flow.look(&reader, &pieces) {
+        flow.take_back();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
-        return Whole::Refused(cut.trip);
+        return Whole::Refused(cut);
     }
-    flow.settle(Status::Ok);
-    Whole::Fine(match read.len() {
+    let bytes = match read.len() {
         1 => read.remove(0),
         _ => Bytes::from(read.concat()),
-    })
+    };
+    let garbage = pieces.is_empty()
+        && decoder.is_identity()
+        && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
+    flow.settle(if garbage { Status::Fault } else { Status::Ok });
+    Whole::Fine(bytes, flow.warnings())
 }
+
+/// Done when a kill is on disk.
+type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A body on its way through.
 struct Passing {
@@ -156,8 +168,10 @@ struct Passing {
     pieces: Vec<deadstop_protocol::llm::Piece>,
     /// Whether what was passed on ends with a whole event.
     whole_events: bool,
+    /// Whether it ends with a whole line.
+    whole_line: bool,
     /// The stream's last words, and what they wait for: a kill is on disk before it is told.
-    last_words: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Bytes)>,
+    last_words: Option<(Written, Bytes)>,
 }
 
 impl Passing {
@@ -177,6 +191,7 @@ impl Passing {
             ready: VecDeque::new(),
             pieces: Vec::new(),
             whole_events: true,
+            whole_line: true,
             last_words: None,
         }
     }
@@ -207,7 +222,8 @@ impl Passing {
     }
 
     fn out(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
+        if let Some(last) = bytes.last() {
+            self.whole_line = matches!(last, b'\n' | b'\r');
             self.ready.push_back(bytes);
         }
     }
@@ -215,12 +231,16 @@ impl Passing {
     /// Ends the stream: the provider's error event, a clean end, and the upstream is let go.
     fn cut(&mut self, cut: &Cut) {
         self.upstream = None;
+        self.flow.take_back();
         self.flow.settle(Status::Cancelled);
         if self.decoder.is_identity() && self.reader.is_some() {
-            let mut event = refusal::stream_error(self.dialect, &cut.trip, None);
+            let incident = cut.incident.as_deref();
+            let mut event = refusal::stream_error(self.dialect, &cut.trip, incident);
             if !self.whole_events {
-                // The client holds the beginning of an event, which must not become a valid one.
-                event.splice(0..0, *b"\ndata: cut\n\n");
+                // The client holds the beginning of an event, which must not become a valid one:
+                // an empty line would complete it.
+                let spoil = if self.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
+                event.splice(0..0, spoil.bytes());
             }
             self.last_words = Some((Box::pin(self.flow.settle_kills()), Bytes::from(event)));
         }
@@ -231,13 +251,12 @@ impl Passing {
         if let Some(reader) = &mut self.reader {
             self.pieces.clear();
             let pass = reader.finish(&mut self.pieces);
-            let looked = self.flow.look(reader, &self.pieces);
-            if let Pass::Bytes(rest) = pass {
-                self.out(Bytes::from(rest));
-            }
-            if let Err(cut) = looked {
+            if let Err(cut) = self.flow.look(reader, &self.pieces) {
                 self.cut(&cut);
                 return;
+            }
+            if let Pass::Bytes(rest) = pass {
+                self.out(Bytes::from(rest));
             }
         }
         self.flow.settle(Status::Ok);
@@ -272,7 +291,7 @@ impl http_body::Body for Passing {
             let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
             if this.flow.poll_stopped(context).is_ready() {
                 match this.flow.why_stopped() {
-                    Some(trip) => this.cut(&Cut { trip, from: 0 }),
+                    Some(cut) => this.cut(&cut),
                     None => this.upstream = None,
                 }
                 continue;

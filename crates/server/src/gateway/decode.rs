@@ -26,7 +26,7 @@ pub(super) trait Unpack: Send {
 impl Decoder {
     /// The decoder for a message with these headers.
     pub(super) fn new(headers: &HeaderMap) -> Decoder {
-        let encoding = headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes());
+        let encoding = headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes);
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"identity" | b"") => Decoder::Identity,
             Some(b"gzip" | b"x-gzip") => {

@@ -29,6 +29,12 @@ pub(super) struct Flow {
     text: TextHasher,
     said_anything: bool,
     asked: Vec<Digest>,
+    /// Tool calls of this answer that wait for their results, by their numbers.
+    waiting: Vec<u64>,
+    /// What was let pass with a warning.
+    warnings: Vec<Trip>,
+    /// Whether the provider reported an error of its own inside the answer.
+    failed: bool,
     output: Tokens,
     usage: Option<Usage>,
     _place: tokio::sync::OwnedSemaphorePermit,
@@ -37,8 +43,18 @@ pub(super) struct Flow {
 /// Why a call may not go on.
 pub(super) struct Cut {
     pub(super) trip: Box<Trip>,
+    /// The incident that it became, if it is a new one.
+    pub(super) incident: Option<String>,
     /// Where, in the bytes just read, the part begins that must not be passed on.
     pub(super) from: usize,
+}
+
+/// A tool call that an answer asks for.
+struct ToolRequest<'a> {
+    id: &'a str,
+    name: &'a str,
+    arguments: &'a serde_json::Value,
+    held_from: usize,
 }
 
 impl Flow {
@@ -60,6 +76,9 @@ impl Flow {
             text: TextHasher::default(),
             said_anything: false,
             asked: Vec::new(),
+            waiting: Vec::new(),
+            warnings: Vec::new(),
+            failed: false,
             output: Tokens(0),
             usage: None,
             _place: place,
@@ -78,22 +97,32 @@ impl Flow {
     }
 
     /// Why it was stopped, in the engine's words.
-    pub(super) fn why_stopped(&mut self) -> Option<Box<Trip>> {
-        self.progress("").trips.into_iter().next().map(Box::new)
+    pub(super) fn why_stopped(&mut self) -> Option<Cut> {
+        let (decision, incident) = self.progress("");
+        let trip = decision.trips.into_iter().next()?;
+        Some(Cut { trip: Box::new(trip), incident, from: 0 })
+    }
+
+    /// What was let pass with a warning.
+    pub(super) fn warnings(&mut self) -> Vec<Trip> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Looks at what an answer has brought.
     pub(super) fn look(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut new = String::new();
+        let mut refused = None;
         for piece in pieces {
             match piece {
                 Piece::Text(text) => new.push_str(text),
-                Piece::ToolCall { id, name, arguments, held_from } => {
-                    self.tool_call(id, name, arguments)
-                        .map_err(|trip| Cut { trip, from: *held_from })?;
+                Piece::ToolCall { id, name, arguments, held_from } if refused.is_none() => {
+                    let call = ToolRequest { id, name, arguments, held_from: *held_from };
+                    refused = self.tool_call(&call).err();
                 }
+                // What it costs is known also when it is refused.
                 Piece::Usage(usage) => self.usage = Some(*usage),
-                Piece::Error(_) | Piece::Done => {}
+                Piece::Error(_) => self.failed = true,
+                Piece::ToolCall { .. } | Piece::Done => {}
             }
         }
         self.output = reader.output_so_far();
@@ -101,58 +130,71 @@ impl Flow {
             self.said_anything = true;
             self.text.push(&new);
         }
-        let decision = self.progress(&new);
+        if let Some(cut) = refused {
+            return Err(cut);
+        }
+        let (decision, incident) = self.progress(&new);
         match decision.trips.into_iter().next() {
             Some(trip) if trip.verdict >= Verdict::Block => {
-                Err(Cut { trip: Box::new(trip), from: 0 })
+                Err(Cut { trip: Box::new(trip), incident, from: 0 })
             }
             _ => Ok(()),
         }
     }
 
-    fn progress(&mut self, text: &str) -> Decision {
+    fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
-        let Some(ticket) = &mut self.ticket else { return allowed };
+        let Some(ticket) = &mut self.ticket else { return (allowed, None) };
         let new = Progress { output: self.output, text };
         self.warden.progress(&self.chain, &self.call, ticket, new)
     }
 
     /// A tool call in the answer: judged before the agent can see it.
-    fn tool_call(
-        &mut self,
-        id: &str,
-        name: &str,
-        arguments: &serde_json::Value,
-    ) -> Result<(), Box<Trip>> {
-        let facts = facts::tool_call(name, arguments);
+    fn tool_call(&mut self, asked: &ToolRequest<'_>) -> Result<(), Cut> {
+        let facts = facts::tool_call(asked.name, asked.arguments);
         self.asked.push(facts.signature);
         let call = Call::Tool(facts);
-        let admission = self.warden.admit(&self.chain, &call);
-        match (admission.ticket, admission.trips.into_iter().next()) {
-            (Some(ticket), _) => {
-                let mut conversation = self.chain.innermost().conversation.lock();
-                let forgotten = conversation.wait_for(Pending { id: id.to_owned(), call, ticket });
-                drop(conversation);
-                if let Some(Pending { call, ticket, .. }) = forgotten {
-                    let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-                    self.warden.settle(&self.chain, &call, ticket, &outcome);
-                }
-                Ok(())
-            }
-            (None, Some(trip)) => Err(Box::new(trip)),
-            (None, None) => Ok(()),
+        let (admission, incident) = self.warden.admit(&self.chain, &call);
+        let Some(ticket) = admission.ticket else {
+            let trip = admission.trips.into_iter().next().map(Box::new);
+            return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from: asked.held_from }));
+        };
+        self.warnings.extend(admission.trips);
+        self.waiting.push(ticket.number);
+        let mut conversation = self.chain.innermost().conversation.lock();
+        let forgotten = conversation.wait_for(Pending { id: asked.id.to_owned(), call, ticket });
+        drop(conversation);
+        self.cancel(forgotten);
+        Ok(())
+    }
+
+    /// The agent will not act on this answer: its tool calls are waited for no longer.
+    pub(super) fn take_back(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let taken = self.chain.innermost().conversation.lock().take_back(&self.waiting);
+        self.waiting.clear();
+        self.cancel(taken);
+    }
+
+    fn cancel(&self, calls: impl IntoIterator<Item = Pending>) {
+        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        for Pending { call, ticket, .. } in calls {
+            self.warden.settle(&self.chain, &call, ticket, &outcome);
         }
     }
 
     /// Settles the call; a second time does nothing.
     pub(super) fn settle(&mut self, status: Status) -> Option<Decision> {
         let ticket = self.ticket.take()?;
+        let status = if self.failed && status == Status::Ok { Status::Fault } else { status };
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
         let usage = match (self.usage, status) {
             (Some(usage), _) => Usage { output: usage.output.max(self.output), ..usage },
-            (None, Status::Ok | Status::Cancelled) => estimated,
-            // Nobody bills for a request that failed.
-            (None, Status::Error | Status::Fault) => Usage::default(),
+            // Nobody bills for a request that failed, unless an answer had begun.
+            (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
+            (None, _) => estimated,
         };
         let text = std::mem::take(&mut self.text);
         let answer = Answer {

@@ -8,6 +8,8 @@ use crate::config::{Config, Provider};
 pub(super) struct Route<'a> {
     /// The agent, if the path names one.
     pub(super) agent: Option<String>,
+    /// The session, if the path names one.
+    pub(super) session: Option<String>,
     /// The provider's name.
     pub(super) name: &'a str,
     /// The provider.
@@ -19,21 +21,22 @@ pub(super) struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// Reads `/{provider}/…` and `/agent/{name}/{provider}/…`.
+    /// Reads `/{provider}/…`, with `/agent/{name}` and `/session/{id}` before it if need be.
     pub(super) fn find(config: &'a Config, uri: &Uri) -> Option<Route<'a>> {
         let mut rest = uri.path().strip_prefix('/')?;
-        let mut agent = None;
-        if let Some(named) = rest.strip_prefix("agent/") {
-            let (name, after) = named.split_once('/')?;
-            agent = Some(decoded(name)).filter(|name| !name.is_empty());
+        let mut named = |what: &str| {
+            let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
             rest = after;
-        }
+            Some(decoded(name)).filter(|name| !name.is_empty())
+        };
+        let agent = named("agent/");
+        let session = named("session/");
         let (name, path) = match rest.split_once('/') {
             Some((name, path)) => (name, format!("/{path}")),
             None => (rest, "/".to_owned()),
         };
         let (name, provider) = config.providers.get_key_value(name)?;
-        Some(Route { agent, name, provider, path, query: uri.query().map(str::to_owned) })
+        Some(Route { agent, session, name, provider, path, query: uri.query().map(str::to_owned) })
     }
 
     /// The address of the upstream.
@@ -83,9 +86,10 @@ mod tests {
         let config = raw.resolve(Preset::Balanced.policies(), |_| None).unwrap();
         let uri: Uri = path.parse().unwrap();
         let found = Route::find(&config, &uri);
-        let shown = found
-            .as_ref()
-            .map(|route| (route.name, route.agent.as_deref(), route.target().unwrap().to_string()));
+        let shown = found.as_ref().map(|route| {
+            let named = route.agent.as_deref().or(route.session.as_deref());
+            (route.name, named, route.target().unwrap().to_string())
+        });
         let expected = expected.map(|(name, agent, target)| (name, agent, target.to_owned()));
         assert_eq!(shown, expected, "{path}");
     }
@@ -100,6 +104,11 @@ mod tests {
             "/agent/my%20bot/anthropic/v1/messages",
             Some(("anthropic", Some("my bot"), "https://api.anthropic.com/v1/messages")),
         );
+        check(
+            "/session/s%2F1/own/v1/messages",
+            Some(("own", Some("s/1"), "http://127.0.0.1:9/base/v1/messages")),
+        );
+        check("/agent/a/session/s/own/v1", Some(("own", Some("a"), "http://127.0.0.1:9/base/v1")));
         check("/own/v1/x%2Fy", Some(("own", None, "http://127.0.0.1:9/base/v1/x%2Fy")));
         check("/own", Some(("own", None, "http://127.0.0.1:9/base/")));
         for nowhere in ["/", "/nobody/v1", "/agent/x", "/agent/x/nobody/v1", "/https://evil/v1"] {

@@ -9,7 +9,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::Gateway;
+use super::{Gateway, keep_headers};
 use super::route::Route;
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
@@ -60,10 +60,9 @@ pub(super) async fn send(
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(&host).ok()) {
         parts.headers.insert(header::HOST, host);
     }
-    // Said anew by the client for the body as it is.
-    parts.headers.remove(header::CONTENT_LENGTH);
-    for ours in ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope"] {
-        parts.headers.remove(ours);
+    if parts.headers.contains_key(header::CONTENT_LENGTH) {
+        // The body may have become longer.
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
     authorise(&mut parts, route.provider);
     let request = Request::from_parts(parts, Full::new(body));
@@ -87,9 +86,8 @@ pub(super) async fn send(
 fn authorise(parts: &mut Parts, provider: &Provider) {
     let Some(key) = &provider.key else { return };
     let (name, value) = credential(provider.api, key);
-    for theirs in ["authorization", "x-api-key", "x-goog-api-key", "api-key"] {
-        parts.headers.remove(theirs);
-    }
+    let theirs = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+    keep_headers(&mut parts.headers, |name| !theirs.contains(&name.as_str()));
     if let Ok(mut value) = HeaderValue::from_str(&value) {
         value.set_sensitive(true);
         parts.headers.insert(name, value);

@@ -54,6 +54,15 @@ impl Conversation {
         if self.pending.len() > MOST_PENDING { self.pending.pop_front() } else { None }
     }
 
+    /// Takes calls back, by their numbers: nobody will answer them.
+    pub(crate) fn take_back(&mut self, numbers: &[u64]) -> VecDeque<Pending> {
+        let (taken, left) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(|pending| numbers.contains(&pending.ticket.number));
+        self.pending = left;
+        taken
+    }
+
     /// The call that a result answers: by its id, or else the oldest of that name.
     pub(crate) fn answered(&mut self, id: &str, name: Option<&str>) -> Option<Pending> {
         let by_id = |p: &Pending| !id.is_empty() && p.id == id;
