@@ -207,6 +207,90 @@ mod tests {
         assert!(found.rounds >= 100, "{}", found.rounds);
     }
 
+    /// Three ticks in a row open a fence and three more close it; any other number is just text.
+    #[test]
+    fn fences_are_counted() {
+        for (text, fenced) in [
+            ("", false),
+            ("a", false),
+            ("``", false),
+            ("``a`", false),
+            ("```", true),
+            ("````", true),
+            ("```a", true),
+            ("``` and ``", true),
+            ("``` and ```", false),
+            ("``` ``` ```", true),
+        ] {
+            let mut chant = Chant::default();
+            chant.push(text);
+            assert_eq!(chant.fenced, fenced, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_is_folded_before_it_is_kept() {
+        let mut chant = Chant::default();
+        chant.push("a  b\n\tc 12 3x--é11 22");
+        assert_eq!(chant.tail, "a b c 0 0x--é0 0".as_bytes());
+    }
+
+    /// The end is looked at every 256 bytes, and needs 1500 that are kept.
+    #[test]
+    fn a_chant_is_as_long_as_it_must_be() {
+        let chanted = |spaces: usize, bytes: usize| {
+            let words = "I will try again. ".repeat(90);
+            Chant::default().push(&(" ".repeat(spaces) + &words[..bytes]))
+        };
+        // White space at the beginning is folded into one.
+        assert_eq!(chanted(37, 1499).unwrap().rounds, 1500 / 18);
+        assert_eq!(chanted(38, 1498), None, "1,499 bytes are kept");
+        assert_eq!(chanted(36, 1499), None, "1,535 bytes were read");
+    }
+
+    #[test]
+    fn a_round_must_say_something() {
+        for (round, says) in [
+            ("", false),
+            ("-", false),
+            ("a b c d e f g", false),
+            ("abcde, ", false),
+            ("abcdef, ", true),
+            ("ab, cd", true),
+            ("ab, c", false),
+            ("ab, cdef", true),
+            ("止め", true),
+            ("止", false),
+        ] {
+            assert_eq!(has_words(round.as_bytes()), says, "{round}");
+        }
+    }
+
+    /// The period that reaches furthest back, by trying them all.
+    #[test]
+    fn the_period_is_found_in_any_text() {
+        let slow = |text: &[u8]| {
+            let has_period = |end: &[u8], p: usize| end.iter().zip(&end[p..]).all(|(a, b)| a == b);
+            (2..=text.len()).rev().find_map(|length| {
+                let end = &text[text.len() - length..];
+                let period = (1..=length).find(|&p| has_period(end, p))?;
+                (length >= period * ROUNDS).then_some((period, length))
+            })
+        };
+        for seed in 0..600u32 {
+            // A few letters of noise, then a round that is repeated, whole or not.
+            let letter = |n: u32| {
+                let noise = (seed * 31 + n).wrapping_mul(2_654_435_761) >> 20;
+                b'a' + (noise % 2) as u8
+            };
+            let period = 1 + seed % 7;
+            let noise = (0..seed % 11).map(letter);
+            let round = (0..(seed % 80)).map(|n| letter(100 + n % period));
+            let text: Vec<u8> = noise.chain(round).collect();
+            assert_eq!(periodic_end(&text), slow(&text), "{}", String::from_utf8_lossy(&text));
+        }
+    }
+
     #[test]
     fn memory_is_bounded() {
         let mut chant = Chant::default();

@@ -108,6 +108,11 @@ pub(crate) struct End<'a> {
 }
 
 impl Seat<'_> {
+    /// The scope as a sentence calls it: "the session s1".
+    pub(crate) fn who(&self) -> String {
+        format!("the {} {}", self.scope.kind.name(), self.name)
+    }
+
     /// A trip at this seat; the guard fills in what it measured.
     pub(crate) fn trip(&self, guard: GuardId, reason: &str, action: Action) -> Trip {
         let (own, root) = (&self.scope.ledger.spent, &self.root.spent);

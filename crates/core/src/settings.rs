@@ -161,6 +161,20 @@ mod tests {
             assert!(serde_json::from_str::<Dollars>(bad).is_err(), "{bad}");
         }
         assert_eq!(serde_json::to_string(&Dollars(NanoUsd(500_000_000))).unwrap(), "0.5");
+        let bad = serde_json::from_str::<Dollars>("true").unwrap_err().to_string();
+        assert!(bad.contains("expected an amount of dollars, such as 2.50"), "{bad}");
+    }
+
+    /// JSON has whole numbers without a sign, TOML and YAML have them with one.
+    #[test]
+    fn whole_dollars_may_have_a_sign() {
+        use serde::de::IntoDeserializer;
+        use serde::de::value::{Error, I64Deserializer};
+        for (dollars, expected) in [(3i64, Some(3_000_000_000)), (0, Some(0)), (-1, None)] {
+            let typed: I64Deserializer<Error> = dollars.into_deserializer();
+            let read = Dollars::deserialize(typed).ok();
+            assert_eq!(read, expected.map(|nano| Dollars(NanoUsd(nano))), "{dollars}");
+        }
     }
 
     #[test]

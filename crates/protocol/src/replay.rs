@@ -114,6 +114,7 @@ impl<'a> Replayer<'a> {
         let times = trace.turns.iter().any(|turn| turn_time(turn).is_some());
         let judged_by_clock = times || self.pace.is_some();
         let mut run = Run {
+            id: &trace.id,
             policies: if judged_by_clock { &self.policies } else { &self.untimed },
             prices: self.prices,
             pace: if times { Millis(0) } else { self.pace.unwrap_or(ASSUMED_PACE) },
@@ -197,6 +198,7 @@ impl Heard {
 
 /// One trace on its way through the engine.
 struct Run<'a> {
+    id: &'a str,
     policies: &'a PolicySet,
     prices: &'a Prices,
     pace: Millis,
@@ -371,15 +373,15 @@ impl Run<'_> {
     }
 
     fn on_chain<T>(&mut self, decide: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
-        let (now, policies) = (self.now, self.policies);
+        let (now, policies, id) = (self.now, self.policies, self.id);
         let [project, agent, session] = self.states.get_or_insert_with(|| {
             [ScopeKind::Project, ScopeKind::Agent, ScopeKind::Session]
                 .map(|kind| ScopeState::new(kind, now))
         });
         decide(&mut [
-            Link { name: "the project", state: project, policy: &policies.project },
-            Link { name: "the agent", state: agent, policy: &policies.agent },
-            Link { name: "the session", state: session, policy: &policies.session },
+            Link { name: "backtest", state: project, policy: &policies.project },
+            Link { name: "agent", state: agent, policy: &policies.agent },
+            Link { name: id, state: session, policy: &policies.session },
         ])
     }
 }

@@ -724,7 +724,7 @@ fn a_trip_says_where_it_happened() {
         }
     );
     assert_eq!((trip.measured, trip.limit), (Measure::Count(2), Measure::Count(1)));
-    assert_eq!(trip.explain(), "blocked: all 1 tool calls of n are used up");
+    assert_eq!(trip.explain(), "blocked: all 1 tool calls of the scope n are used up");
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl super::Guard for Guard {
             let mut trip = trip(seat, at_least, limit, settings.action);
             trip.drains = true;
             trip.because = match used_up {
-                true => format!("{} has spent its budget of {limit}", seat.name),
+                true => format!("{} has spent its budget of {limit}", seat.who()),
                 false => format!(
                     "{} needs {certain} and {} of its {limit} is left",
                     seat.call.name(),
@@ -128,7 +128,7 @@ impl super::Guard for Guard {
         }
         let mut trip = trip(seat, committed, limit, settings.action);
         trip.because =
-            format!("the answer took {} to {committed}, over its budget of {limit}", seat.name);
+            format!("the answer took {} to {committed}, over its budget of {limit}", seat.who());
         Some(trip)
     }
 
@@ -141,7 +141,7 @@ impl super::Guard for Guard {
         {
             let mut trip = trip(seat, after, limit, settings.action);
             trip.drains = after == limit;
-            trip.because = format!("{} has spent {after} of its budget of {limit}", seat.name);
+            trip.because = format!("{} has spent {after} of its budget of {limit}", seat.who());
             return Some(trip);
         }
         let soft = settings.soft_alert_threshold_usd?.0;
@@ -150,7 +150,7 @@ impl super::Guard for Guard {
         }
         let mut trip = trip(seat, after, soft, Action::Warn);
         trip.reason = "budget_warning".to_owned();
-        trip.because = format!("{} has spent {after} (alert at {soft})", seat.name);
+        trip.because = format!("{} has spent {after} (alert at {soft})", seat.who());
         Some(trip)
     }
 }

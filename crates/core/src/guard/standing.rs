@@ -32,16 +32,14 @@ fn killed(seat: &Seat<'_>) -> Option<Trip> {
     trip.drains = kill.drains;
     trip.because = match kill.guard {
         Some(guard) => format!(
-            "the {} {} was ended {} ago by {guard}: {}",
-            seat.scope.kind.name(),
-            seat.name,
+            "{} was ended {} ago by {guard}: {}",
+            seat.who(),
             seat.now.since(kill.at),
             kill.because
         ),
         None => format!(
-            "the {} {} was killed {} ago by {}: {}",
-            seat.scope.kind.name(),
-            seat.name,
+            "{} was killed {} ago by {}: {}",
+            seat.who(),
             seat.now.since(kill.at),
             kill.by,
             kill.because
@@ -53,12 +51,6 @@ fn killed(seat: &Seat<'_>) -> Option<Trip> {
 fn paused(seat: &Seat<'_>) -> Option<Trip> {
     let pause = seat.scope.pause.as_ref()?;
     let mut trip = seat.trip(GuardId::Paused, "paused", Action::Block);
-    trip.because = format!(
-        "the {} {} is held by {}: {}",
-        seat.scope.kind.name(),
-        seat.name,
-        pause.by,
-        pause.because
-    );
+    trip.because = format!("{} is held by {}: {}", seat.who(), pause.by, pause.because);
     Some(trip)
 }

@@ -52,7 +52,7 @@ impl super::Guard for Guard {
         trip.drains = true;
         trip.measured = Measure::Count(used + 1);
         trip.limit = Measure::Count(limit);
-        trip.because = format!("all {limit} {what} of {} are used up", seat.name);
+        trip.because = format!("all {limit} {what} of {} are used up", seat.who());
         Some(trip)
     }
 

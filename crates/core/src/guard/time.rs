@@ -37,7 +37,7 @@ impl super::Guard for Guard {
         let mut trip = seat.trip(GuardId::Time, "wall_time_exceeded", seat.policy.time.action);
         trip.measured = Measure::Time(elapsed);
         trip.limit = Measure::Time(limit);
-        trip.because = format!("{} has run for {elapsed} (limit {limit})", seat.name);
+        trip.because = format!("{} has run for {elapsed} (limit {limit})", seat.who());
         Some(trip)
     }
 

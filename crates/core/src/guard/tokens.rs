@@ -125,7 +125,8 @@ fn trip(
     let part = reason.trim_end_matches("_exceeded").replace('_', " ");
     trip.because = format!(
         "{} {how} its {part} limit of {limit} (at {measured}, after {})",
-        seat.name, trip.context.elapsed
+        seat.who(),
+        trip.context.elapsed
     );
     trip
 }

@@ -121,7 +121,7 @@ fn check(seat: &Seat<'_>, cost: NanoUsd, tokens: Tokens) -> Option<Trip> {
     let mut trip = seat.trip(GuardId::Velocity, reason, settings.action);
     trip.measured = measured;
     trip.limit = limit;
-    trip.because = format!("{} is at {measured} a minute (limit {limit})", seat.name);
+    trip.because = format!("{} is at {measured} a minute (limit {limit})", seat.who());
     Some(trip)
 }
 

@@ -66,6 +66,29 @@ fn a_timestamp_ends_where_it_ends() {
     }
 }
 
+/// What follows a value is read: each text has as many words as it is said to have.
+#[test]
+fn a_value_ends_where_it_ends() {
+    for (text, words) in [
+        ("550e8400-e29b-41d4-a716-446655440000 is it", 3),
+        ("the 550e8400-e29b-41d4-a716-446655440000 is it", 4),
+        ("55012400-e29b-41d4-a716-446655440000 is it", 3),
+        ("the 55012400-e29b-41d4-a716-446655440000 is it", 4),
+        ("12345678 is a number and no id at all, is it", 11),
+        ("3f2a9c1d is an id and no uuid at all, is it", 11),
+        ("550e8400-e29b-41d4-a716-44665544000x is it", 7),
+        ("3f2a9c1 aXk93kQzPq1LmN8s is it", 4),
+        ("at 2024-01-15T10:30:05.25Z it was 1.5 or 2. or .5", 9),
+        ("in /tmp/a8/x.log it is", 4),
+        ("in (/var/folders/zz/1) it is", 4),
+        ("/tmp/a", 1),
+        ("/tmp", 1),
+        ("line3b of file12", 3),
+    ] {
+        assert_eq!(TextFacts::of(text).words, words, "{text}");
+    }
+}
+
 #[test]
 fn short_texts_are_held_to_more() {
     let facts = TextFacts::of;

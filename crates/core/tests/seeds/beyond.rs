@@ -62,7 +62,7 @@ fn f8_dollars_a_minute() {
         Measure::Money(NanoUsd(1_500_000_000)),
         Measure::Money(NanoUsd(1_000_000_000)),
         vec![],
-        "blocked: s1 is at $1.50 a minute (limit $1.00)".to_owned(),
+        "blocked: the session s1 is at $1.50 a minute (limit $1.00)".to_owned(),
     );
     assert_eq!(told(&world.admit(path, &tool("buy", "c"), at(4)).trips[0]), expected);
     world.settle(path, &tool("buy", "b"), held, &fine, at(4));
@@ -95,7 +95,7 @@ fn f8_tokens_a_minute() {
             Measure::Tokens(Tokens(1001)),
             Measure::Tokens(Tokens(1000)),
             vec![],
-            "stopped: s1 is at 1,001 tokens a minute (limit 1,000 tokens)".into()
+            "stopped: the session s1 is at 1,001 tokens a minute (limit 1,000 tokens)".into()
         )
     );
 }

@@ -65,7 +65,7 @@ fn c4_c5_containers_in_sequence() {
                 Measure::Tokens(Tokens(100)),
                 vec![],
                 format!(
-                    "stopped: {kind} would go over its input limit of 100 tokens (at 120 \
+                    "stopped: the scope {kind} would go over its input limit of 100 tokens (at 120 \
                      tokens, after 2 s)"
                 )
             )
@@ -113,7 +113,7 @@ fn c4_c5_containers_in_parallel() {
         assert_eq!(
             refused.trips[0].because,
             format!(
-                "{kind} would, with calls in flight, go over its input limit of 100 tokens (at \
+                "the scope {kind} would, with calls in flight, go over its input limit of 100 tokens (at \
                  120 tokens, after 1 s)"
             )
         );
@@ -124,7 +124,7 @@ fn c4_c5_containers_in_parallel() {
             verdicts.push((decision.verdict, decision.trips.first().map(Trip::explain)));
         }
         let over = format!(
-            "stopped: {kind} went over its input limit of 100 tokens (at 102 tokens, after 3 s)"
+            "stopped: the scope {kind} went over its input limit of 100 tokens (at 102 tokens, after 3 s)"
         );
         assert_eq!(verdicts, [(Verdict::Allow, None), (Verdict::Kill, Some(over))]);
     }
@@ -147,7 +147,7 @@ fn c1_branches_that_stream_share_the_output_limit() {
         assert_eq!(stream(0, 30), (Verdict::Allow, None));
         assert_eq!(stream(1, 15), (Verdict::Allow, None));
         let over = format!(
-            "{kind} went, while answering, over its output limit of 50 tokens (at 51 tokens, \
+            "the scope {kind} went, while answering, over its output limit of 50 tokens (at 51 tokens, \
              after 4 s)"
         );
         assert_eq!(stream(2, 6), (Verdict::Kill, Some(over.clone())));

@@ -61,14 +61,14 @@ fn e4_a_soft_alert_once_then_the_hard_limit() {
             "budget_warning",
             money(30),
             money(30),
-            "warned: s1 has spent $0.30 (alert at $0.30)",
+            "warned: the session s1 has spent $0.30 (alert at $0.30)",
         )),
         None,
         Some((
             "budget_exceeded",
             money(50),
             money(50),
-            "stopped: s1 has spent $0.50 of its budget of $0.50",
+            "stopped: the session s1 has spent $0.50 of its budget of $0.50",
         )),
     ];
     for (n, expected) in expected.into_iter().enumerate() {
@@ -104,7 +104,7 @@ fn e4_wall_time() {
         Measure::Time(Millis(125_000)),
         Measure::Time(Millis(120_000)),
         vec![],
-        "stopped: s1 has run for 2 min 5 s (limit 2 min)".to_owned(),
+        "stopped: the session s1 has run for 2 min 5 s (limit 2 min)".to_owned(),
     );
     assert_eq!(told(&cut.trips[0]), expected);
     let mut world = World::of(set());
@@ -136,5 +136,8 @@ fn e5_a_model_that_nobody_knows_is_not_free() {
     assert_eq!(world.state("s1").ledger().spent.cost, NanoUsd(1_200_000));
     let (call, outcome) = unknown(0, 100);
     let trips = world.run(path, &call, &outcome, at(2));
-    assert_eq!(trips[0].explain(), "stopped: s1 has spent $0.0042 of its budget of $0.0042");
+    assert_eq!(
+        trips[0].explain(),
+        "stopped: the session s1 has spent $0.0042 of its budget of $0.0042"
+    );
 }

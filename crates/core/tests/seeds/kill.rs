@@ -93,7 +93,10 @@ fn b5_max_cost_per_session_kills() {
     assert_eq!(world.run(path, &tool("buy", "a"), &result(Status::Ok, "a"), at(0)), []);
     let trips = world.run(path, &tool("buy", "b"), &result(Status::Ok, "b"), at(1));
     assert_eq!(reasons(&trips), ["budget_exceeded"]);
-    assert_eq!(trips[0].explain(), "stopped: s1 has spent $0.50 of its budget of $0.50");
+    assert_eq!(
+        trips[0].explain(),
+        "stopped: the session s1 has spent $0.50 of its budget of $0.50"
+    );
     assert_eq!(
         reasons(&world.admit(path, &tool("ls", ""), at(2)).trips),
         ["session_killed_budget"]

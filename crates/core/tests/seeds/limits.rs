@@ -87,13 +87,16 @@ fn e4_a_budget_that_is_gone_stops_what_is_free() {
             money(50),
             money(50),
             vec![],
-            format!("{done}: s1 has spent its budget of $0.50"),
+            format!("{done}: the session s1 has spent its budget of $0.50"),
         );
         assert_eq!(asked(&mut world, &tool("ls", "")), Some(expected));
     }
     let mut world = World::session(budget(50, Action::Terminate));
     let trips = world.run("s1", &model(100, Some(100)), &used(501, 0), at(1));
-    assert_eq!(trips[0].explain(), "stopped: s1 has spent $0.50 of its budget of $0.50");
+    assert_eq!(
+        trips[0].explain(),
+        "stopped: the session s1 has spent $0.50 of its budget of $0.50"
+    );
     assert!(!trips[0].drains, "overspent: what still runs is cut");
 }
 
@@ -121,7 +124,7 @@ fn e4_an_answer_is_cut_when_it_goes_over_the_budget() {
         money(52),
         money(50),
         vec![],
-        "stopped: the answer took s1 to $0.52, over its budget of $0.50".into(),
+        "stopped: the answer took the session s1 to $0.52, over its budget of $0.50".into(),
     );
     assert_eq!(told(&stream(210)[0]), expected);
 }
@@ -142,7 +145,7 @@ fn e4_a_soft_alert_needs_no_hard_limit() {
         money(30),
         money(25),
         vec![],
-        "warned: s1 has spent $0.30 (alert at $0.25)".into(),
+        "warned: the session s1 has spent $0.30 (alert at $0.25)".into(),
     );
     assert_eq!(alerts, [(3, expected)], "once, when it is crossed");
 }
@@ -239,7 +242,7 @@ fn c1_in_the_stream() {
             .into_iter()
             .map(|(part, measured, limit)| {
                 let because = format!(
-                    "stopped: s1 went, while answering, over its {part} limit of {limit} tokens \
+                    "stopped: the session s1 went, while answering, over its {part} limit of {limit} tokens \
                      (at {measured} tokens, after 2 s)"
                 );
                 let reason = format!("{part}_exceeded");
@@ -264,7 +267,7 @@ fn e3_steps_and_model_calls_are_counted_apart() {
             Measure::Count(limit + 1),
             Measure::Count(limit),
             vec![],
-            format!("blocked: all {limit} {what} of s1 are used up"),
+            format!("blocked: all {limit} {what} of the session s1 are used up"),
         ))
     };
     assert_eq!(asked(&mut world, &model(1, None)), None);

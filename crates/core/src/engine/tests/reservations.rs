@@ -106,7 +106,7 @@ fn ceiling_asks_for_a_token_where_none_is_left() {
     assert_eq!(trip.measured, Measure::Tokens(Tokens(501)));
     assert_eq!(
         trip.explain(),
-        "blocked: s would, with calls in flight, go over its output limit of 500 tokens (at 501 \
+        "blocked: the session s would, with calls in flight, go over its output limit of 500 tokens (at 501 \
          tokens, after 3 s)"
     );
 }
