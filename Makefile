@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TRACES ?= ../shared/traces
 
-.PHONY: help run demo soak build test check fmt lint rules unit doc deny bench traces recorded mutants clean
+.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients bench bench-gateway traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,7 +17,7 @@ demo: build ## Two runaways stopped and one healthy agent let through, without a
 build: ## Build the program
 	$(CARGO) build --release --locked --package deadstop
 
-test: fmt lint rules unit doc recorded ## Check everything: format, lints, house rules, tests, documentation
+test: fmt lint rules unit doc recorded clients ## Check everything: format, lints, house rules, tests, documentation, real SDKs
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -35,6 +35,13 @@ unit: ## Run the tests
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
+
+clients: ## Real SDKs, installed from their registries, against the real program
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
+
+bench-gateway: build ## Side by side with nginx and others, on loopback
+	bench/gateway/run
 
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -98,10 +98,19 @@ impl Gateway {
             let mut conversation = chain.innermost().conversation.lock();
             open.read(&mut conversation.seen)
         });
-        let facts = facts.unwrap_or_else(|| Facts {
+        let mut facts = facts.unwrap_or_else(|| Facts {
             model: request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned()),
             ..Facts::default()
         });
+        // Nobody says whose conversation it is, so the same first words may be another person's:
+        // many who say "hi" are no loop.
+        let anybody = who.source == Source::Conversation && self.config.default_session.is_none();
+        let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
+        let opening =
+            words.is_some_and(|words| chain.innermost().conversation.lock().opens_with(words));
+        if opening {
+            facts.prompt = None;
+        }
         let mut warnings = self.results(&chain, &facts);
 
         let call = Call::Model(self.model_call(route, &facts));
@@ -109,6 +118,7 @@ impl Gateway {
         let (ticket, more) = self.admit(&chain, &call, &exchange).await?;
         warnings.extend(more);
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
+        flow.opening = opening;
 
         strip_hop_by_hop(&mut parts.headers);
         keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));

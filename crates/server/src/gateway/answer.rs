@@ -53,7 +53,7 @@ pub(super) async fn pass(
     let decoder = Decoder::new(&parts.headers);
     // What is packed passes as it is: nothing can be taken out of it.
     let hide_usage = hide_usage && decoder.is_identity();
-    let Some(form) = form(&parts.headers, exchange.dialect) else {
+    let Some(form) = form(&parts.headers, exchange) else {
         let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
         return Response::from_parts(parts, Body::new(passing));
     };
@@ -71,12 +71,14 @@ pub(super) async fn pass(
     if hide_usage {
         parts.headers.remove(header::CONTENT_LENGTH);
     }
-    let passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
+    let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
+    passing.list = form == Form::GeminiJsonArray;
     Response::from_parts(parts, Body::new(passing))
 }
 
 /// In which form the answer comes; `None` if it is nothing that we read.
-fn form(headers: &HeaderMap, dialect: Dialect) -> Option<Form> {
+fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
+    let dialect = exchange.dialect;
     if matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther) {
         return None;
     }
@@ -84,7 +86,8 @@ fn form(headers: &HeaderMap, dialect: Dialect) -> Option<Form> {
     if kind.starts_with("text/event-stream") {
         Some(Form::Events)
     } else if kind.starts_with("application/json") {
-        Some(Form::Json)
+        let list = dialect == Dialect::Gemini && exchange.stream;
+        Some(if list { Form::GeminiJsonArray } else { Form::Json })
     } else {
         None
     }
@@ -170,6 +173,13 @@ struct Passing {
     whole_events: bool,
     /// Whether it ends with a whole line.
     whole_line: bool,
+    /// Whether it is a JSON list instead of events, and how far it got: its last character.
+    list: bool,
+    last: u8,
+    /// The last bytes that were passed on.
+    passed: Bytes,
+    /// Whether it must break off, since nothing can be said in it.
+    breaks: bool,
     /// The stream's last words, and what they wait for: a kill is on disk before it is told.
     last_words: Option<(Written, Bytes)>,
 }
@@ -192,6 +202,10 @@ impl Passing {
             pieces: Vec::new(),
             whole_events: true,
             whole_line: true,
+            list: false,
+            last: b'[',
+            passed: Bytes::new(),
+            breaks: false,
             last_words: None,
         }
     }
@@ -224,26 +238,45 @@ impl Passing {
     fn out(&mut self, bytes: Bytes) {
         if let Some(last) = bytes.last() {
             self.whole_line = matches!(last, b'\n' | b'\r');
+            self.last = bytes.trim_ascii_end().last().copied().unwrap_or(self.last);
+            self.passed = bytes.clone();
             self.ready.push_back(bytes);
         }
     }
 
-    /// Ends the stream: the provider's error event, a clean end, and the upstream is let go.
+    /// Ends the stream: the provider's error event, a clean end, and the upstream is let go. Where
+    /// nothing of ours can be added, it breaks off: a clean end would pass for a whole answer.
     fn cut(&mut self, cut: &Cut) {
         self.upstream = None;
         self.flow.take_back();
         self.flow.settle(Status::Cancelled);
-        if self.decoder.is_identity() && self.reader.is_some() {
-            let incident = cut.incident.as_deref();
-            let mut event = refusal::stream_error(self.dialect, &cut.trip, incident);
-            if !self.whole_events {
-                // The client holds the beginning of an event, which must not become a valid one:
-                // an empty line would complete it.
-                let spoil = if self.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
-                event.splice(0..0, spoil.bytes());
+        let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
+        let readable = self.reader.is_some();
+        match self.decoder.last_words(&words, &self.passed).filter(|_| readable) {
+            Some(words) => {
+                let words = Bytes::from(words);
+                self.last_words = Some((Box::pin(self.flow.settle_kills()), words));
             }
-            self.last_words = Some((Box::pin(self.flow.settle_kills()), Bytes::from(event)));
+            None => self.breaks = true,
         }
+    }
+
+    fn last_event(&self, cut: &Cut) -> Vec<u8> {
+        let incident = cut.incident.as_deref();
+        let mut event = refusal::stream_error(self.dialect, &cut.trip, incident);
+        if !self.whole_events {
+            // The client holds the beginning of an event, which must not become a valid one: an
+            // empty line would complete it.
+            let spoil = if self.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
+            event.splice(0..0, spoil.bytes());
+        }
+        event
+    }
+
+    fn last_element(&self, cut: &Cut) -> Vec<u8> {
+        let comma: &[u8] = if matches!(self.last, b'[' | b',') { b"" } else { b"," };
+        let error = refusal::refuse(self.dialect, &cut.trip, cut.incident.as_deref()).body;
+        [comma, &error, b"]"].concat()
     }
 
     fn end(&mut self) {
@@ -272,12 +305,12 @@ fn passed(bytes: Bytes, pass: Pass) -> Bytes {
 
 impl http_body::Body for Passing {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = axum::BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
             if let Some(bytes) = this.ready.pop_front() {
@@ -288,7 +321,10 @@ impl http_body::Body for Passing {
                 let last = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
                 return Poll::Ready(last);
             }
-            let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
+            let Some(upstream) = &mut this.upstream else {
+                let broken = std::mem::take(&mut this.breaks).then(|| Err("stopped".into()));
+                return Poll::Ready(broken);
+            };
             if this.flow.poll_stopped(context).is_ready() {
                 match this.flow.why_stopped() {
                     Some(cut) => this.cut(&cut),
@@ -302,7 +338,7 @@ impl http_body::Body for Passing {
                 Poll::Ready(Some(Err(error))) => {
                     this.upstream = None;
                     this.flow.settle(Status::Fault);
-                    return Poll::Ready(Some(Err(error)));
+                    return Poll::Ready(Some(Err(error.into())));
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => this.read(bytes),

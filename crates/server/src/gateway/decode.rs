@@ -12,7 +12,9 @@ const MOST: usize = 256 << 20;
 pub(super) enum Decoder {
     /// Nothing to undo.
     Identity,
-    /// An encoding that we read.
+    /// gzip, with the checksum of what was unpacked: a stream of it can be given an end of ours.
+    Gzip(Box<flate2::write::MultiGzDecoder<Vec<u8>>>, flate2::Crc),
+    /// Another encoding that we read.
     Packed(Box<dyn Unpack>),
     /// An encoding that we do not know, or a stream that is broken: nothing is read any more.
     Unreadable,
@@ -30,7 +32,8 @@ impl Decoder {
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"identity" | b"") => Decoder::Identity,
             Some(b"gzip" | b"x-gzip") => {
-                Decoder::Packed(Box::new(flate2::write::MultiGzDecoder::new(Vec::new())))
+                let unpack = flate2::write::MultiGzDecoder::new(Vec::new());
+                Decoder::Gzip(Box::new(unpack), flate2::Crc::new())
             }
             Some(b"deflate") => {
                 Decoder::Packed(Box::new(flate2::write::ZlibDecoder::new(Vec::new())))
@@ -56,6 +59,16 @@ impl Decoder {
         match self {
             Decoder::Identity => bytes.clone(),
             Decoder::Unreadable => Bytes::new(),
+            Decoder::Gzip(unpack, sum) => match unpack.feed(bytes) {
+                Ok(clear) => {
+                    sum.update(&clear);
+                    Bytes::from(clear)
+                }
+                Err(_) => {
+                    *self = Decoder::Unreadable;
+                    Bytes::new()
+                }
+            },
             Decoder::Packed(unpack) => match unpack.feed(bytes) {
                 Ok(clear) => Bytes::from(clear),
                 Err(_) => {
@@ -67,21 +80,52 @@ impl Decoder {
     }
 }
 
+/// What a server writes when it flushes a packed stream after an event.
+const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
+
+impl Decoder {
+    /// Last words of ours, in the message's own encoding, and its proper end; `passed` is what was
+    /// passed on last. `None` where that cannot be done.
+    ///
+    /// A gzip stream that was flushed stands at the edge of a byte, so that a block of our own, not
+    /// compressed, and the checksum of everything can follow.
+    pub(super) fn last_words(&mut self, words: &[u8], passed: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Decoder::Identity => Some(words.to_vec()),
+            Decoder::Gzip(_, sum) if passed.ends_with(&FLUSHED) => {
+                let length = u16::try_from(words.len()).ok()?;
+                sum.update(words);
+                let mut end = vec![1];
+                end.extend(length.to_le_bytes());
+                end.extend((!length).to_le_bytes());
+                end.extend_from_slice(words);
+                end.extend(sum.sum().to_le_bytes());
+                end.extend(sum.amount().to_le_bytes());
+                Some(end)
+            }
+            Decoder::Gzip(..) | Decoder::Packed(_) | Decoder::Unreadable => None,
+        }
+    }
+}
+
 /// A whole body in clear, if it was encoded.
 pub(super) fn whole(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     match Decoder::new(headers) {
         Decoder::Identity | Decoder::Unreadable => None,
-        Decoder::Packed(mut unpack) => {
-            let mut clear = Vec::new();
-            for piece in body.chunks(64 * 1024) {
-                clear.extend(unpack.feed(piece).ok()?);
-                if clear.len() > MOST {
-                    return None;
-                }
-            }
-            Some(clear)
+        Decoder::Gzip(mut unpack, _) => unpacked(&mut *unpack, body),
+        Decoder::Packed(mut unpack) => unpacked(&mut *unpack, body),
+    }
+}
+
+fn unpacked(unpack: &mut dyn Unpack, body: &Bytes) -> Option<Vec<u8>> {
+    let mut clear = Vec::new();
+    for piece in body.chunks(64 * 1024) {
+        clear.extend(unpack.feed(piece).ok()?);
+        if clear.len() > MOST {
+            return None;
         }
     }
+    Some(clear)
 }
 
 impl Unpack for flate2::write::MultiGzDecoder<Vec<u8>> {
@@ -164,6 +208,23 @@ mod tests {
                 assert!(read == clear, "{encoding} in pieces of {size}");
             }
         }
+    }
+
+    #[test]
+    fn a_flushed_gzip_stream_can_be_given_an_end() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(b"data: one\n\n").unwrap();
+        encoder.flush().unwrap();
+        let mut sent = encoder.get_ref().clone();
+        let mut decoder = Decoder::new(&headers("gzip"));
+        assert_eq!(decoder.feed(&Bytes::from(sent.clone())), &b"data: one\n\n"[..]);
+        assert_eq!(decoder.last_words(b"data: cut\n\n", b"in the middle"), None);
+        sent.extend(decoder.last_words(b"data: cut\n\n", &sent).unwrap());
+        let mut clear = String::new();
+        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&sent[..]), &mut clear)
+            .unwrap();
+        assert_eq!(clear, "data: one\n\ndata: cut\n\n");
+        assert_eq!(Decoder::new(&headers("br")).last_words(b"x", &FLUSHED), None);
     }
 
     #[test]

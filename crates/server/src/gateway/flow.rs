@@ -33,6 +33,9 @@ pub(super) struct Flow {
     waiting: Vec<u64>,
     /// What was let pass with a warning.
     warnings: Vec<Trip>,
+    /// Whether it answers the first words of a conversation that may be anybody's: such an answer
+    /// says nothing about repetition.
+    pub(super) opening: bool,
     /// Whether the provider reported an error of its own inside the answer.
     failed: bool,
     output: Tokens,
@@ -78,6 +81,7 @@ impl Flow {
             asked: Vec::new(),
             waiting: Vec::new(),
             warnings: Vec::new(),
+            opening: false,
             failed: false,
             output: Tokens(0),
             usage: None,
@@ -198,7 +202,7 @@ impl Flow {
         };
         let text = std::mem::take(&mut self.text);
         let answer = Answer {
-            text: self.said_anything.then(|| text.finish()),
+            text: (self.said_anything && !self.opening).then(|| text.finish()),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
         let outcome = Outcome { status, usage, answer: Some(answer), result: None };

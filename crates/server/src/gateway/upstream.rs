@@ -9,8 +9,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::{Gateway, keep_headers};
 use super::route::Route;
+use super::{Gateway, keep_headers};
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
 

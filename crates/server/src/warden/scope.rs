@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use deadstop_core::{Call, ScopeKind, ScopeState, Ticket, Time};
+use deadstop_core::{Call, Digest, ScopeKind, ScopeState, Ticket, Time};
 use deadstop_protocol::llm::request::Seen;
 use deadstop_store::StoredScope;
 use parking_lot::Mutex;
@@ -37,6 +37,8 @@ pub(crate) struct Scope {
 pub(crate) struct Conversation {
     /// What the last request held.
     pub(crate) seen: Seen,
+    /// The words that it was opened with.
+    opening: Option<Digest>,
     pending: VecDeque<Pending>,
 }
 
@@ -52,6 +54,11 @@ impl Conversation {
     pub(crate) fn wait_for(&mut self, pending: Pending) -> Option<Pending> {
         self.pending.push_back(pending);
         if self.pending.len() > MOST_PENDING { self.pending.pop_front() } else { None }
+    }
+
+    /// Whether words open the conversation: the first ones, or the same ones once more.
+    pub(crate) fn opens_with(&mut self, words: Digest) -> bool {
+        *self.opening.get_or_insert(words) == words
     }
 
     /// Takes calls back, by their numbers: nobody will answer them.
