@@ -261,10 +261,10 @@ mod tests {
         let store = Store::open(&path).await.unwrap();
         assert_eq!(store.scope(&scope.key).await.unwrap(), Some(scope.clone()));
         assert_eq!(store.scope("default/a/other").await.unwrap(), None);
-        assert_eq!(store.incidents(10).await.unwrap(), [incident.clone()]);
+        assert_eq!(store.incidents(10).await.unwrap(), std::slice::from_ref(&incident));
 
         let dead = StoredScope { killed: true, state: vec![9], updated: Time(6), ..scope.clone() };
-        store.write(&[dead.clone()], &[incident]).await.unwrap();
+        store.write(std::slice::from_ref(&dead), &[incident]).await.unwrap();
         assert_eq!(store.scope(&scope.key).await.unwrap(), Some(dead.clone()));
         assert_eq!(store.incidents(10).await.unwrap().len(), 1);
         // Old, but dead: a kill is remembered however long ago it was.

@@ -25,7 +25,8 @@ impl Ask {
     }
 
     pub(crate) fn post(path: &str, body: &Value) -> Ask {
-        let ask = Ask { method: "POST".to_owned(), body: body.to_string().into(), ..Ask::get(path) };
+        let ask =
+            Ask { method: "POST".to_owned(), body: body.to_string().into(), ..Ask::get(path) };
         ask.with("content-type", "application/json")
     }
 
@@ -126,7 +127,8 @@ impl Answering {
 
     pub(crate) async fn rest(mut self) -> Got {
         let (body, complete) = self.wire.body(self.framing).await;
-        Got { status: self.status, headers: self.head.headers, body, complete }
+        let Head { start, headers } = self.head;
+        Got { status: self.status, start, headers, body, complete }
     }
 }
 
@@ -134,6 +136,8 @@ impl Answering {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Got {
     pub(crate) status: u16,
+    /// The first line.
+    pub(crate) start: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     /// Whether the body ended as it should.

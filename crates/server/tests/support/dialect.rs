@@ -76,9 +76,9 @@ impl Speech {
         let mut turns: Vec<Value> = turns.iter().map(|turn| self.turn(turn)).collect();
         let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
         let tools = ["read_file", "list_files", "delete_asset"];
-        let functions = tools.map(|name| {
-            json!({ "name": name, "description": "one of the tools", "parameters": schema })
-        });
+        let functions = tools.map(
+            |name| json!({ "name": name, "description": "one of the tools", "parameters": schema }),
+        );
         match self {
             Speech::Chat => {
                 turns.insert(0, json!({ "role": "system", "content": "You are a careful agent." }));
@@ -86,9 +86,8 @@ impl Speech {
                 json!({ "model": "gpt-4o", "stream": stream, "tools": tools, "messages": turns })
             }
             Speech::Responses => {
-                let tools = tools.map(|name| {
-                    json!({ "type": "function", "name": name, "parameters": schema })
-                });
+                let tools = tools
+                    .map(|name| json!({ "type": "function", "name": name, "parameters": schema }));
                 json!({
                     "model": "gpt-4o", "stream": stream, "tools": tools, "input": turns,
                     "instructions": "You are a careful agent.",
@@ -150,11 +149,7 @@ impl Speech {
 
     /// The provider's reply.
     pub(crate) fn reply(self, stream: bool, said: &Said) -> Reply {
-        if stream {
-            Reply::events(&self.events(said))
-        } else {
-            Reply::json(200, &self.whole(said))
-        }
+        if stream { Reply::events(&self.events(said)) } else { Reply::json(200, &self.whole(said)) }
     }
 
     /// An answer in one piece.
@@ -368,15 +363,15 @@ fn anthropic_events(said: &Said) -> Vec<Vec<u8>> {
 
 fn gemini_parts(said: &Said) -> Vec<Value> {
     let text = (!said.text.is_empty()).then(|| json!({ "text": said.text }));
-    let calls = said.calls.iter().map(|(_, name, arguments)| {
-        json!({ "functionCall": { "name": name, "args": arguments } })
-    });
+    let calls = said
+        .calls
+        .iter()
+        .map(|(_, name, arguments)| json!({ "functionCall": { "name": name, "args": arguments } }));
     text.into_iter().chain(calls).collect()
 }
 
 fn gemini(said: &Said, parts: &[Value], finish: Option<&str>) -> Value {
-    let mut candidate =
-        json!({ "index": 0, "content": { "role": "model", "parts": parts } });
+    let mut candidate = json!({ "index": 0, "content": { "role": "model", "parts": parts } });
     if let Some(finish) = finish {
         candidate["finishReason"] = json!(finish);
     }

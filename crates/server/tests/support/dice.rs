@@ -33,6 +33,22 @@ impl Dice {
         (0..length).map(|_| self.next() as u8).collect()
     }
 
+    /// Puts headers in another order; values of the same name stay together, in theirs.
+    pub(crate) fn shuffle(&mut self, headers: &mut Vec<(String, String)>) {
+        let mut groups: Vec<Vec<(String, String)>> = Vec::new();
+        for header in headers.drain(..) {
+            match groups.last_mut().filter(|group| group[0].0 == header.0) {
+                Some(group) => group.push(header),
+                None => groups.push(vec![header]),
+            }
+        }
+        for last in (1..groups.len()).rev() {
+            let other = self.to(last);
+            groups.swap(last, other);
+        }
+        headers.extend(groups.into_iter().flatten());
+    }
+
     /// Cuts bytes into pieces of one to `longest`.
     pub(crate) fn cut(&mut self, bytes: &[u8], longest: usize) -> Vec<Vec<u8>> {
         let mut rest = bytes;

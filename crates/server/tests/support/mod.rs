@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod dialect;
 pub(crate) mod dice;
+pub(crate) mod packing;
 pub(crate) mod server;
 pub(crate) mod upstream;
 pub(crate) mod wire;

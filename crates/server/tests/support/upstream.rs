@@ -86,10 +86,7 @@ impl Reply {
 
     /// The beginning of an event stream.
     pub(crate) fn stream() -> Reply {
-        Reply::head(
-            200,
-            &[("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")],
-        )
+        Reply::head(200, &[("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked")])
     }
 
     /// A whole event stream, in these chunks.
@@ -121,9 +118,7 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    pub(crate) async fn start(
-        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
-    ) -> Upstream {
+    pub(crate) async fn start(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {

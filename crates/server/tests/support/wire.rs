@@ -124,8 +124,7 @@ impl Wire {
                     return Next::Broken;
                 }
                 let now = left.min(self.buffer.len());
-                *framing =
-                    if now == left { Framing::Ended } else { Framing::Length(left - now) };
+                *framing = if now == left { Framing::Ended } else { Framing::Length(left - now) };
                 Next::Bytes(self.buffer.drain(..now).collect())
             }
             Framing::Chunked => self.chunk(framing).await,
