@@ -51,6 +51,8 @@ pub struct Provider {
     pub base_url: http::Uri,
     /// The provider's key, where the server holds it.
     pub key: Option<Secret>,
+    /// What a client must bring in its place.
+    pub client_key: Option<Secret>,
 }
 
 /// A text that does not show itself.
@@ -66,6 +68,13 @@ impl Secret {
     /// Lets it out, for the wire.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// Whether `text` is the secret, in a time that does not tell how much of it is right.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        let (ours, theirs) = (self.0.as_bytes(), text.as_bytes());
+        let differences = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
+        differences == 0 && ours.len() == theirs.len()
     }
 }
 
@@ -120,6 +129,8 @@ pub struct RawProvider {
     pub api: Option<Api>,
     /// The environment variable that holds its key, where the server is to hold it.
     pub api_key_env: Option<String>,
+    /// The environment variable that holds the key which clients must bring instead.
+    pub client_key_env: Option<String>,
 }
 
 /// A configuration that cannot be.
@@ -151,7 +162,7 @@ pub enum BadConfig {
     )]
     Name(String),
     /// The key is not there.
-    #[error("providers.{name}.api_key_env: the environment has no {variable}; set it")]
+    #[error("providers.{name}: the environment has no {variable}; set it")]
     NoKey {
         /// The provider.
         name: String,
@@ -193,11 +204,14 @@ impl RawConfig {
                 (None, None) => return Err(BadConfig::NoUrl(name)),
             };
             let mut resolved = provider(&name, api, &url)?;
-            if let Some(variable) = raw.api_key_env {
+            let secret = |variable: Option<String>| {
+                let Some(variable) = variable else { return Ok(None) };
                 let key = environment(&variable).filter(|key| !key.is_empty());
                 let key = key.ok_or(BadConfig::NoKey { name: name.clone(), variable })?;
-                resolved.key = Some(Secret::new(key));
-            }
+                Ok(Some(Secret::new(key)))
+            };
+            resolved.key = secret(raw.api_key_env)?;
+            resolved.client_key = secret(raw.client_key_env)?;
             providers.insert(name, resolved);
         }
         Ok(Config {
@@ -227,7 +241,7 @@ fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
     if !["http", "https"].contains(&scheme) || base_url.query().is_some() {
         return Err(bad());
     }
-    Ok(Provider { api, base_url, key: None })
+    Ok(Provider { api, base_url, key: None, client_key: None })
 }
 
 #[cfg(test)]
@@ -253,7 +267,7 @@ mod tests {
     fn providers_are_a_line_each() {
         let config = resolve(
             "[providers.ollama]\nbase_url = \"http://127.0.0.1:11434/\"\n\
-             [providers.openai]\napi_key_env = \"KEY\"\n\
+             [providers.openai]\napi_key_env = \"KEY\"\nclient_key_env = \"KEY\"\n\
              [providers.claude]\napi = \"anthropic\"\nbase_url = \"http://127.0.0.1:1/x\"",
         )
         .unwrap();
@@ -261,6 +275,12 @@ mod tests {
         assert_eq!(config.providers["claude"].api, Api::Anthropic);
         assert_eq!(config.providers["openai"].key, Some(Secret::new("sk-1")));
         assert!(!format!("{config:?}").contains("sk-1"));
+        let key = config.providers["openai"].client_key.clone().unwrap();
+        for (brought, fine) in
+            [("sk-1", true), ("sk-2", false), ("sk-", false), ("sk-11", false), ("", false)]
+        {
+            assert_eq!(key.is(brought), fine, "{brought}");
+        }
     }
 
     #[test]

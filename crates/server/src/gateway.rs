@@ -77,6 +77,12 @@ impl Gateway {
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
+        if let Some(key) = &route.provider.client_key
+            && !brought(&parts.headers).any(|theirs| key.is(theirs))
+        {
+            let text = "this server holds the provider's key; bring the Deadstop key in its place";
+            return Err(plain(StatusCode::FORBIDDEN, text));
+        }
         let body = self.read_body(body).await?;
         let api = route.provider.api;
         let dialect = request::dialect(api, parts.method.as_str(), &route.path);
@@ -283,6 +289,17 @@ fn identify(
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .collect();
     identity::identify(agent, &readable, hints)
+}
+
+/// Where clients put their keys.
+const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+/// The keys that a client has brought.
+fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    KEY_HEADERS
+        .iter()
+        .filter_map(|name| headers.get(*name)?.to_str().ok())
+        .map(|value| value.strip_prefix("Bearer ").unwrap_or(value))
 }
 
 /// Headers that belong to one connection, not to the message.

@@ -117,7 +117,7 @@ pub(super) fn reroute(
                 *provider = RawProvider {
                     base_url: Some(base.to_owned()),
                     api: Some(family.api),
-                    api_key_env: None,
+                    ..RawProvider::default()
                 };
             }
             first.get_or_insert((base.to_owned(), path.clone()));

@@ -10,7 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::route::Route;
-use super::{Gateway, keep_headers};
+use super::{Gateway, KEY_HEADERS, keep_headers};
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
 
@@ -86,8 +86,7 @@ pub(super) async fn send(
 fn authorise(parts: &mut Parts, provider: &Provider) {
     let Some(key) = &provider.key else { return };
     let (name, value) = credential(provider.api, key);
-    let theirs = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
-    keep_headers(&mut parts.headers, |name| !theirs.contains(&name.as_str()));
+    keep_headers(&mut parts.headers, |name| !KEY_HEADERS.contains(&name.as_str()));
     if let Ok(mut value) = HeaderValue::from_str(&value) {
         value.set_sensitive(true);
         parts.headers.insert(name, value);
