@@ -40,7 +40,8 @@ clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
-bench-gateway: build ## Side by side with nginx and others, on loopback
+bench-gateway: ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
+	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
 
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)

@@ -399,6 +399,43 @@ async fn streams_cut_at_every_byte_are_judged_the_same() {
     }
 }
 
+/// A stream may end without the empty line that ends its last event; some clients read it all the
+/// same, and so must the guards.
+#[tokio::test]
+async fn a_call_in_an_event_that_was_not_ended_is_judged() {
+    let script = Script::default();
+    let mut policy = watching();
+    policy["access"] = json!({ "deny": ["delete_*"] });
+    let gate = Gate::start(policy, script.answer()).await;
+    for (speech, wants_usage) in ALL.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+        let events = speech.events(&recorded());
+        let asks = |event: &Vec<u8>| {
+            let parsed: Vec<Value> = dispatched(&String::from_utf8_lossy(event))
+                .iter()
+                .filter_map(|data| serde_json::from_str(data).ok())
+                .collect();
+            parsed
+        };
+        let complete = |upto: usize| {
+            let read: Vec<Value> = events[..upto].iter().flat_map(asks).collect();
+            calls(speech, &read).iter().any(|name| name == "delete_asset")
+        };
+        let upto = (1..=events.len()).find(|upto| complete(*upto)).unwrap();
+        let whole = events[..upto].concat();
+        for missing in [1, 2] {
+            let ended = if speech == Speech::Gemini { 2 * missing } else { missing };
+            script.put("1", Reply::events(&[whole[..whole.len() - ended].to_vec()]));
+            let mut request = speech.request(true, &[]);
+            if wants_usage {
+                request["stream_options"] = json!({ "include_usage": true });
+            }
+            let ask = Ask::post(speech.path(true), &request).by("a", "s").with("x-case", "1");
+            let got = gate.ask(&ask).await;
+            judged(speech, &format!("{speech:?} without {missing} line ends"), &got.body);
+        }
+    }
+}
+
 /// A client got the first call, an error, and not the second call.
 fn judged(speech: Speech, what: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(body);

@@ -157,7 +157,9 @@ impl Stage {
 
     /// Starts the program.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_deadstop"));
+        // Whoever runs the tests in the background has signals ignored, and that is inherited.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT,QUIT,TERM").arg(env!("CARGO_BIN_EXE_deadstop"));
         for (name, _) in std::env::vars() {
             let name = name.as_str();
             if name.contains("_BASE") || name.contains("PROXY") || name.starts_with("DEADSTOP") {

@@ -10,6 +10,7 @@ use crate::settings::{Dollars, Seconds};
 use crate::trip::{Action, Context};
 use crate::units::Millis;
 
+mod detectors;
 mod periods;
 mod reservations;
 mod standing;
@@ -669,47 +670,6 @@ fn a_trip_says_where_it_happened() {
     );
     assert_eq!((trip.measured, trip.limit), (Measure::Count(2), Measure::Count(1)));
     assert_eq!(trip.explain(), "blocked: all 1 tool calls of the scope n are used up");
-}
-
-#[test]
-fn chants_are_looked_for_only_where_the_innermost_scope_wants_it() {
-    let listening = policy(|p| {
-        p.text_loop.enabled = true;
-        p.text_loop.action = Action::Terminate;
-    });
-    let text = "I will try again. ".repeat(200);
-    for (depth, verdict) in [(0, Verdict::Allow), (1, Verdict::Kill)] {
-        let mut world = World::only("p/s", depth, &listening);
-        let call = model(0, None);
-        let mut ticket = world.start("p/s", &call, 0);
-        let so_far = Progress { output: Tokens(1), text: &text };
-        let decision = progress(&mut world.chain("p/s"), &call, &mut ticket, so_far, Time(1));
-        assert_eq!(decision.verdict, verdict);
-        assert_eq!(ticket.chant.is_some(), depth == 1, "nothing is kept where nobody looks");
-        // The text comes in pieces; the ticket remembers.
-        let mut ticket = World::only("p/s", depth, &listening).start("p/s", &call, 0);
-        let mut world = World::only("p/s", depth, &listening);
-        let worst = (0..200).map(|_| {
-            let so_far = Progress { output: Tokens(1), text: "I will try again. " };
-            progress(&mut world.chain("p/s"), &call, &mut ticket, so_far, Time(1)).verdict
-        });
-        assert_eq!(worst.max(), Some(verdict));
-    }
-}
-
-#[test]
-fn a_breaker_that_is_switched_off_lets_pass_what_it_held() {
-    let breaking = policy(|p| p.breaker.enabled = true);
-    let mut world = World::only("a", 0, &breaking);
-    let call = Call::Tool(ToolCall { server: Some("db".into()), ..ToolCall::default() });
-    for _ in 0..5 {
-        let ticket = world.start("a", &call, 0);
-        let failed = Outcome { status: Status::Fault, ..Outcome::default() };
-        world.settle("a", &call, ticket, &failed);
-    }
-    assert_eq!(world.admit("a", &call, 2000).verdict, Verdict::Block);
-    world.policy("a").breaker.enabled = false;
-    assert_eq!(world.admit("a", &call, 2000).verdict, Verdict::Allow);
 }
 
 #[test]

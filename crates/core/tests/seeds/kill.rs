@@ -83,6 +83,39 @@ fn b4_three_faults_in_a_row_kill_the_session() {
     check(&[Error; 4], None);
 }
 
+/// One session may run against a wall; that is not the fault of the agent's others.
+#[test]
+fn b4_strikes_are_counted_in_sessions() {
+    let mut policy = Policy::none();
+    policy.access.deny = vec![Pattern::new("rm")];
+    policy.strikes = StrikeSettings {
+        enabled: true,
+        consecutive_blocks: 1,
+        consecutive_errors: 1,
+        action: Action::Warn,
+    };
+    let fault = Outcome { status: Status::Fault, ..Outcome::default() };
+    let cut = Outcome { status: Status::Cancelled, ..Outcome::default() };
+    for (kind, counts) in [
+        (ScopeKind::Project, false),
+        (ScopeKind::Agent, false),
+        (ScopeKind::Session, true),
+        (ScopeKind::Nested, false),
+    ] {
+        for enabled in [true, false] {
+            policy.strikes.enabled = enabled;
+            let strike = |reason| if counts && enabled { vec![reason] } else { vec![] };
+            let mut world = World::default().with(kind, "x", policy.clone());
+            let refused = world.admit("x", &tool("rm", ""), at(0));
+            let expected = [vec!["tool_denied"], strike("consecutive_blocks")].concat();
+            assert_eq!(reasons(&refused.trips), expected, "{kind:?}");
+            let trips = world.run("x", &tool("ls", ""), &fault, at(1));
+            assert_eq!(reasons(&trips), strike("consecutive_errors"), "{kind:?}");
+            assert_eq!(world.run("x", &tool("ls", ""), &cut, at(2)), [], "that was no fault");
+        }
+    }
+}
+
 #[test]
 fn b5_max_cost_per_session_kills() {
     let mut world = World::of(policies(

@@ -259,6 +259,7 @@ fn the_same_error_whatever_is_asked_has_thrice_the_limit() {
     check((0..40).map(|i| call("run", word(i), format!("!no {}", word(i)))), None);
     let tools = ["run", "exec"];
     check((0..40).map(|i| call(tools[i % 2], word(i), "!not found")), None);
+    check(errors(14).chain([call("exec", "x", "!command not found")]), None);
     check((0..40).map(|i| call("run", word(i), ["!no", "yes"][i % 2])), None);
 }
 
@@ -515,6 +516,22 @@ fn each_action_is_carried_out() {
         assert_eq!(sim.fired.len(), 1);
         assert_eq!(sim.fired[0].1.verdict, at_settlement);
         assert_eq!(sim.session.killed().is_some(), action == Action::Terminate);
+    }
+}
+
+/// What is only warned of goes on, and so do the warnings.
+#[test]
+fn a_pattern_is_told_for_as_long_as_it_lasts() {
+    for (script, first, reason) in [
+        (same(12).collect::<Vec<_>>(), 5, "repetition"),
+        (round(2, 12).collect(), 7, "ping_pong"),
+        (round(3, 12).collect(), 8, "cycle"),
+    ] {
+        let sim = Sim::new(5, Action::Warn).play(script);
+        let at: Vec<_> = sim.fired.iter().filter(|(_, trip)| trip.reason == reason).collect();
+        let told: Vec<_> = at.iter().map(|(at, trip)| (*at, trip.measured)).collect();
+        let expected = (first..=12).map(|n| (n, Measure::Count((n - first + 5) as u64)));
+        assert_eq!(told, expected.collect::<Vec<_>>(), "{reason}");
     }
 }
 
