@@ -276,12 +276,15 @@ fn first(
     trips
 }
 
-/// Carries the mode out: in log-only everything but a person's own word becomes a warning.
+/// Carries the mode out (in log-only everything but a person's own word becomes a warning) and puts
+/// the evidence in order.
 fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
     let standing = matches!(trip.guard, GuardId::Killed | GuardId::Paused);
     if seat.policy.mode == Mode::LogOnly && !standing {
         trip.verdict = trip.verdict.min(Verdict::Warn);
     }
+    // Calls that ran side by side may have ended in another order than they were admitted in.
+    trip.evidence.sort_unstable();
     trip
 }
 
