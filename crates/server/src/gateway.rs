@@ -41,7 +41,7 @@ pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
     prices: Prices,
-    client: upstream::Client,
+    lines: upstream::Lines,
     places: Arc<Semaphore>,
 }
 
@@ -49,7 +49,7 @@ impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>) -> Gateway {
         Gateway {
             places: Arc::new(Semaphore::new(config.max_in_flight)),
-            client: upstream::client(),
+            lines: upstream::Lines::new(),
             prices: Prices::builtin(),
             config,
             warden,

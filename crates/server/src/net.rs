@@ -122,7 +122,9 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut http = hyper::server::conn::http1::Builder::new();
+    // What has arrived together goes out in one write, whatever the number of chunks.
     http.preserve_header_case(true)
+        .writev(false)
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_secs(30));
     loop {

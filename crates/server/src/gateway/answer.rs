@@ -17,11 +17,10 @@ use deadstop_protocol::llm::{Dialect, refusal};
 use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 use super::decode::Decoder;
 use super::flow::{Cut, Flow};
-use super::upstream::Failed;
+use super::upstream::{Answer, Failed};
 use super::{Exchange, Gateway, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
@@ -30,7 +29,7 @@ const MOST_JSON: usize = 32 << 20;
 /// Passes an answer on.
 pub(super) async fn pass(
     gateway: &Gateway,
-    sent: Result<Response<Incoming>, Failed>,
+    sent: Result<Response<Answer>, Failed>,
     mut flow: Flow,
     exchange: &Exchange,
     hide_usage: bool,
@@ -102,7 +101,7 @@ enum Whole {
 
 /// Reads a JSON answer to its end, or until somebody stops the call.
 async fn whole(
-    mut body: Incoming,
+    mut body: Answer,
     mut flow: Flow,
     mut reader: Reader,
     mut decoder: Decoder,
@@ -162,7 +161,7 @@ type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A body on its way through.
 struct Passing {
-    upstream: Option<Incoming>,
+    upstream: Option<Answer>,
     flow: Flow,
     reader: Option<Reader>,
     decoder: Decoder,
@@ -186,7 +185,7 @@ struct Passing {
 
 impl Passing {
     fn new(
-        upstream: Incoming,
+        upstream: Answer,
         flow: Flow,
         reader: Option<Reader>,
         decoder: Decoder,

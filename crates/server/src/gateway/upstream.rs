@@ -1,40 +1,17 @@
 //! The other end: sending a request on to its provider.
 
+mod line;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::route::Route;
 use super::{Gateway, KEY_HEADERS, keep_headers};
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
-
-/// A client that keeps connections open and leaves headers as they are.
-pub(super) type Client =
-    hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
-/// Makes one.
-pub(super) fn client() -> Client {
-    let mut http = HttpConnector::new();
-    http.set_nodelay(true);
-    http.enforce_http(false);
-    http.set_connect_timeout(Some(std::time::Duration::from_secs(10)));
-    let https = HttpsConnectorBuilder::new()
-        .with_webpki_roots()
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(http);
-    hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(std::time::Duration::from_secs(60))
-        .http1_preserve_header_case(true)
-        .build(https)
-}
+pub(super) use line::{Answer, Lines};
 
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +30,7 @@ pub(super) async fn send(
     mut parts: Parts,
     body: Bytes,
     route: &Route<'_>,
-) -> Result<Response<Incoming>, Failed> {
+) -> Result<Response<Answer>, Failed> {
     parts.uri = route.target().ok_or(Failed::Address)?;
     parts.version = http::Version::HTTP_11;
     let host = parts.uri.authority().map(|authority| authority.as_str().to_owned());
@@ -66,18 +43,10 @@ pub(super) async fn send(
     }
     authorise(&mut parts, route.provider);
     let request = Request::from_parts(parts, Full::new(body));
-    let sent = gateway.client.request(request);
+    let sent = gateway.lines.send(request);
     match tokio::time::timeout(gateway.config.upstream_timeout, sent).await {
         Err(_) => Err(Failed::Timeout),
-        Ok(Err(error)) => {
-            let mut causes = vec![error.to_string()];
-            let mut cause = std::error::Error::source(&error);
-            while let Some(deeper) = cause {
-                causes.push(deeper.to_string());
-                cause = deeper.source();
-            }
-            Err(Failed::Unreachable(causes.join(": ")))
-        }
+        Ok(Err(broken)) => Err(Failed::Unreachable(broken.to_string())),
         Ok(Ok(response)) => Ok(response),
     }
 }
