@@ -19,6 +19,21 @@ const STRIDE: usize = 256;
 /// Bytes at the end that must have been said before for a longer look.
 const PROBE: usize = 16;
 
+/// Digits are one digit, white space is one kind of space.
+static FOLD: [u8; 256] = {
+    let mut table = [0u8; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = match b as u8 {
+            b'0'..=b'9' => b'0',
+            0..=b' ' => b' ',
+            other => other,
+        };
+        b += 1;
+    }
+    table
+};
+
 /// Reads one answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Chant {
@@ -40,9 +55,12 @@ pub(crate) struct Found {
 impl Chant {
     /// Reads the next piece; tells when the answer has become a chant.
     pub(crate) fn push(&mut self, piece: &str) -> Option<Found> {
-        for &byte in piece.as_bytes() {
-            self.read(byte);
-            if self.since_look >= STRIDE {
+        let mut rest = piece.as_bytes();
+        while !rest.is_empty() {
+            let (stride, after) = rest.split_at(rest.len().min(STRIDE - self.since_look));
+            self.read(stride);
+            rest = after;
+            if self.since_look == STRIDE {
                 self.since_look = 0;
                 if let Some(found) = self.look() {
                     return Some(found);
@@ -52,26 +70,31 @@ impl Chant {
         None
     }
 
-    fn read(&mut self, byte: u8) {
-        self.ticks = if byte == b'`' { self.ticks.saturating_add(1) } else { 0 };
-        if self.ticks == 3 {
-            self.fenced = !self.fenced;
+    /// Reads at most a stride. Every byte of every answer comes through here.
+    fn read(&mut self, bytes: &[u8]) {
+        let mut folded = [0u8; STRIDE];
+        let mut length = 0;
+        let mut last = self.tail.last().copied().unwrap_or_default();
+        for &byte in bytes {
+            if byte == b'`' {
+                self.ticks = self.ticks.saturating_add(1);
+                self.fenced ^= self.ticks == 3;
+            } else {
+                self.ticks = 0;
+            }
+            let fold = FOLD[byte as usize];
+            // `10` and `9` are both one number, and any white space is one gap.
+            let again = fold == last && matches!(fold, b' ' | b'0');
+            folded[length] = fold;
+            length += usize::from(!again);
+            last = fold;
         }
-        let folded = match byte {
-            b'0'..=b'9' => b'0',
-            0..=b' ' => b' ',
-            other => other,
-        };
-        // `10` and `9` are both one number, and any white space is one gap.
-        let again = matches!(folded, b' ' | b'0') && self.tail.last() == Some(&folded);
-        self.since_look += 1;
-        if again {
-            return;
+        if self.tail.len() + length > 2 * KEPT {
+            let old = self.tail.len() + length - KEPT;
+            self.tail.drain(..old.min(self.tail.len()));
         }
-        if self.tail.len() == 2 * KEPT {
-            self.tail.drain(..KEPT);
-        }
-        self.tail.push(folded);
+        self.tail.extend_from_slice(&folded[..length]);
+        self.since_look += bytes.len();
     }
 
     fn look(&self) -> Option<Found> {

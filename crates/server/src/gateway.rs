@@ -33,6 +33,7 @@ use crate::config::{Config, OnKill};
 use crate::warden::{Chain, Warden};
 use flow::Flow;
 use route::Route;
+pub(crate) use upstream::Lines;
 
 type Request = http::Request<Incoming>;
 
@@ -41,7 +42,6 @@ pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
     prices: Prices,
-    lines: upstream::Lines,
     places: Arc<Semaphore>,
 }
 
@@ -49,7 +49,6 @@ impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>) -> Gateway {
         Gateway {
             places: Arc::new(Semaphore::new(config.max_in_flight)),
-            lines: upstream::Lines::new(),
             prices: Prices::builtin(),
             config,
             warden,
@@ -57,7 +56,7 @@ impl Gateway {
     }
 
     /// Answers one request.
-    pub(crate) async fn handle(&self, request: Request) -> Response<Body> {
+    pub(crate) async fn handle(&self, request: Request, lines: &Lines) -> Response<Body> {
         let Some(route) = Route::find(&self.config, request.uri()) else {
             return not_found(&self.config);
         };
@@ -65,7 +64,7 @@ impl Gateway {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls in flight; try again");
         };
-        match self.call(request, &route, place).await {
+        match self.call(request, &route, lines, place).await {
             Ok(response) | Err(response) => response,
         }
     }
@@ -74,6 +73,7 @@ impl Gateway {
         &self,
         request: Request,
         route: &Route<'_>,
+        lines: &Lines,
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
@@ -137,7 +137,7 @@ impl Gateway {
         let sent = tokio::select! {
             biased;
             () = flow.stopped() => return Err(self.stopped(&exchange, flow).await),
-            sent = upstream::send(self, parts, body, route) => sent,
+            sent = upstream::send(lines, parts, body, route, self.config.upstream_timeout) => sent,
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
         Ok(warned(response, &warnings))

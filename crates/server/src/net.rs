@@ -1,6 +1,8 @@
 //! The port: accepts connections, keeps browsers of other origins out, and hands requests to the
 //! API or the gateway.
 
+mod workers;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,17 +13,18 @@ use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api;
 use crate::config::Config;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Lines};
 use crate::warden::Warden;
 use deadstop_store::{Store, StoreError};
+use workers::{Worker, Workers};
 
 /// The database inside the data folder.
 const FILE: &str = "deadstop.db";
@@ -34,6 +37,9 @@ pub enum StartError {
     /// The port is taken, or not ours to take.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
+    /// The machine gives us no more threads.
+    #[error("cannot start a thread: {0}")]
+    Threads(std::io::Error),
     /// The data folder cannot be made.
     #[error("cannot make the folder {0}: {1}")]
     Folder(String, std::io::Error),
@@ -71,8 +77,9 @@ impl Server {
             gateway: Gateway::new(config, Arc::clone(&warden)),
             port: address.port(),
         });
+        let workers = Workers::start().map_err(StartError::Threads)?;
         let (stop, stopping) = watch::channel(false);
-        let done = tokio::spawn(accept(listener, door, stopping));
+        let done = tokio::spawn(accept(listener, door, workers, stopping));
         Ok(Server { address, stop, done, warden })
     }
 
@@ -118,37 +125,28 @@ struct Door {
     port: u16,
 }
 
-async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    door: Arc<Door>,
+    workers: Workers,
+    mut stopping: watch::Receiver<bool>,
+) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
-    let mut http = hyper::server::conn::http1::Builder::new();
-    // What has arrived together goes out in one write, whatever the number of chunks.
-    http.preserve_header_case(true)
-        .writev(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(30));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
             _ = stopping.changed() => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
             // Out of descriptors, most likely: wait for some to come back.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let _ = stream.set_nodelay(true);
-        let door = Arc::clone(&door);
-        let service = service_fn(move |request| {
-            let door = Arc::clone(&door);
-            async move { Ok::<_, Infallible>(door.answer(request).await) }
-        });
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
-        connections.spawn(async move {
-            // A connection that breaks is the client's business; its calls settle themselves.
-            let _ = connection.await;
-        });
+        let worker = workers.next();
+        let served = serve(stream, Arc::clone(&door), worker, graceful.watcher());
+        connections.spawn_on(served, &worker.handle);
     }
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
@@ -156,8 +154,35 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
     connections.shutdown().await;
 }
 
+/// Serves one connection to its end, on the thread that it was given to.
+fn serve(
+    stream: std::net::TcpStream,
+    door: Arc<Door>,
+    worker: &Worker,
+    watcher: Watcher,
+) -> impl Future<Output = ()> + Send + use<> {
+    let lines = Arc::clone(&worker.lines);
+    let mut http = hyper::server::conn::http1::Builder::new();
+    // What has arrived together goes out in one write, whatever the number of chunks.
+    http.preserve_header_case(true)
+        .writev(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(30));
+    async move {
+        let Ok(stream) = TcpStream::from_std(stream) else { return };
+        let _ = stream.set_nodelay(true);
+        let service = service_fn(move |request| {
+            let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
+            async move { Ok::<_, Infallible>(door.answer(request, &lines).await) }
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        // A connection that breaks is the client's business; its calls settle themselves.
+        let _ = watcher.watch(connection).await;
+    }
+}
+
 impl Door {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, lines: &Lines) -> Response<Body> {
         if let Err(why) = self.ours(request.headers()) {
             let mut response = Response::new(Body::from(why));
             *response.status_mut() = StatusCode::FORBIDDEN;
@@ -168,7 +193,7 @@ impl Door {
             let answered = self.api.clone().oneshot(request.map(Body::new)).await;
             return answered.unwrap_or_else(|never| match never {});
         }
-        self.gateway.handle(request).await
+        self.gateway.handle(request, lines).await
     }
 
     /// A page of another origin must not reach a server that trusts its machine, not even by a name

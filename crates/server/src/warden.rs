@@ -19,6 +19,7 @@ use deadstop_core::{
 use deadstop_store::{Store, StoreError, StoredIncident};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
+use smallvec::SmallVec;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub(crate) use scope::{Chain, Pending, Scope};
@@ -202,9 +203,12 @@ impl Warden {
     /// Runs the engine over a locked chain, then carries new kills out.
     fn decide<T>(&self, chain: &Chain, decide: impl FnOnce(&mut [Link<'_>], Time) -> T) -> T {
         let policies = Arc::clone(&self.policies.read());
-        let mut states: Vec<_> = chain.scopes().iter().map(|scope| scope.state.lock()).collect();
-        let alive: Vec<bool> = states.iter().map(|state| state.killed().is_none()).collect();
-        let mut links: Vec<Link<'_>> = states
+        // Chains are short: nothing of this needs the allocator.
+        let mut states: SmallVec<[_; 6]> =
+            chain.scopes().iter().map(|scope| scope.state.lock()).collect();
+        let alive: SmallVec<[bool; 6]> =
+            states.iter().map(|state| state.killed().is_none()).collect();
+        let mut links: SmallVec<[Link<'_>; 6]> = states
             .iter_mut()
             .zip(chain.scopes())
             .map(|(state, scope)| Link {

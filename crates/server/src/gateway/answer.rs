@@ -13,7 +13,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::{Status, Trip};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
-use deadstop_protocol::llm::{Dialect, refusal};
+use deadstop_protocol::llm::{Dialect, Piece, refusal};
 use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -134,12 +134,12 @@ async fn whole(
         }
         if size > MOST_JSON {
             let mut passing = Passing::new(body, flow, Some(reader), decoder, Dialect::OpenAiOther);
-            passing.ready.extend(read);
+            passing.ready.extend(read.into_iter().map(Frame::data));
             return Whole::TooLarge(Box::new(passing));
         }
     }
     reader.finish(&mut pieces);
-    if let Err(cut) = flow.look(&reader, &pieces) {
+    if let Err(cut) = flow.take(&reader, &pieces).and_then(|()| flow.judge()) {
         flow.take_back();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
@@ -166,21 +166,36 @@ struct Passing {
     reader: Option<Reader>,
     decoder: Decoder,
     dialect: Dialect,
-    ready: VecDeque<Bytes>,
-    pieces: Vec<deadstop_protocol::llm::Piece>,
-    /// Whether what was passed on ends with a whole event.
-    whole_events: bool,
-    /// Whether it ends with a whole line.
-    whole_line: bool,
-    /// Whether it is a JSON list instead of events, and how far it got: its last character.
+    ready: VecDeque<Frame<Bytes>>,
+    /// How many of the ready ones wait for their judgement. What has arrived together is judged
+    /// together.
+    unjudged: usize,
+    pieces: Vec<Piece>,
+    /// Where the ready ones end, and where those end that were judged.
+    edge: Edge,
+    judged: Edge,
+    /// Whether it is a JSON list instead of events.
     list: bool,
-    last: u8,
-    /// The last bytes that were passed on.
-    passed: Bytes,
-    /// Whether it must break off, since nothing can be said in it.
-    breaks: bool,
+    /// Why it must break off: the upstream did, or nothing can be said in it.
+    breaks: Option<axum::BoxError>,
     /// The stream's last words, and what they wait for: a kill is on disk before it is told.
     last_words: Option<(Written, Bytes)>,
+}
+
+/// Chunks that are judged together at most.
+const TOGETHER: usize = 64;
+
+/// Where the bytes that were passed on end.
+#[derive(Clone)]
+struct Edge {
+    /// With a whole event.
+    whole_events: bool,
+    /// With a whole line.
+    whole_line: bool,
+    /// The last character that is no white space.
+    last: u8,
+    /// The last chunk.
+    chunk: Bytes,
 }
 
 impl Passing {
@@ -191,6 +206,7 @@ impl Passing {
         decoder: Decoder,
         dialect: Dialect,
     ) -> Passing {
+        let edge = Edge { whole_events: true, whole_line: true, last: b'[', chunk: Bytes::new() };
         Passing {
             upstream: Some(upstream),
             flow,
@@ -198,13 +214,12 @@ impl Passing {
             decoder,
             dialect,
             ready: VecDeque::new(),
+            unjudged: 0,
             pieces: Vec::new(),
-            whole_events: true,
-            whole_line: true,
+            judged: edge.clone(),
+            edge,
             list: false,
-            last: b'[',
-            passed: Bytes::new(),
-            breaks: false,
+            breaks: None,
             last_words: None,
         }
     }
@@ -212,21 +227,27 @@ impl Passing {
     /// Reads the next bytes and decides what goes out.
     fn read(&mut self, bytes: Bytes) {
         let Some(reader) = &mut self.reader else {
-            self.ready.push_back(bytes);
+            self.ready.push_back(Frame::data(bytes));
             return;
         };
         self.pieces.clear();
         let clear = self.decoder.feed(&bytes);
         let pass = reader.push(&clear, &mut self.pieces);
-        match self.flow.look(reader, &self.pieces) {
+        let asks = self.pieces.iter().any(|piece| matches!(piece, Piece::ToolCall { .. }));
+        if asks && self.unjudged > 0 && self.judge().is_err() {
+            return;
+        }
+        let Some(reader) = &self.reader else { return };
+        match self.flow.take(reader, &self.pieces) {
             Ok(()) => {
-                self.whole_events = reader.between_events();
+                self.edge.whole_events = reader.between_events();
                 self.out(passed(bytes, pass));
+                self.unjudged += 1;
             }
             Err(cut) => {
                 if self.decoder.is_identity() && cut.from > 0 {
                     let passed = passed(bytes, pass);
-                    self.whole_events = true;
+                    self.edge.whole_events = true;
                     self.out(passed.slice(..cut.from.min(passed.len())));
                 }
                 self.cut(&cut);
@@ -234,12 +255,26 @@ impl Passing {
         }
     }
 
+    /// Judges what was read and not passed on yet; none of it goes out if it may not.
+    fn judge(&mut self) -> Result<(), ()> {
+        self.unjudged = 0;
+        let Err(cut) = self.flow.judge() else {
+            self.judged = self.edge.clone();
+            return Ok(());
+        };
+        self.ready.clear();
+        self.edge = self.judged.clone();
+        self.cut(&cut);
+        Err(())
+    }
+
     fn out(&mut self, bytes: Bytes) {
         if let Some(last) = bytes.last() {
-            self.whole_line = matches!(last, b'\n' | b'\r');
-            self.last = bytes.trim_ascii_end().last().copied().unwrap_or(self.last);
-            self.passed = bytes.clone();
-            self.ready.push_back(bytes);
+            let edge = &mut self.edge;
+            edge.whole_line = matches!(last, b'\n' | b'\r');
+            edge.last = bytes.trim_ascii_end().last().copied().unwrap_or(edge.last);
+            edge.chunk = bytes.clone();
+            self.ready.push_back(Frame::data(bytes));
         }
     }
 
@@ -251,39 +286,43 @@ impl Passing {
         self.flow.settle(Status::Cancelled);
         let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
         let readable = self.reader.is_some();
-        match self.decoder.last_words(&words, &self.passed).filter(|_| readable) {
+        match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {
             Some(words) => {
                 let words = Bytes::from(words);
                 self.last_words = Some((Box::pin(self.flow.settle_kills()), words));
             }
-            None => self.breaks = true,
+            None => self.breaks = Some("stopped".into()),
         }
     }
 
     fn last_event(&self, cut: &Cut) -> Vec<u8> {
         let incident = cut.incident.as_deref();
         let mut event = refusal::stream_error(self.dialect, &cut.trip, incident);
-        if !self.whole_events {
+        if !self.edge.whole_events {
             // The client holds the beginning of an event, which must not become a valid one: an
             // empty line would complete it.
-            let spoil = if self.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
+            let spoil = if self.edge.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
             event.splice(0..0, spoil.bytes());
         }
         event
     }
 
     fn last_element(&self, cut: &Cut) -> Vec<u8> {
-        let comma: &[u8] = if matches!(self.last, b'[' | b',') { b"" } else { b"," };
+        let comma: &[u8] = if matches!(self.edge.last, b'[' | b',') { b"" } else { b"," };
         let error = refusal::refuse(self.dialect, &cut.trip, cut.incident.as_deref()).body;
         [comma, &error, b"]"].concat()
     }
 
     fn end(&mut self) {
         self.upstream = None;
+        if self.judge().is_err() {
+            return;
+        }
         if let Some(reader) = &mut self.reader {
             self.pieces.clear();
             let pass = reader.finish(&mut self.pieces);
-            if let Err(cut) = self.flow.look(reader, &self.pieces) {
+            let taken = self.flow.take(reader, &self.pieces);
+            if let Err(cut) = taken.and_then(|()| self.flow.judge()) {
                 self.cut(&cut);
                 return;
             }
@@ -312,19 +351,20 @@ impl http_body::Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
-            if let Some(bytes) = this.ready.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
-            }
-            if let Some((written, _)) = &mut this.last_words {
-                std::task::ready!(written.as_mut().poll(context));
-                let last = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
-                return Poll::Ready(last);
+            if this.unjudged == 0 {
+                if let Some(frame) = this.ready.pop_front() {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                if let Some((written, _)) = &mut this.last_words {
+                    std::task::ready!(written.as_mut().poll(context));
+                    let last = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
+                    return Poll::Ready(last);
+                }
             }
             let Some(upstream) = &mut this.upstream else {
-                let broken = std::mem::take(&mut this.breaks).then(|| Err("stopped".into()));
-                return Poll::Ready(broken);
+                return Poll::Ready(this.breaks.take().map(Err));
             };
-            if this.flow.poll_stopped(context).is_ready() {
+            if this.unjudged == 0 && this.flow.poll_stopped(context).is_ready() {
                 match this.flow.why_stopped() {
                     Some(cut) => this.cut(&cut),
                     None => this.upstream = None,
@@ -332,16 +372,27 @@ impl http_body::Body for Passing {
                 continue;
             }
             match Pin::new(upstream).poll_frame(context) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending if this.unjudged == 0 => return Poll::Pending,
+                // All that has arrived is read.
+                Poll::Pending => {
+                    let _ = this.judge();
+                }
                 Poll::Ready(None) => this.end(),
                 Poll::Ready(Some(Err(error))) => {
-                    this.upstream = None;
-                    this.flow.settle(Status::Fault);
-                    return Poll::Ready(Some(Err(error.into())));
+                    if this.judge().is_ok() {
+                        this.upstream = None;
+                        this.flow.settle(Status::Fault);
+                        this.breaks = Some(error.into());
+                    }
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(bytes) => this.read(bytes),
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    Ok(bytes) => {
+                        this.read(bytes);
+                        if this.unjudged == TOGETHER {
+                            let _ = this.judge();
+                        }
+                    }
+                    Err(trailers) => this.ready.push_back(trailers),
                 },
             }
         }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextHasher, Ticket, Tokens, Trip,
-    Usage, Verdict,
+    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextFacts, TextHasher, Ticket,
+    Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -26,8 +26,9 @@ pub(super) struct Flow {
     call: Call,
     ticket: Option<Ticket>,
     stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
-    text: TextHasher,
-    said_anything: bool,
+    /// Text that was taken in and not judged yet.
+    new: String,
+    said: Said,
     asked: Vec<Digest>,
     /// Tool calls of this answer that wait for their results, by their numbers.
     waiting: Vec<u64>,
@@ -41,6 +42,49 @@ pub(super) struct Flow {
     output: Tokens,
     usage: Option<Usage>,
     _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// The text of an answer, the same whatever the pieces in which it came.
+#[derive(Default)]
+struct Said {
+    hasher: TextHasher,
+    anything: bool,
+    /// The beginning of a word whose end is not in yet.
+    held: String,
+}
+
+/// A word that is longer than this is hashed in parts.
+const LONGEST_WORD: usize = 4096;
+
+impl Said {
+    fn push(&mut self, text: &str) {
+        self.anything |= !text.is_empty();
+        // After a digit a space may stand inside a date.
+        let gap = |(at, pair): (usize, &[u8])| {
+            (pair[1].is_ascii_whitespace() && !pair[0].is_ascii_digit()).then_some(at + 1)
+        };
+        let Some(end) = text.as_bytes().windows(2).enumerate().rev().find_map(gap) else {
+            self.held.push_str(text);
+            if self.held.len() > LONGEST_WORD {
+                self.hasher.push(&std::mem::take(&mut self.held));
+            }
+            return;
+        };
+        let (whole, rest) = text.split_at(end);
+        if self.held.is_empty() {
+            self.hasher.push(whole);
+        } else {
+            self.held.push_str(whole);
+            self.hasher.push(&self.held);
+            self.held.clear();
+        }
+        self.held.push_str(rest);
+    }
+
+    fn finish(mut self) -> Option<TextFacts> {
+        self.hasher.push(&self.held);
+        self.anything.then(|| self.hasher.finish())
+    }
 }
 
 /// Why a call may not go on.
@@ -76,8 +120,8 @@ impl Flow {
             call,
             ticket: Some(ticket),
             stops,
-            text: TextHasher::default(),
-            said_anything: false,
+            new: String::new(),
+            said: Said::default(),
             asked: Vec::new(),
             waiting: Vec::new(),
             warnings: Vec::new(),
@@ -112,13 +156,12 @@ impl Flow {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Looks at what an answer has brought.
-    pub(super) fn look(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
-        let mut new = String::new();
+    /// Takes in what an answer has brought; a tool call that is refused ends it.
+    pub(super) fn take(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut refused = None;
         for piece in pieces {
             match piece {
-                Piece::Text(text) => new.push_str(text),
+                Piece::Text(text) => self.new.push_str(text),
                 Piece::ToolCall { id, name, arguments, held_from } if refused.is_none() => {
                     let call = ToolRequest { id, name, arguments, held_from: *held_from };
                     refused = self.tool_call(&call).err();
@@ -130,14 +173,17 @@ impl Flow {
             }
         }
         self.output = reader.output_so_far();
-        if !new.is_empty() {
-            self.said_anything = true;
-            self.text.push(&new);
-        }
-        if let Some(cut) = refused {
-            return Err(cut);
-        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Judges what was taken in since the last time.
+    pub(super) fn judge(&mut self) -> Result<(), Cut> {
+        let new = std::mem::take(&mut self.new);
         let (decision, incident) = self.progress(&new);
+        self.said.push(&new);
+        // Its memory serves again.
+        self.new = new;
+        self.new.clear();
         match decision.trips.into_iter().next() {
             Some(trip) if trip.verdict >= Verdict::Block => {
                 Err(Cut { trip: Box::new(trip), incident, from: 0 })
@@ -200,9 +246,10 @@ impl Flow {
             (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
             (None, _) => estimated,
         };
-        let text = std::mem::take(&mut self.text);
+        self.said.push(&std::mem::take(&mut self.new));
+        let said = std::mem::take(&mut self.said).finish();
         let answer = Answer {
-            text: (self.said_anything && !self.opening).then(|| text.finish()),
+            text: said.filter(|_| !self.opening),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
         let outcome = Outcome { status, usage, answer: Some(answer), result: None };

@@ -2,16 +2,19 @@
 
 mod line;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::Full;
 
 use super::route::Route;
-use super::{Gateway, KEY_HEADERS, keep_headers};
+use super::{KEY_HEADERS, keep_headers};
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
-pub(super) use line::{Answer, Lines};
+pub(super) use line::Answer;
+pub(crate) use line::Lines;
 
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +29,11 @@ pub(super) enum Failed {
 
 /// Sends a request on.
 pub(super) async fn send(
-    gateway: &Gateway,
+    lines: &Lines,
     mut parts: Parts,
     body: Bytes,
     route: &Route<'_>,
+    most: Duration,
 ) -> Result<Response<Answer>, Failed> {
     parts.uri = route.target().ok_or(Failed::Address)?;
     parts.version = http::Version::HTTP_11;
@@ -43,8 +47,8 @@ pub(super) async fn send(
     }
     authorise(&mut parts, route.provider);
     let request = Request::from_parts(parts, Full::new(body));
-    let sent = gateway.lines.send(request);
-    match tokio::time::timeout(gateway.config.upstream_timeout, sent).await {
+    let sent = lines.send(request);
+    match tokio::time::timeout(most, sent).await {
         Err(_) => Err(Failed::Timeout),
         Ok(Err(broken)) => Err(Failed::Unreachable(broken.to_string())),
         Ok(Ok(response)) => Ok(response),

@@ -152,7 +152,8 @@ impl Scope {
 
     /// Says that the state has changed; true if nobody had said so yet.
     pub(crate) fn mark_dirty(&self) -> bool {
-        !self.dirty.swap(true, Ordering::AcqRel)
+        // Nearly always it was said already, and looking is cheaper than writing.
+        !self.dirty.load(Ordering::Acquire) && !self.dirty.swap(true, Ordering::AcqRel)
     }
 
     /// What is to be written; from here on, changes count as new.

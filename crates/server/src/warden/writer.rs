@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Warden;
 
 /// How often changes are written when nobody waits for them.
-const EVERY: Duration = Duration::from_millis(200);
+const EVERY: Duration = Duration::from_millis(500);
 
 type Waiting = oneshot::Sender<Result<(), String>>;
 

@@ -45,7 +45,7 @@ pub(super) enum Broken {
 }
 
 /// All connections to upstreams.
-pub(in crate::gateway) struct Lines {
+pub(crate) struct Lines {
     connector: HttpsConnector<HttpConnector>,
     http: http1::Builder,
     idle: Arc<Mutex<Idle>>,
@@ -61,7 +61,7 @@ struct Line {
 
 impl Lines {
     /// No connection yet. Must be called inside a runtime.
-    pub(in crate::gateway) fn new() -> Lines {
+    pub(crate) fn new() -> Lines {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
