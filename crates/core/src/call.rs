@@ -27,7 +27,7 @@ impl Digest {
 }
 
 /// One model request or one tool call, before it runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Call {
     /// A request to a language model.
     Model(ModelCall),
@@ -62,7 +62,7 @@ impl Call {
 }
 
 /// A request to a language model.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ModelCall {
     /// The model's name as the request gives it.
     pub model: String,
@@ -82,7 +82,7 @@ pub struct ModelCall {
 }
 
 /// A call of a tool.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The tool's name.
     pub name: String,
@@ -124,7 +124,7 @@ pub struct Destruction {
 }
 
 /// One scalar argument of a tool call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
     /// Its path inside the arguments, joined by dots.
     pub path: String,
@@ -218,7 +218,7 @@ impl Status {
 }
 
 /// What is known when a call has ended.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
@@ -231,7 +231,7 @@ pub struct Outcome {
 }
 
 /// A tool's result as the guards see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ResultFacts {
     /// With digits, ids, times and temp paths masked: the same failure an hour later is the same.
     pub masked: Digest,
@@ -240,7 +240,7 @@ pub struct ResultFacts {
 }
 
 /// A model's answer as the guards see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Answer {
     /// The text it wrote, if any.
     pub text: Option<TextFacts>,

@@ -1,6 +1,7 @@
 //! Bytes to events and back, without I/O: recorded traces, facts about tool calls, prices.
 
 pub mod effect;
+pub mod excerpt;
 pub mod facts;
 pub mod llm;
 pub mod policy_file;

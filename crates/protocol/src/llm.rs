@@ -11,6 +11,8 @@ pub mod request;
 use deadstop_core::{TextFacts, Tokens, Usage};
 use serde_json::Value;
 
+use crate::excerpt::Excerpt;
+
 /// The dialect of one API call: which shape its request, its answer and its errors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -73,6 +75,8 @@ pub struct Request {
     pub prompt: Option<TextFacts>,
     /// Whether a person's words are among what is new.
     pub from_person: bool,
+    /// That text as people read it: its beginning.
+    pub said: Excerpt,
     /// Tool results that are new.
     pub results: Vec<ToolResult>,
     /// Whether the client asked for the usage chunk of a stream itself (OpenAI chat only).

@@ -199,6 +199,7 @@ impl<'a> Open<'a> {
         request.input = Tokens(if self.free { 0 } else { size.saturating_sub(discount) });
         request.prompt = news.facts();
         request.from_person = news.from_person;
+        request.said = news.said;
         request.results = if again { Vec::new() } else { news.results };
         request
     }

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::attachment::marker;
 use super::json;
+use crate::excerpt::Excerpt;
 use crate::llm::ToolResult;
 
 /// Who speaks in a message.
@@ -41,6 +42,8 @@ pub(super) struct News {
     exact: u64,
     pub from_person: bool,
     pub results: Vec<ToolResult>,
+    /// What was said, for people.
+    pub said: Excerpt,
 }
 
 impl News {
@@ -99,6 +102,7 @@ impl News {
         self.exact = xxh3_64_with_seed(text.as_bytes(), self.exact);
         if !self.digest_only {
             self.hasher.push(text);
+            self.said.line(text);
         }
     }
 }

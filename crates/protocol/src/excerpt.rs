@@ -1,0 +1,101 @@
+//! The beginning of a text and how long it was: what is kept of what was said, for evidence.
+
+/// Bytes that are kept of one text.
+pub const MOST: usize = 8 << 10;
+
+/// The beginning of a text that comes in parts.
+///
+/// ```
+/// use deadstop_protocol::excerpt::Excerpt;
+/// let mut said = Excerpt::default();
+/// said.push("delete it");
+/// assert_eq!((said.text(), said.chars(), said.is_cut()), ("delete it", 9, false));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Excerpt {
+    text: String,
+    chars: u64,
+    cut: bool,
+}
+
+impl Excerpt {
+    /// Adds the next part.
+    pub fn push(&mut self, part: &str) {
+        // Counting characters of what is not kept would cost more than keeping it.
+        let room = MOST - self.text.len().min(MOST);
+        let kept = part.floor_char_boundary(room.min(part.len()));
+        self.text.push_str(&part[..kept]);
+        self.cut |= kept < part.len();
+        self.chars += part.bytes().filter(|byte| !is_continuation(*byte)).count() as u64;
+    }
+
+    /// Adds a part that stands on a line of its own.
+    pub fn line(&mut self, part: &str) {
+        if self.chars > 0 {
+            self.push("\n");
+        }
+        self.push(part);
+    }
+
+    /// What is kept.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Takes what is kept.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Characters of the whole.
+    pub fn chars(&self) -> u64 {
+        self.chars
+    }
+
+    /// Whether there was more than is kept.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.chars == 0
+    }
+}
+
+fn is_continuation(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_beginning_and_counts_the_whole() {
+        let mut said = Excerpt::default();
+        said.push(&"ü".repeat(MOST));
+        said.push("more");
+        assert_eq!(said.text().len(), MOST);
+        assert_eq!(said.chars(), MOST as u64 + 4);
+        assert!(said.is_cut());
+    }
+
+    #[test]
+    fn characters_are_never_torn() {
+        let mut said = Excerpt::default();
+        said.push(&"x".repeat(MOST - 1));
+        said.push("ü");
+        assert_eq!(said.text().len(), MOST - 1);
+        assert!(said.is_cut());
+        assert_eq!(said.chars(), MOST as u64);
+    }
+
+    #[test]
+    fn lines_stand_apart() {
+        let mut said = Excerpt::default();
+        said.line("one");
+        said.line("two");
+        assert_eq!(said.into_text(), "one\ntwo");
+    }
+}
