@@ -37,7 +37,7 @@ pub use guard::tokens::{RawTokens, TokenSettings};
 pub use guard::velocity::{RawVelocity, VelocitySettings};
 pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;
-pub use policy::{Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
+pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
 pub use settings::{BadSetting, Dollars, Seconds};
 pub use text::{Sketch, TextFacts, TextHasher};

@@ -37,6 +37,17 @@ pub enum Mode {
     LogOnly,
 }
 
+/// What happens to calls while what must last cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailMode {
+    /// They go on, judged by what is known; a known kill is honoured always.
+    #[default]
+    Open,
+    /// They are refused until it can be written again.
+    Closed,
+}
+
 /// Ready-made policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -110,6 +121,8 @@ fn breaking() -> Policy {
 pub struct Policy {
     /// Whether verdicts are carried out.
     pub mode: Mode,
+    /// What happens while what must last cannot be written.
+    pub fail_mode: FailMode,
     /// Tools allowed and denied.
     pub access: AccessSettings,
     /// Number of calls.
@@ -142,6 +155,7 @@ impl Policy {
     pub fn none() -> Policy {
         Policy {
             mode: Mode::Enforce,
+            fail_mode: FailMode::Open,
             access: AccessSettings::default(),
             steps: StepSettings::default(),
             tokens: TokenSettings::default(),
@@ -216,6 +230,7 @@ impl Policy {
     pub fn inside(&self) -> Policy {
         Policy {
             mode: self.mode,
+            fail_mode: self.fail_mode,
             loops: self.loops.clone(),
             similarity: self.similarity.clone(),
             text_loop: self.text_loop.clone(),

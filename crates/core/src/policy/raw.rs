@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::{Mode, Policy, PolicySet, Preset};
+use super::{FailMode, Mode, Policy, PolicySet, Preset};
 use crate::guard::access::RawAccess;
 use crate::guard::breaker::RawBreaker;
 use crate::guard::budget::RawBudget;
@@ -29,6 +29,8 @@ pub struct RawPolicy {
     pub preset: Option<Preset>,
     /// Whether verdicts are carried out.
     pub mode: Option<Mode>,
+    /// What happens while what must last cannot be written.
+    pub fail_mode: Option<FailMode>,
     /// Tools allowed and denied.
     pub access: Option<RawAccess>,
     /// Number of calls.
@@ -92,7 +94,8 @@ impl RawPolicy {
     /// ```
     pub fn resolve(self) -> Result<PolicySet, BadSetting> {
         let mut set = self.preset.unwrap_or_default().policies();
-        let RawPolicy { preset: _, mode, agent, project, nested, mut breaker, .. } = self.clone();
+        let RawPolicy { preset: _, mode, fail_mode, agent, project, nested, mut breaker, .. } =
+            self.clone();
 
         // The breaker is kept per agent and server, wherever it was typed.
         if let Some(breaker) = breaker.take() {
@@ -111,6 +114,7 @@ impl RawPolicy {
             let within =
                 |bad: BadSetting| BadSetting { path: format!("{name}.{}", bad.path), ..bad };
             policy.mode = mode.unwrap_or_default();
+            policy.fail_mode = fail_mode.unwrap_or_default();
             if let Some(raw) = raw {
                 raw.inner(name)?.over(policy).map_err(within)?;
             }
@@ -138,9 +142,8 @@ impl RawPolicy {
     }
 
     fn over(self, policy: &mut Policy) -> Result<(), BadSetting> {
-        if let Some(mode) = self.mode {
-            policy.mode = mode;
-        }
+        policy.mode = self.mode.unwrap_or(policy.mode);
+        policy.fail_mode = self.fail_mode.unwrap_or(policy.fail_mode);
         let max_steps = self.loops.as_ref().and_then(|raw| raw.max_steps);
         let max_time = self.budget.as_ref().and_then(|raw| raw.max_wall_time_seconds);
         macro_rules! lay {

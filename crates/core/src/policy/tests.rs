@@ -21,6 +21,7 @@ fn valid(raw: Value) -> PolicySet {
 fn nothing() -> Value {
     json!({
         "mode": "enforce",
+        "fail_mode": "open",
         "access": { "allow": [], "deny": [], "rules": [], "action": "block" },
         "steps": { "max_steps": null, "max_model_calls": null, "action": "terminate" },
         "tokens": {

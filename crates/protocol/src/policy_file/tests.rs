@@ -59,7 +59,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
     );
     let (problem, hint) = complaint("zzz = 1", "p.toml");
     assert_eq!(problem, "p.toml:1:1: unknown key `zzz`");
-    assert!(hint.unwrap().starts_with("known here: `preset`, `mode`, `access`"));
+    assert!(hint.unwrap().starts_with("known here: `preset`, `mode`, `fail_mode`, `access`"));
 }
 
 #[test]
@@ -547,6 +547,7 @@ fn every_setting_of_core_is_explained() {
     let policy = json.as_object().unwrap();
     let mut sections: Vec<&str> = write::SECTIONS.iter().map(|section| section.name).collect();
     sections.push("mode");
+    sections.push("fail_mode");
     sections.sort_unstable();
     let mut expected: Vec<&str> = policy.keys().map(String::as_str).collect();
     expected.sort_unstable();

@@ -207,6 +207,7 @@ pub fn to_toml(policies: &PolicySet) -> String {
 
 fn write_scope(out: &mut String, prefix: &str, policy: &Map<String, Value>) {
     line(out, "mode", policy.get("mode"));
+    line(out, "fail_mode", policy.get("fail_mode"));
     for section in &SECTIONS {
         if let Some(settings) = policy.get(section.name) {
             let _ = write!(out, "\n[{prefix}{}]\n", section.name);
@@ -241,6 +242,8 @@ pub fn template(preset: Preset) -> String {
     line(&mut out, "preset", Some(&preset.name().into()));
     out.push_str("\n# enforce, or log-only: everything passes, and what would have been stopped is recorded.\n");
     line(&mut out, "mode", session.get("mode"));
+    out.push_str("\n# While the database cannot be written: open (calls go on), or closed (they are refused).\n");
+    line(&mut out, "fail_mode", session.get("fail_mode"));
     out.push_str("\n# What follows is about a session.\n");
     for section in &SECTIONS {
         explain(&mut out, "", section, section.about, session.get(section.name));
