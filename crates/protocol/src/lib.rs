@@ -4,6 +4,7 @@ pub mod effect;
 pub mod facts;
 pub mod llm;
 pub mod policy_file;
+pub mod policy_views;
 pub mod prices;
 pub mod replay;
 pub mod trace;
