@@ -18,8 +18,10 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api;
+use crate::api::auth::{Auth, Book, Peer};
 use crate::config::Config;
 use crate::gateway::Gateway;
+use crate::metrics::Metrics;
 use crate::warden::Warden;
 use deadstop_store::{Store, StoreError};
 
@@ -66,8 +68,10 @@ impl Server {
         let listener =
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
+        let auth = Arc::new(Auth::new(Book::memory()));
+        let metrics = Arc::new(Metrics::default());
         let door = Arc::new(Door {
-            api: api::router(Arc::clone(&warden)),
+            api: api::router(Arc::clone(&warden), auth, metrics),
             gateway: Gateway::new(config, Arc::clone(&warden)),
             port: address.port(),
         });
@@ -131,7 +135,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
             Some(_) = connections.join_next() => continue,
             _ = stopping.changed() => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // Out of descriptors, most likely: wait for some to come back.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
@@ -140,7 +144,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
         let door = Arc::clone(&door);
         let service = service_fn(move |request| {
             let door = Arc::clone(&door);
-            async move { Ok::<_, Infallible>(door.answer(request).await) }
+            async move { Ok::<_, Infallible>(door.answer(request, peer).await) }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
         connections.spawn(async move {
@@ -155,14 +159,14 @@ async fn accept(listener: TcpListener, door: Arc<Door>, mut stopping: watch::Rec
 }
 
 impl Door {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
         if let Err(why) = self.ours(request.headers()) {
             let mut response = Response::new(Body::from(why));
             *response.status_mut() = StatusCode::FORBIDDEN;
             return response;
         }
-        let path = request.uri().path();
-        if path == "/" || path == "/healthz" || path.starts_with("/api/") {
+        if api::serves(request.uri().path()) {
+            request.extensions_mut().insert(Peer(peer));
             let answered = self.api.clone().oneshot(request.map(Body::new)).await;
             return answered.unwrap_or_else(|never| match never {});
         }
