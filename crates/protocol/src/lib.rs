@@ -5,6 +5,7 @@ pub mod excerpt;
 pub mod facts;
 pub mod llm;
 pub mod policy_file;
+pub mod policy_views;
 pub mod prices;
 pub mod replay;
 pub mod trace;

@@ -6,6 +6,7 @@
 mod api;
 mod config;
 mod gateway;
+mod metrics;
 mod net;
 mod warden;
 

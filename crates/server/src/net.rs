@@ -20,8 +20,10 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::api;
+use crate::api::auth::{Auth, Book, Peer};
 use crate::config::Config;
 use crate::gateway::{Gateway, Lines};
+use crate::metrics::Metrics;
 use crate::warden::Warden;
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
@@ -72,8 +74,10 @@ impl Server {
         let listener =
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
+        let auth = Arc::new(Auth::new(Book::memory()));
+        let metrics = Arc::new(Metrics::default());
         let door = Arc::new(Door {
-            api: api::router(Arc::clone(&warden)),
+            api: api::router(Arc::clone(&warden), auth, metrics),
             gateway: Gateway::new(config, Arc::clone(&warden)),
             port: address.port(),
         });
@@ -139,13 +143,14 @@ async fn accept(
             Some(_) = connections.join_next() => continue,
             _ = stopping.changed() => break,
         };
-        let Ok(stream) = accepted.and_then(|(stream, _)| stream.into_std()) else {
+        let accepted = accepted.and_then(|(stream, peer)| Ok((stream.into_std()?, peer)));
+        let Ok((stream, peer)) = accepted else {
             // Out of descriptors, most likely: wait for some to come back.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
         let worker = workers.next();
-        let served = serve(stream, Arc::clone(&door), worker, graceful.watcher());
+        let served = serve(stream, peer, Arc::clone(&door), worker, graceful.watcher());
         connections.spawn_on(served, &worker.handle);
     }
     drop(listener);
@@ -157,6 +162,7 @@ async fn accept(
 /// Serves one connection to its end, on the thread that it was given to.
 fn serve(
     stream: std::net::TcpStream,
+    peer: SocketAddr,
     door: Arc<Door>,
     worker: &Worker,
     watcher: Watcher,
@@ -173,7 +179,7 @@ fn serve(
         let _ = stream.set_nodelay(true);
         let service = service_fn(move |request| {
             let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
-            async move { Ok::<_, Infallible>(door.answer(request, &lines).await) }
+            async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) }
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
         // A connection that breaks is the client's business; its calls settle themselves.
@@ -182,14 +188,19 @@ fn serve(
 }
 
 impl Door {
-    async fn answer(&self, request: Request<Incoming>, lines: &Lines) -> Response<Body> {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        peer: SocketAddr,
+        lines: &Lines,
+    ) -> Response<Body> {
         if let Err(why) = self.ours(request.headers()) {
             let mut response = Response::new(Body::from(why));
             *response.status_mut() = StatusCode::FORBIDDEN;
             return response;
         }
-        let path = request.uri().path();
-        if path == "/" || path == "/healthz" || path.starts_with("/api/") {
+        if api::serves(request.uri().path()) {
+            request.extensions_mut().insert(Peer(peer));
             let answered = self.api.clone().oneshot(request.map(Body::new)).await;
             return answered.unwrap_or_else(|never| match never {});
         }

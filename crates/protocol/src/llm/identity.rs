@@ -208,8 +208,9 @@ fn in_traceparent(headers: &Headers<'_>) -> Option<String> {
     valid.then(|| trace.to_ascii_lowercase())
 }
 
-/// A name, if it will do as one: short, printable, and not empty.
-fn name(text: &str) -> Option<String> {
+/// A name of an agent, a session or a project, if it will do as one: short, printable, and not
+/// empty.
+pub fn name(text: &str) -> Option<String> {
     let text = text.trim();
     let fine = !text.is_empty() && text.len() <= LONGEST && !text.chars().any(unprintable);
     fine.then(|| text.to_owned())

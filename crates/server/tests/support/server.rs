@@ -80,7 +80,7 @@ impl Gate {
 
     /// The newest incident; null if there is none.
     pub(crate) async fn incident(&self) -> Value {
-        self.ask(&Ask::get("/api/incidents?limit=1")).await.json()["incidents"][0].clone()
+        self.ask(&Ask::get("/api/incidents?limit=1")).await.json()["items"][0].clone()
     }
 }
 

@@ -1,0 +1,403 @@
+//! Who is asking, and whether they may.
+//!
+//! While a server has no key, the local user is its admin: whoever reaches it over loopback. From
+//! the first key on, keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a
+//! login's cookie, which must bring its token with everything that changes something.
+//!
+//! Every route passes [`guard`] before its handler, which looks the route up in one table
+//! ([`access::ROUTES`]) and hands the handler a [`Who`].
+
+mod access;
+mod book;
+mod key;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use deadstop_core::Time;
+use deadstop_protocol::llm::identity;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub(crate) use access::{Need, ROUTES};
+pub(crate) use book::{Book, KeyRecord, Login};
+pub(crate) use key::{NewKey, NoRandomness};
+
+use super::App;
+use super::problem::{Code, Problem};
+use crate::warden::now;
+use key::BroughtKey;
+
+/// The header that carries a key where `authorization` is the provider's.
+pub(crate) const KEY_HEADER: &str = "x-deadstop-key";
+/// The header by which the local user names a project.
+pub(crate) const PROJECT_HEADER: &str = "x-deadstop-project";
+/// The header that proves that a change was meant.
+const CSRF_HEADER: &str = "x-csrf-token";
+/// A login's cookie.
+const COOKIE: &str = "deadstop_login";
+/// The project of whoever names none.
+pub(crate) const DEFAULT_PROJECT: &str = "default";
+/// How long a login lasts.
+const LOGIN_MS: u64 = 12 * 60 * 60 * 1000;
+/// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
+/// is for what others write into the same database.
+const BELIEVED: Duration = Duration::from_secs(2);
+/// Keys that are remembered; more than a server has.
+const MOST_REMEMBERED: usize = 10_000;
+
+/// What a key may do, from least to most.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Calls, and its own session.
+    Agent,
+    /// Sees everything of its project.
+    Viewer,
+    /// Stops, holds and lets go; sets guards.
+    Operator,
+    /// Keys, projects, alerts and settings.
+    Admin,
+}
+
+impl Role {
+    /// All of them.
+    pub(crate) const ALL: [Role; 4] = [Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
+
+    /// The name used in the API and in the store.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Agent => "agent",
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+        }
+    }
+
+    /// The role of this name.
+    pub(crate) fn named(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// The letter in a key, for people who have several.
+    fn letter(self) -> char {
+        match self {
+            Role::Agent => 'g',
+            Role::Viewer => 'v',
+            Role::Operator => 'o',
+            Role::Admin => 'a',
+        }
+    }
+}
+
+/// Who is asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// The project that they belong to; they see nothing else.
+    pub(crate) project: String,
+    /// What they may do.
+    pub(crate) role: Role,
+    /// What people call them.
+    pub(crate) name: String,
+    /// The only agent that they may be, if they are bound to one.
+    pub(crate) agent: Option<String>,
+    /// How they have shown who they are.
+    pub(crate) via: Via,
+}
+
+/// How somebody has shown who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// By being on this machine, while there are no keys.
+    Local,
+    /// By a key.
+    Key {
+        /// Its id.
+        id: String,
+    },
+    /// By a login with a key.
+    Login {
+        /// The key's id.
+        id: String,
+        /// The token that changes must bring.
+        csrf: String,
+    },
+}
+
+impl Who {
+    /// The id of the key, if there is one.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match &self.via {
+            Via::Local => None,
+            Via::Key { id } | Via::Login { id, .. } => Some(id),
+        }
+    }
+
+    /// Fails unless this agent is theirs to see: an agent's key that is bound to one sees that one.
+    pub(crate) fn may_see(&self, agent: &str) -> Result<(), Problem> {
+        match &self.agent {
+            Some(own) if own != agent => Err(Problem::not_found("agent")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Who it was, for the record: the key's name, and the person that a client names.
+    pub(crate) fn signed(&self, by: Option<&str>) -> String {
+        let by = by.and_then(identity::name);
+        match (&self.via, by) {
+            (Via::Local, Some(by)) => by,
+            (_, Some(by)) if by != self.name => format!("{} ({by})", self.name),
+            _ => self.name.clone(),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Who {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, Problem> {
+        let who = parts.extensions.get::<Who>().cloned();
+        who.ok_or_else(|| Problem::new(Code::Internal, "nobody asked who is asking"))
+    }
+}
+
+/// Where a request comes from, told by whoever accepted the connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Knows keys and logins.
+pub(crate) struct Auth {
+    book: Book,
+    remembered: RwLock<HashMap<String, (KeyRecord, Instant)>>,
+    /// Whether there is any key, and when that was looked up. Once there is one it stays so.
+    keyed: RwLock<Option<(bool, Instant)>>,
+}
+
+impl Auth {
+    /// Looks keys up in a book.
+    pub(crate) fn new(book: Book) -> Auth {
+        Auth { book, remembered: RwLock::default(), keyed: RwLock::new(None) }
+    }
+
+    /// Where keys are kept.
+    pub(crate) fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// Whether this server has keys, so that callers must bring one.
+    pub(crate) async fn keyed(&self) -> Result<bool, Problem> {
+        if let Some((keyed, at)) = *self.keyed.read()
+            && (keyed || at.elapsed() < BELIEVED)
+        {
+            return Ok(keyed);
+        }
+        let keyed = self.book.any_key().await.map_err(Problem::from)?;
+        *self.keyed.write() = Some((keyed, Instant::now()));
+        Ok(keyed)
+    }
+
+    /// Forgets what was looked up: a key was made or revoked.
+    pub(crate) fn forget(&self) {
+        self.remembered.write().clear();
+        *self.keyed.write() = None;
+    }
+
+    /// Who brings this key.
+    pub(crate) async fn by_key(&self, text: &str) -> Result<Who, Problem> {
+        let record = self.prove(text).await?;
+        let via = Via::Key { id: record.id.clone() };
+        Ok(who(record, via))
+    }
+
+    async fn prove(&self, text: &str) -> Result<KeyRecord, Problem> {
+        let brought = BroughtKey::parse(text.trim()).ok_or_else(bad_key)?;
+        let record = self.record(brought.id).await?.ok_or_else(bad_key)?;
+        if brought.proves(&record.hash) { Ok(record) } else { Err(bad_key()) }
+    }
+
+    /// A key that is in force.
+    async fn record(&self, id: &str) -> Result<Option<KeyRecord>, Problem> {
+        if let Some((record, at)) = self.remembered.read().get(id)
+            && at.elapsed() < BELIEVED
+        {
+            return Ok(Some(record.clone()));
+        }
+        let found = self.book.key(id).await.map_err(Problem::from)?;
+        let Some(record) = found.filter(|record| record.revoked.is_none()) else {
+            return Ok(None);
+        };
+        let mut remembered = self.remembered.write();
+        if remembered.len() >= MOST_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(id.to_owned(), (record.clone(), Instant::now()));
+        Ok(Some(record))
+    }
+
+    /// Opens a login with a key. Gives the cookie's value and who it is.
+    pub(crate) async fn log_in(&self, text: &str) -> Result<(String, Who), Problem> {
+        let record = self.prove(text).await?;
+        let secret = key::secret().map_err(no_randomness)?;
+        let login = Login {
+            hash: key::hash(&secret),
+            key: record.id.clone(),
+            project: record.project.clone(),
+            created: now(),
+            expires: Time(now().0 + LOGIN_MS),
+        };
+        self.book.add_login(&login).await?;
+        let via = Via::Login { id: record.id.clone(), csrf: csrf(&secret) };
+        Ok((secret, who(record, via)))
+    }
+
+    /// Ends a login.
+    pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match cookie(headers) {
+            Some(secret) => Ok(self.book.end_login(&key::hash(secret)).await?),
+            None => Ok(()),
+        }
+    }
+
+    async fn by_login(&self, secret: &str) -> Result<Who, Problem> {
+        let login = self.book.login(&key::hash(secret)).await?;
+        let login = login.filter(|login| login.expires > now()).ok_or_else(login_over)?;
+        let record = self.record(&login.key).await?.ok_or_else(login_over)?;
+        let via = Via::Login { id: record.id.clone(), csrf: csrf(secret) };
+        Ok(who(record, via))
+    }
+
+    /// Who sends these headers from there.
+    pub(crate) async fn identify(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Result<Who, Problem> {
+        let named = headers.get(PROJECT_HEADER).map(|value| {
+            let text = value.to_str().ok().and_then(identity::name);
+            text.ok_or_else(|| Problem::not_found("project"))
+        });
+        let named = named.transpose()?;
+        let found = if let Some(text) = brought(headers)? {
+            self.by_key(text).await?
+        } else if let Some(secret) = cookie(headers) {
+            self.by_login(secret).await?
+        } else if !self.keyed().await? && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
+            Who {
+                project: named.clone().unwrap_or_else(|| DEFAULT_PROJECT.to_owned()),
+                role: Role::Admin,
+                name: "local user".to_owned(),
+                agent: None,
+                via: Via::Local,
+            }
+        } else {
+            let detail = "this server wants a key: send `authorization: Bearer ds_…`";
+            return Err(Problem::new(Code::KeyRequired, detail));
+        };
+        match named {
+            Some(named) if named != found.project => Err(Problem::not_found("project")),
+            _ => Ok(found),
+        }
+    }
+}
+
+fn who(record: KeyRecord, via: Via) -> Who {
+    let KeyRecord { project, role, name, agent, .. } = record;
+    Who { project, role, name, agent, via }
+}
+
+fn bad_key() -> Problem {
+    Problem::new(Code::BadKey, "the key is unknown, wrong or revoked; ask an admin for another")
+}
+
+fn login_over() -> Problem {
+    Problem::new(Code::BadKey, "the login is over; log in again")
+}
+
+pub(crate) fn no_randomness(error: NoRandomness) -> Problem {
+    Problem::new(Code::Internal, error.to_string())
+}
+
+fn csrf(secret: &str) -> String {
+    key::derived("csrf", secret)
+}
+
+/// The key in the headers.
+fn brought(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let unreadable = |_| bad_key();
+    if let Some(value) = headers.get(KEY_HEADER) {
+        return value.to_str().map(Some).map_err(unreadable);
+    }
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(unreadable)?;
+    let (scheme, key) = text.split_once(' ').unwrap_or((text, ""));
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key)) } else { Err(bad_key()) }
+}
+
+/// The secret in the login's cookie.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|p| p.split_once('='));
+    pairs.find(|(name, _)| name.trim() == COOKIE).map(|(_, value)| value.trim())
+}
+
+/// A cookie that a script cannot read and another site cannot send.
+pub(crate) fn set_cookie(secret: &str, headers: &HeaderMap) -> String {
+    let https = headers.get("x-forwarded-proto").is_some_and(|value| value == "https");
+    let secure = if https { "; Secure" } else { "" };
+    let seconds = LOGIN_MS / 1000;
+    format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Takes the cookie away again.
+pub(crate) fn end_cookie() -> String {
+    format!("{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict")
+}
+
+/// Lets a request through to its handler if whoever sends it may.
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    match admitted(&app, request).await {
+        Ok(request) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let need = path.and_then(|path| access::need(request.method(), path));
+    let role = match need {
+        Some(Need::Nothing) => return Ok(request),
+        Some(Need::Role(role)) => role,
+        None if path.is_some() => {
+            let detail = "this route exists, but not with this method";
+            return Err(Problem::new(Code::MethodNotAllowed, detail));
+        }
+        None => return Err(Problem::not_found("route")),
+    };
+    let peer = request.extensions().get::<Peer>().copied();
+    let who = app.auth.identify(request.headers(), peer).await?;
+    let safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    if let (Via::Login { csrf, .. }, false) = (&who.via, safe) {
+        let token = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
+        if !token.is_some_and(|token| key::same(token, csrf)) {
+            let detail = "send the login's token as `x-csrf-token`; /api/whoami tells it";
+            return Err(Problem::new(Code::BadCsrfToken, detail));
+        }
+    }
+    if who.role < role {
+        let detail =
+            format!("this takes the role {}, and the key's is {}", role.name(), who.role.name());
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    request.extensions_mut().insert(who);
+    Ok(request)
+}

@@ -1,0 +1,73 @@
+//! Whether the server is alive, whether it can do its work, and its counters.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::App;
+
+/// Whether the server can do its work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Readiness {
+    /// Whether it can.
+    ready: bool,
+    /// `ok`, `failed`, or `none` for a server that keeps nothing.
+    store: &'static str,
+    /// Whether it works without its database, as the policies' fail mode says.
+    degraded: bool,
+    /// Records that wait to be written.
+    queue_depth: i64,
+    /// What is wrong, in words; null if nothing is.
+    #[schema(required)]
+    detail: Option<String>,
+}
+
+/// Whether the server is alive.
+#[utoipa::path(
+    get, path = "/healthz", tag = "server",
+    responses((status = 200, description = "It is", body = String, content_type = "text/plain"))
+)]
+pub(crate) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the server can do its work.
+#[utoipa::path(
+    get, path = "/readyz", tag = "server",
+    responses(
+        (status = 200, description = "It can", body = Readiness),
+        (status = 503, description = "It cannot; `detail` says why", body = Readiness),
+    )
+)]
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
+    let degraded = app.metrics.degraded();
+    let (store, detail) = match app.warden.store() {
+        None => ("none", None),
+        Some(_) if degraded => ("failed", Some("the database does not answer; see the log")),
+        Some(_) => ("ok", None),
+    };
+    let body = Readiness {
+        ready: detail.is_none(),
+        store,
+        degraded,
+        queue_depth: app.metrics.waiting(),
+        detail: detail.map(str::to_owned),
+    };
+    let status = if body.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(body)).into_response()
+}
+
+/// Counters for Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server",
+    responses((status = 200, description = "Prometheus' text format", body = String, content_type = "text/plain"))
+)]
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
+}

@@ -1,0 +1,240 @@
+//! Keys, and logging in with one.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::App;
+use super::auth::{self, KeyRecord, NewKey, Role, Via, Who};
+use super::extract::{At, Body, Name, Page, Strict};
+use super::problem::{Code, Problem, ProblemBody};
+use crate::warden::now;
+
+/// A key to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyOrder {
+    /// What people call it.
+    #[schema(min_length = 1, max_length = 200)]
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// The only agent that it may be; for the role `agent`.
+    #[schema(max_length = 200)]
+    agent: Option<String>,
+}
+
+impl Strict for KeyOrder {}
+
+/// A key, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Key {
+    /// What finds it; a part of its text.
+    id: String,
+    /// What people call it.
+    name: String,
+    /// What it may do.
+    role: Role,
+    /// The only agent that it may be.
+    #[schema(required)]
+    agent: Option<String>,
+    /// Who made it.
+    created_by: String,
+    /// When.
+    created_ms: u64,
+    /// Since when it is no longer in force.
+    #[schema(required)]
+    revoked_ms: Option<u64>,
+}
+
+impl From<KeyRecord> for Key {
+    fn from(record: KeyRecord) -> Key {
+        Key {
+            id: record.id,
+            name: record.name,
+            role: record.role,
+            agent: record.agent,
+            created_by: record.created_by,
+            created_ms: record.created.0,
+            revoked_ms: record.revoked.map(|at| at.0),
+        }
+    }
+}
+
+/// A key that was just made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MadeKey {
+    /// The key itself. It is shown this once.
+    key: String,
+    #[serde(flatten)]
+    about: Key,
+}
+
+/// The keys of the project.
+#[utoipa::path(
+    get, path = "/api/keys", tag = "keys",
+    responses((status = 200, description = "All of them, revoked ones too", body = Page<Key>))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    who: Who,
+) -> Result<Json<Page<Key>>, Problem> {
+    let keys = app.auth.book().keys(&who.project).await?;
+    Ok(Json(Page { items: keys.into_iter().map(Key::from).collect(), next: None }))
+}
+
+/// Makes a key.
+#[utoipa::path(
+    post, path = "/api/keys", tag = "keys", request_body = KeyOrder,
+    responses(
+        (status = 201, description = "The key, shown this once", body = MadeKey),
+        (status = 409, description = "`first_key_admin`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Body(order): Body<KeyOrder>,
+) -> Result<Response, Problem> {
+    if order.role != Role::Admin && !app.auth.keyed().await? {
+        let detail =
+            "make an admin's key first: from the first key on, only an admin can make more";
+        return Err(Problem::new(Code::FirstKeyAdmin, detail));
+    }
+    let made = NewKey::make(order.role).map_err(auth::no_randomness)?;
+    let record = KeyRecord {
+        id: made.id,
+        project: who.project.clone(),
+        role: order.role,
+        name: order.name,
+        agent: order.agent,
+        hash: made.hash,
+        created_by: who.signed(None),
+        created: now(),
+        revoked: None,
+    };
+    app.auth.book().add_key(&record).await?;
+    app.auth.forget();
+    let body = MadeKey { key: made.text, about: record.into() };
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+/// Takes a key out of force, at once.
+#[utoipa::path(
+    delete, path = "/api/keys/{id}", tag = "keys",
+    params(("id" = String, Path, description = "The key's id")),
+    responses(
+        (status = 204, description = "No longer in force"),
+        (status = 409, description = "`last_admin_key`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn revoke(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(Name(id)): At<Name>,
+) -> Result<StatusCode, Problem> {
+    let keys = app.auth.book().keys(&who.project).await?;
+    let in_force = |key: &&KeyRecord| key.role == Role::Admin && key.revoked.is_none();
+    let mut admins = keys.iter().filter(in_force);
+    if let (Some(only), None) = (admins.next(), admins.next())
+        && only.id == id
+    {
+        let detail = "this is the project's last admin key; make another one first";
+        return Err(Problem::new(Code::LastAdminKey, detail));
+    }
+    if !app.auth.book().revoke(&who.project, &id, now()).await? {
+        return Err(Problem::not_found("key"));
+    }
+    app.auth.forget();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A key to log in with.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Credentials {
+    /// The key.
+    #[schema(max_length = 200)]
+    key: String,
+}
+
+impl Strict for Credentials {}
+
+/// Who is asking.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Identity {
+    /// The project.
+    project: String,
+    /// What people call them.
+    name: String,
+    /// What they may do.
+    role: Role,
+    /// The only agent that they may be.
+    #[schema(required)]
+    agent: Option<String>,
+    /// The key's id; null for the local user of a server without keys.
+    #[schema(required)]
+    key: Option<String>,
+    /// What a login must send as `x-csrf-token` with every change; null without a login.
+    #[schema(required)]
+    csrf_token: Option<String>,
+}
+
+impl From<Who> for Identity {
+    fn from(who: Who) -> Identity {
+        let key = who.key().map(str::to_owned);
+        let csrf_token = match who.via {
+            Via::Login { csrf, .. } => Some(csrf),
+            Via::Local | Via::Key { .. } => None,
+        };
+        let Who { project, name, role, agent, .. } = who;
+        Identity { project, name, role, agent, key, csrf_token }
+    }
+}
+
+/// Opens a login with a key.
+#[utoipa::path(
+    post, path = "/api/login", tag = "keys", request_body = Credentials,
+    responses(
+        (status = 200, description = "Sets the login's cookie", body = Identity),
+        (status = 401, description = "`bad_key`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "`store_failed`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn log_in(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    Body(credentials): Body<Credentials>,
+) -> Result<Response, Problem> {
+    let (secret, who) = app.auth.log_in(&credentials.key).await?;
+    let cookie = auth::set_cookie(&secret, &headers);
+    Ok(([(header::SET_COOKIE, cookie)], Json(Identity::from(who))).into_response())
+}
+
+/// Ends a login.
+#[utoipa::path(
+    post, path = "/api/logout", tag = "keys",
+    responses((status = 204, description = "The login is over"))
+)]
+pub(crate) async fn log_out(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    app.auth.log_out(&headers).await?;
+    let cookie = [(header::SET_COOKIE, auth::end_cookie())];
+    Ok((StatusCode::NO_CONTENT, cookie).into_response())
+}
+
+/// Who is asking.
+#[utoipa::path(
+    get, path = "/api/whoami", tag = "keys",
+    responses((status = 200, description = "You", body = Identity))
+)]
+pub(crate) async fn whoami(who: Who) -> Json<Identity> {
+    Json(who.into())
+}

@@ -1,0 +1,133 @@
+//! What runs now: every scope in memory, and events as they happen.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
+use axum::response::{Html, IntoResponse};
+use deadstop_core::ScopeKind;
+use futures_util::stream;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::App;
+use crate::warden::Scope;
+
+/// A session or an agent as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Row {
+    /// `project`, `agent`, `session` or `nested`.
+    #[schema(value_type = String)]
+    kind: ScopeKind,
+    /// The agent that it belongs to; empty for the project.
+    agent: String,
+    /// What people call it.
+    name: String,
+    /// `running`, `paused` or `killed`.
+    state: &'static str,
+    /// Why it is paused or killed.
+    #[schema(required)]
+    why: Option<String>,
+    /// Tool calls.
+    steps: u64,
+    /// Model calls.
+    model_calls: u64,
+    /// Calls that run.
+    in_flight: u64,
+    /// Input tokens.
+    input_tokens: u64,
+    /// Output tokens.
+    output_tokens: u64,
+    /// Dollars spent.
+    cost_usd: f64,
+    /// Dollars set aside for calls that run.
+    reserved_usd: f64,
+    /// When it was opened.
+    opened_ms: u64,
+    /// When it was last used.
+    used_ms: u64,
+}
+
+impl Row {
+    pub(crate) fn of(scope: &Scope) -> Row {
+        let state = scope.state.lock();
+        let ledger = state.ledger();
+        let (standing, why) = match (state.killed(), state.paused()) {
+            (Some(kill), _) => ("killed", Some(kill.because.clone())),
+            (None, Some(pause)) => ("paused", Some(pause.because.clone())),
+            (None, None) => ("running", None),
+        };
+        Row {
+            kind: scope.kind,
+            agent: scope.agent.clone(),
+            name: scope.name.clone(),
+            state: standing,
+            why,
+            steps: ledger.spent.steps,
+            model_calls: ledger.spent.model_calls,
+            in_flight: ledger.in_flight,
+            input_tokens: ledger.spent.input.0,
+            output_tokens: ledger.spent.output.0,
+            cost_usd: ledger.spent.cost.dollars(),
+            reserved_usd: ledger.reserved.cost.dollars(),
+            opened_ms: state.opened().0,
+            used_ms: scope.used().0,
+        }
+    }
+}
+
+/// Everything in memory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Status {
+    /// The project as a whole.
+    project: Row,
+    /// Agents, sessions and what is nested in them, the last used first.
+    scopes: Vec<Row>,
+}
+
+/// A page that says that the server runs.
+#[utoipa::path(
+    get, path = "/", tag = "server",
+    responses((status = 200, description = "A page", body = String, content_type = "text/html"))
+)]
+pub(crate) async fn home(State(app): State<Arc<App>>) -> Html<String> {
+    let running = app.warden.scopes().iter().filter(|s| s.kind == ScopeKind::Session).count();
+    Html(format!(
+        "<!doctype html><title>Deadstop</title><h1>Deadstop is running</h1>\
+         <p>{running} sessions in memory. See <code>deadstop status</code> and \
+         <code>deadstop watch</code>, or <a href=\"/api/docs\">what the API can do</a>.</p>"
+    ))
+}
+
+/// What runs now.
+#[utoipa::path(
+    get, path = "/api/status", tag = "live",
+    responses((status = 200, description = "Every scope in memory", body = Status))
+)]
+pub(crate) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
+    let mut scopes: Vec<Row> = app.warden.scopes().iter().map(|scope| Row::of(scope)).collect();
+    scopes.sort_by(|a, b| b.used_ms.cmp(&a.used_ms).then_with(|| a.name.cmp(&b.name)));
+    Json(Status { project: Row::of(app.warden.project()), scopes })
+}
+
+/// Events as they happen.
+#[utoipa::path(
+    get, path = "/api/events", tag = "live",
+    responses((status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"))
+)]
+pub(crate) async fn events(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let watching = stream::unfold(app.warden.watch(), |mut watching| async move {
+        use tokio::sync::broadcast::error::RecvError;
+        let event = match watching.recv().await {
+            Ok(event) => Sse::default().event(event.what).json_data(&event).unwrap_or_default(),
+            Err(RecvError::Lagged(missed)) => {
+                Sse::default().event("missed").data(missed.to_string())
+            }
+            Err(RecvError::Closed) => return None,
+        };
+        Some((Ok::<_, Infallible>(event), watching))
+    });
+    Stream::new(watching).keep_alive(KeepAlive::default())
+}

@@ -1,0 +1,197 @@
+//! Errors as problem+json (RFC 9457), each with a code that stays the same.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deadstop_protocol::policy_views::FieldFault;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Declares the codes with their statuses and meanings.
+macro_rules! codes {
+    ($( $(#[doc = $doc:literal])* $name:ident = $status:literal $code:literal, )*) => {
+        /// Every code that an error can have.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+        pub(crate) enum Code {
+            $( $(#[doc = $doc])* #[serde(rename = $code)] $name, )*
+        }
+
+        impl Code {
+            /// All of them, for the document.
+            pub(crate) const ALL: &[Code] = &[$( Code::$name, )*];
+
+            /// The code as it is sent.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $( Code::$name => $code, )* }
+            }
+
+            /// The status that it is sent with.
+            pub(crate) fn status(self) -> StatusCode {
+                let status = match self { $( Code::$name => $status, )* };
+                StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+
+            /// What it means.
+            pub(crate) fn meaning(self) -> &'static str {
+                match self { $( Code::$name => concat!($( $doc, )*), )* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not JSON.
+    BadJson = 400 "bad_json",
+    /// A header or a path cannot be read.
+    BadRequest = 400 "bad_request",
+    /// This server wants a key, and none came.
+    KeyRequired = 401 "key_required",
+    /// The key is unknown, wrong or revoked, or the login is over.
+    BadKey = 401 "bad_key",
+    /// The key's role may not do this.
+    Forbidden = 403 "forbidden",
+    /// A login must bring its `x-csrf-token`.
+    BadCsrfToken = 403 "bad_csrf_token",
+    /// There is no such thing, or it is not yours to see.
+    NotFound = 404 "not_found",
+    /// No session in use has that name.
+    NoSession = 404 "no_session",
+    /// The route exists, but not with this method.
+    MethodNotAllowed = 405 "method_not_allowed",
+    /// A session's end is final.
+    SessionFinal = 409 "session_final",
+    /// The name is taken.
+    NameTaken = 409 "name_taken",
+    /// The first key of a server must be an admin's.
+    FirstKeyAdmin = 409 "first_key_admin",
+    /// The last admin's key cannot be revoked.
+    LastAdminKey = 409 "last_admin_key",
+    /// Somebody changed it meanwhile.
+    VersionMismatch = 412 "version_mismatch",
+    /// The body is too large.
+    TooLarge = 413 "too_large",
+    /// The body must be `application/json`.
+    WrongContentType = 415 "wrong_content_type",
+    /// Fields of the body are unknown, missing or wrong; `errors` names them.
+    InvalidBody = 422 "invalid_body",
+    /// Parameters of the URL are unknown or wrong; `errors` names them.
+    InvalidQuery = 422 "invalid_query",
+    /// The order does not say what it is about.
+    BadOrder = 422 "bad_order",
+    /// A change of a policy must say which version it replaces.
+    IfMatchRequired = 428 "if_match_required",
+    /// It is in force, but could not be written yet.
+    NotDurable = 503 "not_durable",
+    /// The database does not answer.
+    StoreFailed = 503 "store_failed",
+    /// This server keeps nothing.
+    NoStore = 503 "no_store",
+    /// Something is wrong in the server.
+    Internal = 500 "internal",
+}
+
+/// An error.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Problem {
+    code: Code,
+    detail: String,
+    errors: Vec<FieldFault>,
+}
+
+/// An error as it is sent.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// Always `about:blank`: the code tells more.
+    r#type: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// The status.
+    status: u16,
+    /// What went wrong, in a word that stays the same.
+    code: Code,
+    /// What went wrong, in words, and what to do about it.
+    detail: String,
+    /// The fields or parameters that are wrong, all of them.
+    errors: Vec<FieldFault>,
+}
+
+impl Problem {
+    /// An error with its explanation.
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Problem {
+        Problem { code, detail: detail.into(), errors: Vec::new() }
+    }
+
+    /// Fields that are wrong.
+    pub(crate) fn fields(code: Code, errors: Vec<FieldFault>) -> Problem {
+        let named: Vec<_> = errors
+            .iter()
+            .take(5)
+            .map(|fault| match fault.field.as_str() {
+                "" => fault.detail.clone(),
+                field => format!("`{field}`: {}", fault.detail),
+            })
+            .collect();
+        let more = errors.len().saturating_sub(named.len());
+        let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+        Problem { code, detail: format!("{}{more}", named.join("; ")), errors }
+    }
+
+    /// Something that is not there, or not this caller's to see.
+    pub(crate) fn not_found(what: &str) -> Problem {
+        Problem::new(Code::NotFound, format!("there is no such {what}"))
+    }
+
+    /// Its code.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        let body = ProblemBody {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or_default(),
+            status: status.as_u16(),
+            code: self.code,
+            detail: self.detail,
+            errors: self.errors,
+        };
+        let text = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = (status, text).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        if status == StatusCode::UNAUTHORIZED {
+            let bearer = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_words_and_differ() {
+        let mut names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        for (code, name) in Code::ALL.iter().zip(&names) {
+            assert_eq!(serde_json::to_value(code).unwrap(), *name);
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+            assert!(code.status().as_u16() >= 400 && !code.meaning().is_empty(), "{name}");
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn many_faults_are_all_listed_and_shortly_told() {
+        let faults: Vec<_> = (0..7).map(|n| FieldFault::unknown(format!("f{n}"))).collect();
+        let problem = Problem::fields(Code::InvalidBody, faults);
+        assert_eq!(problem.errors.len(), 7);
+        assert!(problem.detail.ends_with("; and 2 more"), "{}", problem.detail);
+    }
+}

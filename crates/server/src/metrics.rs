@@ -1,0 +1,405 @@
+//! Counters for Prometheus. Each is an atomic: counting never waits, wherever a call is.
+//!
+//! There are no labels that a caller could choose (agents, sessions, models), so the number of
+//! series is fixed, and nothing of one project is told to another.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use deadstop_core::{GuardId, NanoUsd, Verdict};
+
+/// Every guard, in the order of their numbers.
+const GUARDS: [GuardId; 14] = [
+    GuardId::Killed,
+    GuardId::Paused,
+    GuardId::Access,
+    GuardId::Steps,
+    GuardId::Tokens,
+    GuardId::Budget,
+    GuardId::Time,
+    GuardId::Velocity,
+    GuardId::Breaker,
+    GuardId::Destructive,
+    GuardId::Loop,
+    GuardId::Similarity,
+    GuardId::TextLoop,
+    GuardId::Strikes,
+];
+/// Every verdict, in the order of their numbers.
+const VERDICTS: [Verdict; 4] = [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill];
+
+/// Upper ends of the buckets in which decisions are counted, in nanoseconds.
+const BUCKETS: [u64; 14] = [
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    20_000_000,
+    100_000_000,
+    1_000_000_000,
+];
+
+/// What a call was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A model request.
+    Model,
+    /// A tool call.
+    Tool,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    model_calls: AtomicU64,
+    tool_calls: AtomicU64,
+    /// By guard and verdict.
+    verdicts: [[AtomicU64; VERDICTS.len()]; GUARDS.len()],
+    /// Calls that no guard had anything to say about.
+    allowed: AtomicU64,
+    decisions: Histogram,
+    input: AtomicU64,
+    output: AtomicU64,
+    cache_read: AtomicU64,
+    cache_write: AtomicU64,
+    money: AtomicU64,
+    streams: AtomicI64,
+    queue: AtomicI64,
+    batches: AtomicU64,
+    rows: AtomicU64,
+    failed_batches: AtomicU64,
+    waited: AtomicU64,
+    dropped: AtomicU64,
+    shed: AtomicU64,
+    deliveries: AtomicU64,
+    failed_deliveries: AtomicU64,
+    degraded: AtomicBool,
+    times_degraded: AtomicU64,
+}
+
+/// How long things took.
+#[derive(Debug, Default)]
+struct Histogram {
+    /// One more than there are ends: the last is for everything longer.
+    counts: [AtomicU64; BUCKETS.len() + 1],
+    nanos: AtomicU64,
+}
+
+impl Histogram {
+    fn count(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS.partition_point(|end| *end < nanos);
+        add(&self.counts[bucket], 1);
+        add(&self.nanos, nanos);
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+#[expect(dead_code, reason = "the gateway and the warden call these as they come to need them")]
+impl Metrics {
+    /// A call came in.
+    pub(crate) fn call(&self, kind: Kind) {
+        match kind {
+            Kind::Model => add(&self.model_calls, 1),
+            Kind::Tool => add(&self.tool_calls, 1),
+        }
+    }
+
+    /// A decision was made: how long it took, apart from everything around it.
+    pub(crate) fn decided(&self, took: Duration) {
+        self.decisions.count(took);
+    }
+
+    /// A guard had something to say.
+    pub(crate) fn verdict(&self, guard: GuardId, verdict: Verdict) {
+        let cell = self.verdicts.get(guard as usize).and_then(|row| row.get(verdict as usize));
+        if let Some(counter) = cell {
+            add(counter, 1);
+        }
+    }
+
+    /// No guard had anything to say.
+    pub(crate) fn allowed(&self) {
+        add(&self.allowed, 1);
+    }
+
+    /// What a call has used.
+    pub(crate) fn used(&self, input: u64, output: u64, cache_read: u64, cache_write: u64) {
+        add(&self.input, input);
+        add(&self.output, output);
+        add(&self.cache_read, cache_read);
+        add(&self.cache_write, cache_write);
+    }
+
+    /// What a call has cost.
+    pub(crate) fn spent(&self, cost: NanoUsd) {
+        add(&self.money, cost.0);
+    }
+
+    /// A stream was opened; it is counted until the answer is dropped.
+    pub(crate) fn stream_opened(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A stream has ended.
+    pub(crate) fn stream_ended(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Things that wait to be written, as they are now.
+    pub(crate) fn queue_depth(&self, waiting: usize) {
+        self.queue.store(i64::try_from(waiting).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// A batch was written.
+    pub(crate) fn batch_written(&self, rows: usize) {
+        add(&self.batches, 1);
+        add(&self.rows, rows as u64);
+    }
+
+    /// A batch could not be written.
+    pub(crate) fn batch_failed(&self) {
+        add(&self.failed_batches, 1);
+    }
+
+    /// A call had to wait, because the queue was full.
+    pub(crate) fn back_pressure(&self) {
+        add(&self.waited, 1);
+    }
+
+    /// Records that were given up, because the queue was full.
+    pub(crate) fn dropped(&self, records: u64) {
+        add(&self.dropped, records);
+    }
+
+    /// A call was turned away, because too many were in flight.
+    pub(crate) fn shed(&self) {
+        add(&self.shed, 1);
+    }
+
+    /// An alert was delivered.
+    pub(crate) fn delivered(&self) {
+        add(&self.deliveries, 1);
+    }
+
+    /// An alert could not be delivered.
+    pub(crate) fn delivery_failed(&self) {
+        add(&self.failed_deliveries, 1);
+    }
+
+    /// The store works, or does not.
+    pub(crate) fn set_degraded(&self, degraded: bool) {
+        if !self.degraded.swap(degraded, Ordering::Relaxed) && degraded {
+            add(&self.times_degraded, 1);
+        }
+    }
+}
+
+impl Metrics {
+    /// Whether the store does not work.
+    pub(crate) fn degraded(&self) -> bool {
+        self.degraded.load(Ordering::Relaxed)
+    }
+
+    /// Things that wait to be written.
+    pub(crate) fn waiting(&self) -> i64 {
+        self.queue.load(Ordering::Relaxed)
+    }
+
+    /// Everything in Prometheus' text format.
+    pub(crate) fn text(&self) -> String {
+        let mut page = Page(String::with_capacity(8192));
+        page.head("deadstop_calls_total", "counter", "Calls that came in.");
+        page.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
+        page.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
+
+        page.head("deadstop_verdicts_total", "counter", "What the guards had to say.");
+        page.line("deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"}", get(&self.allowed));
+        for (guard, row) in GUARDS.iter().zip(&self.verdicts) {
+            for (verdict, counter) in VERDICTS.iter().zip(row).skip(1) {
+                let name =
+                    format!("deadstop_verdicts_total{{guard=\"{guard}\",verdict=\"{verdict}\"}}");
+                page.line(&name, get(counter));
+            }
+        }
+
+        page.histogram("deadstop_decision_seconds", "How long a decision takes.", &self.decisions);
+
+        page.head("deadstop_tokens_total", "counter", "Tokens that calls have used.");
+        for (kind, counter) in [
+            ("input", &self.input),
+            ("output", &self.output),
+            ("cache_read", &self.cache_read),
+            ("cache_write", &self.cache_write),
+        ] {
+            page.line(&format!("deadstop_tokens_total{{kind=\"{kind}\"}}"), get(counter));
+        }
+        page.head("deadstop_cost_usd_total", "counter", "Dollars that calls have cost.");
+        page.line("deadstop_cost_usd_total", NanoUsd(get(&self.money)).dollars());
+
+        for (name, kind, help, value) in [
+            (
+                "deadstop_streams_open",
+                "gauge",
+                "Answers that are streaming.",
+                self.streams.load(Ordering::Relaxed),
+            ),
+            ("deadstop_queue_depth", "gauge", "Records that wait to be written.", self.waiting()),
+            (
+                "deadstop_degraded",
+                "gauge",
+                "1 while the database does not answer.",
+                self.degraded().into(),
+            ),
+        ] {
+            page.head(name, kind, help);
+            page.line(name, value);
+        }
+        for (name, help, counter) in [
+            ("deadstop_batches_written_total", "Batches that were written.", &self.batches),
+            ("deadstop_rows_written_total", "Records that were written.", &self.rows),
+            (
+                "deadstop_batches_failed_total",
+                "Batches that could not be written and are tried again.",
+                &self.failed_batches,
+            ),
+            (
+                "deadstop_back_pressure_total",
+                "Calls that had to wait for the database.",
+                &self.waited,
+            ),
+            ("deadstop_dropped_total", "Records that were given up.", &self.dropped),
+            (
+                "deadstop_shed_total",
+                "Calls that were turned away because too many were in flight.",
+                &self.shed,
+            ),
+            ("deadstop_alerts_delivered_total", "Alerts that arrived.", &self.deliveries),
+            (
+                "deadstop_alerts_failed_total",
+                "Attempts to deliver an alert that failed.",
+                &self.failed_deliveries,
+            ),
+            (
+                "deadstop_degraded_total",
+                "Times that the database stopped answering.",
+                &self.times_degraded,
+            ),
+        ] {
+            page.head(name, "counter", help);
+            page.line(name, get(counter));
+        }
+        page.0
+    }
+}
+
+/// The text as it is written.
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.head(name, "histogram", help);
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        let mut total = 0;
+        for (end, counter) in BUCKETS.iter().zip(&histogram.counts) {
+            total += get(counter);
+            self.line(&format!("{name}_bucket{{le=\"{}\"}}", seconds(*end)), total);
+        }
+        total += get(&histogram.counts[BUCKETS.len()]);
+        self.line(&format!("{name}_bucket{{le=\"+Inf\"}}"), total);
+        self.line(&format!("{name}_sum"), seconds(get(&histogram.nanos)));
+        self.line(&format!("{name}_count"), total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_and_verdicts_stand_under_their_numbers() {
+        for (number, guard) in GUARDS.iter().enumerate() {
+            assert_eq!(*guard as usize, number, "{guard}");
+        }
+        for (number, verdict) in VERDICTS.iter().enumerate() {
+            assert_eq!(*verdict as usize, number, "{verdict}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_shown() {
+        let metrics = Metrics::default();
+        metrics.call(Kind::Model);
+        metrics.call(Kind::Tool);
+        metrics.call(Kind::Tool);
+        metrics.allowed();
+        metrics.verdict(GuardId::Loop, Verdict::Kill);
+        metrics.verdict(GuardId::Strikes, Verdict::Block);
+        metrics.used(10, 20, 3, 4);
+        metrics.spent(NanoUsd(1_500_000_000));
+        metrics.stream_opened();
+        metrics.queue_depth(7);
+        metrics.batch_written(12);
+        metrics.set_degraded(true);
+        metrics.set_degraded(true);
+        for nanos in [500, 1_000, 1_001, 2_000_000_000] {
+            metrics.decided(Duration::from_nanos(nanos));
+        }
+        let text = metrics.text();
+        for line in [
+            "deadstop_calls_total{kind=\"model\"} 1",
+            "deadstop_calls_total{kind=\"tool\"} 2",
+            "deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"} 1",
+            "deadstop_verdicts_total{guard=\"loop\",verdict=\"kill\"} 1",
+            "deadstop_verdicts_total{guard=\"loop\",verdict=\"block\"} 0",
+            "deadstop_verdicts_total{guard=\"strikes\",verdict=\"block\"} 1",
+            "deadstop_decision_seconds_bucket{le=\"0.000001\"} 2",
+            "deadstop_decision_seconds_bucket{le=\"0.000002\"} 3",
+            "deadstop_decision_seconds_bucket{le=\"1\"} 3",
+            "deadstop_decision_seconds_bucket{le=\"+Inf\"} 4",
+            "deadstop_decision_seconds_count 4",
+            "deadstop_tokens_total{kind=\"output\"} 20",
+            "deadstop_cost_usd_total 1.5",
+            "deadstop_streams_open 1",
+            "deadstop_queue_depth 7",
+            "deadstop_rows_written_total 12",
+            "deadstop_degraded 1",
+            "deadstop_degraded_total 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+        }
+        // Every series has its help and its type in front, once.
+        let named = |line: &str| line.split(['{', ' ']).next().map(str::to_owned);
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = named(line).unwrap();
+            let base = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end).filter(|base| base.ends_with("seconds")))
+                .unwrap_or(&name);
+            assert_eq!(text.matches(&format!("# TYPE {base} ")).count(), 1, "{base}");
+        }
+    }
+}

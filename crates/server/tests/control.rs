@@ -1,0 +1,4 @@
+//! The control API through the port: keys, roles, logins, and the document that describes it.
+
+mod access;
+mod manners;

@@ -1,0 +1,134 @@
+//! Keys and logins: what they open, and that they stop opening it.
+
+use serde_json::{Value, json};
+
+use crate::support::{Ask, Gate, Got, Reply};
+
+async fn gate() -> Gate {
+    Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await
+}
+
+fn with_key(ask: Ask, key: &str) -> Ask {
+    ask.with("authorization", &format!("Bearer {key}"))
+}
+
+/// Makes a key with another one, or as the local user.
+async fn make(gate: &Gate, by: Option<&str>, role: &str) -> Value {
+    let ask = Ask::post("/api/keys", &json!({ "name": format!("the {role}"), "role": role }));
+    let ask = by.into_iter().fold(ask, with_key);
+    let got = gate.ask(&ask).await;
+    assert_eq!(got.status, 201, "{}", got.text());
+    got.json()
+}
+
+fn code(got: &Got) -> (u16, String) {
+    (got.status, got.json()["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn the_local_user_is_admin_until_there_is_a_key() {
+    let gate = gate().await;
+    let who = gate.ask(&Ask::get("/api/whoami")).await.json();
+    assert_eq!((&who["role"], &who["project"]), (&json!("admin"), &json!("default")));
+
+    let early = Ask::post("/api/keys", &json!({ "name": "v", "role": "viewer" }));
+    assert_eq!(code(&gate.ask(&early).await), (409, "first_key_admin".into()));
+    let admin = make(&gate, None, "admin").await;
+    assert!(admin["key"].as_str().unwrap().starts_with("ds_a_"));
+
+    for path in ["/api/whoami", "/api/status", "/metrics"] {
+        assert_eq!(code(&gate.ask(&Ask::get(path)).await), (401, "key_required".into()), "{path}");
+    }
+    assert_eq!(gate.ask(&Ask::get("/healthz")).await.status, 200);
+    let key = admin["key"].as_str().unwrap();
+    for ask in [
+        with_key(Ask::get("/api/whoami"), key),
+        Ask::get("/api/whoami").with("x-deadstop-key", key),
+    ] {
+        let who = gate.ask(&ask).await.json();
+        assert_eq!((&who["name"], &who["key"]), (&json!("the admin"), &admin["id"]));
+    }
+    // The list tells everything but the secret.
+    let list = gate.ask(&with_key(Ask::get("/api/keys"), key)).await;
+    assert_eq!(list.json()["items"][0]["id"], admin["id"]);
+    assert!(!list.text().contains(key.rsplit('_').next().unwrap()));
+}
+
+#[tokio::test]
+async fn a_key_that_is_wrong_or_revoked_opens_nothing() {
+    let gate = gate().await;
+    let admin = make(&gate, None, "admin").await;
+    let key = admin["key"].as_str().unwrap();
+    let viewer = make(&gate, Some(key), "viewer").await;
+    let other = viewer["key"].as_str().unwrap();
+
+    let forged =
+        format!("{}_{}", key.rsplit_once('_').unwrap().0, other.rsplit('_').next().unwrap());
+    for bad in [forged.as_str(), "ds_a_x_y", "", "sk-123", &other[..other.len() - 1]] {
+        let got = gate.ask(&with_key(Ask::get("/api/status"), bad)).await;
+        assert_eq!(code(&got), (401, "bad_key".into()), "{bad}");
+    }
+    let basic = Ask::get("/api/status").with("authorization", "Basic YTpi");
+    assert_eq!(gate.ask(&basic).await.status, 401);
+
+    let status = with_key(Ask::get("/api/status"), other);
+    assert_eq!(gate.ask(&status).await.status, 200);
+    let kill = with_key(Ask::post("/api/kill", &json!({ "all": true })), other);
+    assert_eq!(code(&gate.ask(&kill).await), (403, "forbidden".into()));
+
+    let revoke = |id: &Value| {
+        let path = format!("/api/keys/{}", id.as_str().unwrap());
+        with_key(Ask { method: "DELETE".to_owned(), ..Ask::get(&path) }, key)
+    };
+    assert_eq!(gate.ask(&revoke(&viewer["id"])).await.status, 204);
+    assert_eq!(code(&gate.ask(&status).await), (401, "bad_key".into()));
+    assert_eq!(code(&gate.ask(&revoke(&admin["id"])).await), (409, "last_admin_key".into()));
+    assert_eq!(gate.ask(&with_key(Ask::get("/api/status"), key)).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_login_brings_its_token_with_every_change() {
+    let gate = gate().await;
+    let admin = make(&gate, None, "admin").await;
+    let key = admin["key"].as_str().unwrap();
+    let wrong = Ask::post("/api/login", &json!({ "key": format!("{}a", &key[..key.len() - 1]) }));
+    assert_eq!(code(&gate.ask(&wrong).await), (401, "bad_key".into()));
+
+    let login = gate.ask(&Ask::post("/api/login", &json!({ "key": key }))).await;
+    assert_eq!(login.status, 200, "{}", login.text());
+    let cookie = login.header("set-cookie").unwrap().to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let token = login.json()["csrf_token"].as_str().unwrap().to_owned();
+    assert!(!cookie.contains(&token) && !cookie.contains(key));
+    let with_cookie = |ask: Ask| ask.with("cookie", &format!("theme=dark; {cookie}"));
+
+    let who = gate.ask(&with_cookie(Ask::get("/api/whoami"))).await.json();
+    assert_eq!((&who["role"], &who["csrf_token"]), (&json!("admin"), &json!(token)));
+    let pause = || with_cookie(Ask::post("/api/pause", &json!({ "all": true })));
+    for ask in [pause(), pause().with("x-csrf-token", ""), pause().with("x-csrf-token", "aaaa")] {
+        assert_eq!(code(&gate.ask(&ask).await), (403, "bad_csrf_token".into()));
+    }
+    assert_eq!(gate.ask(&pause().with("x-csrf-token", &token)).await.status, 200);
+
+    let logout = with_cookie(Ask::post("/api/logout", &json!({}))).with("x-csrf-token", &token);
+    assert_eq!(gate.ask(&logout).await.status, 204);
+    let got = gate.ask(&with_cookie(Ask::get("/api/whoami"))).await;
+    assert_eq!(code(&got), (401, "bad_key".into()));
+}
+
+#[tokio::test]
+async fn a_login_ends_with_its_key() {
+    let gate = gate().await;
+    let key = make(&gate, None, "admin").await["key"].as_str().unwrap().to_owned();
+    let second = make(&gate, Some(&key), "operator").await;
+    let login = Ask::post("/api/login", &json!({ "key": second["key"] }));
+    let login = gate.ask(&login).await;
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let whoami = Ask::get("/api/whoami").with("cookie", &cookie);
+    assert_eq!(gate.ask(&whoami).await.status, 200);
+    let path = format!("/api/keys/{}", second["id"].as_str().unwrap());
+    let revoke = with_key(Ask { method: "DELETE".to_owned(), ..Ask::get(&path) }, &key);
+    assert_eq!(gate.ask(&revoke).await.status, 204);
+    assert_eq!(gate.ask(&whoami).await.status, 401);
+}
