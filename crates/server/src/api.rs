@@ -25,7 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::metrics::Metrics;
-use crate::warden::Warden;
+use crate::warden::{Project, Warden};
 use auth::Auth;
 use problem::{Code, Problem};
 
@@ -35,6 +35,16 @@ pub(crate) struct App {
     pub(crate) auth: Arc<Auth>,
     pub(crate) metrics: Arc<Metrics>,
     document: Value,
+}
+
+impl App {
+    /// The project of whoever asks.
+    pub(crate) async fn project(&self, who: &auth::Who) -> Result<Arc<Project>, Problem> {
+        self.warden.project(&who.project).await.map_err(|error| {
+            tracing::error!("{error}");
+            Problem::new(Code::StoreFailed, "the database failed; see the log")
+        })
+    }
 }
 
 /// All routes, each behind the gate.

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Ticket, Trip, Verdict};
+use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Trip, Verdict};
+use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
@@ -30,8 +31,9 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, Warden};
-use flow::Flow;
+use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
+use deadstop_store::StoreError;
+use flow::{Admitted, Flow};
 use route::Route;
 pub(crate) use upstream::Lines;
 
@@ -94,7 +96,7 @@ impl Gateway {
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
-        let chain = self.chain(&who).await?;
+        let chain = self.chain(DEFAULT_PROJECT, &who).await?;
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
         let asked =
@@ -117,13 +119,18 @@ impl Gateway {
         if opening {
             facts.prompt = None;
         }
+        if self.warden.is_closed(&chain) {
+            return Err(unavailable());
+        }
         let mut warnings = self.results(&chain, &facts);
 
         let call = Call::Model(self.model_call(route, &facts));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-        let (ticket, more) = self.admit(&chain, &call, &exchange).await?;
+        let request = std::mem::take(&mut facts.said);
+        let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
         warnings.extend(more);
-        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
+        let admitted = Admitted { running, request };
+        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.opening = opening;
 
         strip_hop_by_hop(&mut parts.headers);
@@ -165,7 +172,7 @@ impl Gateway {
         }
     }
 
-    async fn chain(&self, who: &Identity) -> Result<Chain, Response<Body>> {
+    async fn chain(&self, project: &str, who: &Identity) -> Result<Chain, Response<Body>> {
         // A private gateway has one agent and one session, whatever a client calls itself: under
         // another name it would start with fresh limits.
         let private = self.config.default_session.is_some();
@@ -176,15 +183,17 @@ impl Gateway {
         let session = match (named, &self.config.default_session) {
             (_, Some(only)) => only.clone(),
             (Some(words), None) if who.source == Source::Conversation => {
-                self.warden.conversation(agent, words)
+                self.warden.conversation(project, agent, words)
             }
             (Some(session), None) => session.clone(),
             (None, None) => "default".to_owned(),
         };
-        self.warden.chain(agent, &session, &who.nested).await.map_err(|error| {
+        let failed = |error: StoreError| {
             tracing::error!("{error}");
-            plain(StatusCode::INTERNAL_SERVER_ERROR, "the database failed; see the log")
-        })
+            unavailable()
+        };
+        let project = self.warden.project(project).await.map_err(failed)?;
+        self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
     }
 
     /// Tool results that came with this request: the calls they answer are over now. Gives what
@@ -195,13 +204,15 @@ impl Gateway {
             let mut conversation = chain.innermost().conversation.lock();
             let pending = conversation.answered(&result.id, result.name.as_deref());
             drop(conversation);
-            let Some(pending) = pending else { continue };
+            let Some(Pending { call, running, asked, .. }) = pending else { continue };
+            let mut said = Said { request: asked, response: Excerpt::default() };
+            said.response.push(&result.text);
             let outcome = Outcome {
                 status: if result.is_error { Status::Error } else { Status::Ok },
                 result: Some(facts::result(&result.text)),
                 ..Outcome::default()
             };
-            let decision = self.warden.settle(chain, &pending.call, pending.ticket, &outcome);
+            let decision = self.warden.settle(chain, &call, running, &outcome, said);
             trips.extend(decision.trips);
         }
         trips
@@ -224,23 +235,27 @@ impl Gateway {
         &self,
         chain: &Chain,
         call: &Call,
+        request: &Excerpt,
         exchange: &Exchange,
-    ) -> Result<(Ticket, Vec<Trip>), Response<Body>> {
+    ) -> Result<(Running, Vec<Trip>), Response<Body>> {
         let until = tokio::time::Instant::now() + self.config.hold;
         loop {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let (admission, incident) = self.warden.admit(chain, call);
-            if let Some(ticket) = admission.ticket {
-                return Ok((ticket, admission.trips));
-            }
-            let Some(trip) = admission.trips.first() else {
+            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
+                Ok(admitted) => return Ok(admitted),
+                Err(refused) => refused,
+            };
+            let Some(trip) = trips.first() else {
                 return Err(plain(StatusCode::FORBIDDEN, "refused"));
             };
             if trip.guard != GuardId::Paused {
                 // On disk before anybody is told.
-                self.warden.settle_kills(chain).await;
+                match incident {
+                    Some(_) => self.warden.settle_incident().await,
+                    None => self.warden.settle_kills(chain).await,
+                }
                 return Err(self.refusal(exchange, trip, incident.as_deref()));
             }
             let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
@@ -354,6 +369,14 @@ fn not_found(config: &Config) -> Response<Body> {
         names.join(", /")
     );
     plain(StatusCode::NOT_FOUND, &text)
+}
+
+/// Nothing can be written down, and the policy wants nothing to happen that is not.
+fn unavailable() -> Response<Body> {
+    let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 /// An answer of the gateway's own, in a shape that every SDK can show.

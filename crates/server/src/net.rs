@@ -24,7 +24,7 @@ use crate::api::auth::{Auth, Book, Peer};
 use crate::config::Config;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
-use crate::warden::Warden;
+use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden};
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
 
@@ -69,13 +69,13 @@ impl Server {
                 Some(Store::open(&folder.join(FILE)).await?)
             }
         };
-        let warden = Warden::new(config.policies.clone(), store).await?;
+        let metrics = Arc::new(Metrics::default());
+        let warden = Warden::new(config.policies.clone(), store, Arc::clone(&metrics)).await?;
         let listen = config.listen;
         let listener =
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         let auth = Arc::new(Auth::new(Book::memory()));
-        let metrics = Arc::new(Metrics::default());
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics),
             gateway: Gateway::new(config, Arc::clone(&warden)),
@@ -106,19 +106,25 @@ impl Server {
 
     /// Ends a session of this server with a reason; true once it is in force and on disk.
     pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
-        let Ok(chain) = self.warden.chain(agent, session, &[]).await else { return false };
+        let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
+        let order = Order { who: "deadstop run", done: "killed", reason };
         self.warden
-            .order(&scope, |state, now| state.kill("deadstop run", reason, now))
+            .order(&scope, order, |state, now| state.kill("deadstop run", reason, now))
             .await
             .is_ok()
     }
 
     /// What a session has come to: its state as it is now.
     pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
-        let chain = self.warden.chain(agent, session, &[]).await.ok()?;
+        let chain = self.chain(agent, session).await?;
         let state = chain.innermost().state.lock().clone();
         Some(state)
+    }
+
+    async fn chain(&self, agent: &str, session: &str) -> Option<Chain> {
+        let project = self.warden.project(DEFAULT_PROJECT).await.ok()?;
+        self.warden.chain(project, agent, session, &[]).await.ok()
     }
 }
 

@@ -9,6 +9,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::App;
+use super::auth::Who;
+use deadstop_store::{IncidentFilter, Paging};
 use super::extract::{Asked, Filter, Page};
 use super::problem::{Code, Problem};
 
@@ -42,6 +44,7 @@ pub(crate) struct Incident {
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
+    who: Who,
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Page<Incident>>, Problem> {
     let failed = || Problem::new(Code::StoreFailed, "the database failed; see the log");
@@ -49,8 +52,11 @@ pub(crate) async fn list(
         return Ok(Json(Page { items: Vec::new(), next: None }));
     };
     app.warden.flush().await.map_err(|_| failed())?;
-    let found = store.incidents(filter.limit()).await.map_err(|_| failed())?;
+    let paging = Paging::first(filter.limit());
+    let wanted = IncidentFilter::default();
+    let found = store.incidents(&who.project, &wanted, &paging).await.map_err(|_| failed())?;
     let items = found
+        .items
         .iter()
         .map(|incident| Incident {
             id: incident.id.clone(),

@@ -13,7 +13,7 @@ use super::auth::Who;
 use super::extract::{Body, Strict};
 use super::live::Row;
 use super::problem::{Code, Problem};
-use crate::warden::{Scope, Warden};
+use crate::warden::{Project, Scope, Warden};
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -82,12 +82,7 @@ pub(crate) async fn clear(
         let why = "a session's end is final; start a new session, or reset this one";
         return Err(Problem::new(Code::SessionFinal, why));
     }
-    for scope in app.warden.scopes() {
-        let below = order.agent.as_ref().is_none_or(|agent| *agent == scope.agent);
-        if below && matches!(scope.kind, ScopeKind::Session | ScopeKind::Nested) {
-            scope.state.lock().forget();
-        }
-    }
+    app.warden.forget_below(&who.project, order.agent.as_deref());
     carry_out(&app, &who, &order, "cleared", |state, _| {
         // Checked above: agents and the project can be cleared.
         let _ = state.clear();
@@ -147,11 +142,11 @@ async fn carry_out(
     change: impl FnOnce(&mut ScopeState, Time),
 ) -> Carried {
     let warden = &app.warden;
-    let scope = find(warden, order).await?;
+    let project = app.project(who).await?;
+    let scope = find(warden, &project, order).await?;
     let by = who.signed(order.by.as_deref());
-    let text = format!("{done} by {by}: {}", order.reason);
-    warden.tell(done, &scope.agent, &scope.name, text);
-    match warden.order(&scope, change).await {
+    let said = crate::warden::Order { who: &by, done, reason: &order.reason };
+    match warden.order(&scope, said, change).await {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(&scope) })),
         Err(error) => Err(Problem::new(
             Code::NotDurable,
@@ -161,21 +156,25 @@ async fn carry_out(
 }
 
 /// The scope that an order is about.
-async fn find(warden: &Warden, order: &Order) -> Result<Arc<Scope>, Problem> {
+async fn find(
+    warden: &Warden,
+    project: &Arc<Project>,
+    order: &Order,
+) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
     let failed = |_| Problem::new(Code::StoreFailed, "the database failed; see the log");
     match (order.all, &order.agent, &order.session) {
-        (true, None, None) => Ok(Arc::clone(warden.project())),
+        (true, None, None) => Ok(Arc::clone(&project.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),
         (false, Some(agent), Some(session)) => {
-            let chain = warden.chain(agent, session, &[]).await.map_err(failed)?;
-            Ok(Arc::clone(chain.innermost()))
+            let chain = warden.chain(Arc::clone(project), agent, session, &[]).await;
+            Ok(Arc::clone(chain.map_err(failed)?.innermost()))
         }
-        (false, Some(agent), None) => warden.agent(agent).await.map_err(failed),
+        (false, Some(agent), None) => warden.agent(project, agent).await.map_err(failed),
         (false, None, Some(session)) => {
             let named =
-                |scope: &Arc<Scope>| scope.kind == ScopeKind::Session && scope.name == *session;
-            let found: Vec<_> = warden.scopes().into_iter().filter(named).collect();
+                |scope: &Arc<Scope>| scope.kind() == ScopeKind::Session && scope.name() == session;
+            let found: Vec<_> = warden.scopes(&project.name).into_iter().filter(named).collect();
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
                 [] => {
