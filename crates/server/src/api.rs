@@ -12,6 +12,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_store::{IncidentFilter, Paging};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -127,9 +128,11 @@ async fn incidents(State(warden): App, Query(page): Query<Page>) -> Response {
         return Json(json!({ "incidents": [] })).into_response();
     };
     let written = warden.flush().await;
-    match store.incidents(page.limit.unwrap_or(50).min(1000)).await {
+    let paging = Paging::first(page.limit.unwrap_or(50));
+    match store.incidents("default", &IncidentFilter::default(), &paging).await {
         Ok(found) if written.is_ok() => {
             let rows: Vec<Value> = found
+                .items
                 .iter()
                 .map(|incident| {
                     json!({
