@@ -358,7 +358,12 @@ mod tests {
         metrics.allowed();
         metrics.verdict(GuardId::Loop, Verdict::Kill);
         metrics.verdict(GuardId::Strikes, Verdict::Block);
-        metrics.used(10, 20, 3, 4);
+        metrics.used(&Usage {
+            input: Tokens(10),
+            output: Tokens(20),
+            cache_read: Tokens(3),
+            cache_write: Tokens(4),
+        });
         metrics.spent(NanoUsd(1_500_000_000));
         metrics.stream_opened();
         metrics.queue_depth(7);

@@ -22,6 +22,7 @@ use deadstop_core::{
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::policy_views::{AgentDocument, stored_policy};
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -57,6 +58,7 @@ pub(crate) struct Warden {
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
+    redactor: Redactor,
     pub(crate) recent: Recent,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
@@ -116,6 +118,7 @@ impl Warden {
             full: Notify::new(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
+            redactor: Redactor::default(),
             recent: Recent::default(),
             events: Events::new(now().0),
             metrics,
@@ -547,6 +550,25 @@ impl Warden {
         let written = self.flush().await;
         self.tell_order(scope, &order);
         written
+    }
+
+    /// A fresh start under the same name for a session that was ended, and for what is nested in
+    /// it. What happened before stays with the old number.
+    pub(crate) async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
+        let below = format!("{}\u{1f}", scope.place.key);
+        for nested in self.scopes(&scope.place.project) {
+            if nested.place.key.starts_with(&below) {
+                nested.renumber(self.number());
+                nested.state.lock().reset(now());
+                nested.renew();
+                self.mark(&nested);
+            }
+        }
+        // Written as it ended, before its row is another one's.
+        self.mark(scope);
+        self.flush().await?;
+        scope.renumber(self.number());
+        self.order(scope, order, ScopeState::reset).await
     }
 
     /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.

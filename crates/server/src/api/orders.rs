@@ -104,7 +104,11 @@ pub(crate) async fn reset(
         let why = "only a session is reset; an agent, or everything, is cleared";
         return Err(Problem::new(Code::BadOrder, why));
     }
-    carry_out(&app, &who, &order, "reset", ScopeState::reset).await
+    let project = app.project(&who).await?;
+    let scope = find(&app.warden, &project, &order).await?;
+    let by = who.signed(order.by.as_deref());
+    let said = crate::warden::Order { who: &by, done: "reset", reason: &order.reason };
+    acknowledged("reset", &scope, app.warden.reset(&scope, said).await)
 }
 
 /// Holds the next call until somebody decides.
@@ -146,8 +150,12 @@ async fn carry_out(
     let scope = find(warden, &project, order).await?;
     let by = who.signed(order.by.as_deref());
     let said = crate::warden::Order { who: &by, done, reason: &order.reason };
-    match warden.order(&scope, said, change).await {
-        Ok(()) => Ok(Json(Done { done, scope: Row::of(&scope) })),
+    acknowledged(done, &scope, warden.order(&scope, said, change).await)
+}
+
+fn acknowledged(done: &'static str, scope: &Scope, written: Result<(), String>) -> Carried {
+    match written {
+        Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
         Err(error) => Err(Problem::new(
             Code::NotDurable,
             format!("it is in force here, but could not be written: {error}"),

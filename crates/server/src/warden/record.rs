@@ -324,7 +324,7 @@ impl Warden {
 
     /// A text without secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
-        text.to_owned()
+        self.redactor.redact(text).into_owned()
     }
 
     /// Puts messages about a trip into the outbox.
