@@ -359,10 +359,10 @@ mod tests {
         metrics.verdict(GuardId::Loop, Verdict::Kill);
         metrics.verdict(GuardId::Strikes, Verdict::Block);
         metrics.used(&Usage {
-            input: Tokens(10),
-            output: Tokens(20),
-            cache_read: Tokens(3),
-            cache_write: Tokens(4),
+            input: deadstop_core::Tokens(10),
+            output: deadstop_core::Tokens(20),
+            cache_read: deadstop_core::Tokens(3),
+            cache_write: deadstop_core::Tokens(4),
         });
         metrics.spent(NanoUsd(1_500_000_000));
         metrics.stream_opened();
