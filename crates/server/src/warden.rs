@@ -32,7 +32,8 @@ use crate::metrics::Metrics;
 pub(crate) use events::{Event, Events};
 pub(crate) use project::{Capture, Project};
 pub(crate) use recent::{Recent, Said};
-pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
+pub(crate) use record::subject;
+pub(crate) use scope::{Chain, Pending, Place, Scope, Tally, deactivated_by};
 pub(crate) use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.

@@ -168,6 +168,11 @@ impl Warden {
         });
     }
 
+    /// Puts an entry into the audit; it lasts after the next [`Warden::flush`].
+    pub(crate) fn audit(&self, event: AuditEvent) {
+        self.outbox.lock().audit.push(event);
+    }
+
     /// A person's order, for the audit.
     pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
         self.outbox.lock().audit.push(AuditEvent {
