@@ -8,6 +8,7 @@ pub(crate) mod auth;
 mod check;
 mod docs;
 mod extract;
+mod govern;
 mod health;
 mod incidents;
 mod keys;
@@ -27,6 +28,7 @@ use utoipa_axum::routes;
 use crate::metrics::Metrics;
 use crate::warden::{Project, Warden};
 use auth::Auth;
+use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
 /// What handlers work with.
@@ -34,6 +36,7 @@ pub(crate) struct App {
     pub(crate) warden: Arc<Warden>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) prices: Prices,
     document: Value,
 }
 
@@ -51,7 +54,7 @@ impl App {
 pub(crate) fn router(warden: Arc<Warden>, auth: Arc<Auth>, metrics: Arc<Metrics>) -> Router {
     let (routes, document) = handlers().split_for_parts();
     let document = openapi::complete(&document);
-    let app = Arc::new(App { warden, auth, metrics, document });
+    let app = Arc::new(App { warden, auth, metrics, prices: Prices::builtin(), document });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
         .fallback(|| async { Problem::not_found("route") })
@@ -88,6 +91,11 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
         .routes(routes!(incidents::list))
+        .routes(routes!(govern::open))
+        .routes(routes!(govern::preflight))
+        .routes(routes!(govern::propose))
+        .routes(routes!(govern::progress))
+        .routes(routes!(govern::receipt))
 }
 
 #[cfg(test)]

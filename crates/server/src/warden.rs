@@ -6,6 +6,7 @@
 //! are written before they are acknowledged.
 
 mod events;
+mod govern;
 mod project;
 mod recent;
 mod record;
@@ -30,6 +31,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::metrics::Metrics;
 pub(crate) use events::{Event, Events};
+pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Capture, Project};
 pub(crate) use recent::{Recent, Said};
 pub(crate) use record::subject;

@@ -1,4 +1,5 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod govern;
 mod manners;

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use deadstop_store::{IncidentFilter, Paging};
 use super::extract::{Asked, Filter, Page};
 use super::problem::{Code, Problem};
+use deadstop_store::{IncidentFilter, Paging};
 
 /// An incident.
 #[derive(Debug, Serialize, ToSchema)]

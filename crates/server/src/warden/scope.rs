@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Project, Running};
+use super::{Governed, Project, Running};
 
 /// Tool calls of one conversation that wait for their results.
 const MOST_PENDING: usize = 256;
@@ -25,6 +25,8 @@ pub(crate) struct Scope {
     /// Told when the scope is held, released or ended by a person.
     pub(crate) changed: Notify,
     pub(crate) conversation: Mutex<Conversation>,
+    /// Calls that a client reports itself.
+    pub(crate) governed: Mutex<Governed>,
     pub(crate) tally: Mutex<Tally>,
     stop: Mutex<CancellationToken>,
     /// A number that no other scope has. A session that was reset is another one.
@@ -121,6 +123,7 @@ impl Scope {
             state: Mutex::new(state),
             changed: Notify::new(),
             conversation: Mutex::new(Conversation::default()),
+            governed: Mutex::default(),
             tally: Mutex::new(tally),
             stop: Mutex::new(stop),
             number: AtomicI64::new(number),
@@ -152,6 +155,7 @@ impl Scope {
         self.number.store(number, Ordering::Relaxed);
         *self.tally.lock() = Tally::default();
         *self.conversation.lock() = Conversation::default();
+        *self.governed.lock() = Governed::default();
     }
 
     /// Marks it as one whose stored state could not be read.
