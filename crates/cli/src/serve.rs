@@ -38,7 +38,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 }
                 StartError::Listen(..) => "another port: deadstop serve --listen 127.0.0.1:4142",
                 StartError::Store(_) => "check --database or --data",
-                StartError::Folder(..) | StartError::Threads(_) => "check --data and the limits",
+                StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
+                    "check --data and the limits"
+                }
             };
             ui::Hinted::error(error.to_string(), hint)
         })?;

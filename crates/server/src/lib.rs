@@ -3,11 +3,13 @@
 //! [`Server::start`] is all there is to call; the CLI runs it in the foreground, `deadstop run` in
 //! private, the demo beside its stand-in provider.
 
+mod alerts;
 mod api;
 mod config;
 mod gateway;
 mod metrics;
 mod net;
+mod retention;
 mod warden;
 
 pub use config::{

@@ -19,11 +19,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::alerts::Courier;
 use crate::api;
 use crate::api::auth::{Auth, Book, Peer};
 use crate::config::Config;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
+use crate::retention;
 use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden};
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
@@ -45,6 +47,9 @@ pub enum StartError {
     /// Reachable from other machines, and everybody would be let in.
     #[error("{0} is reachable from other machines, and there is no key yet")]
     Exposed(SocketAddr),
+    /// Alerts could not be sent over TLS.
+    #[error("cannot set up TLS for alerts: {0}")]
+    Alerts(String),
     /// The data folder cannot be made.
     #[error("cannot make the folder {0}: {1}")]
     Folder(String, std::io::Error),
@@ -65,6 +70,7 @@ impl Server {
     /// Starts listening.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let store = open(&config).await?;
+        let private_alerts = config.private_alerts;
         let metrics = Arc::new(Metrics::default());
         let warden = Warden::new(config.policies.clone(), store, Arc::clone(&metrics)).await?;
         let listen = config.listen;
@@ -81,6 +87,11 @@ impl Server {
             address,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
+        if warden.store().is_some() {
+            let courier = Courier::new(&warden, private_alerts).map_err(StartError::Alerts)?;
+            tokio::spawn(courier.run());
+            tokio::spawn(retention::run(Arc::downgrade(&warden)));
+        }
         let (stop, stopping) = watch::channel(false);
         let done = tokio::spawn(accept(listener, door, workers, stopping));
         Ok(Server { address, stop, done, warden })

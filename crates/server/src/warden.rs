@@ -23,12 +23,12 @@ use deadstop_core::{
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::policy_views::{AgentDocument, stored_policy};
-use deadstop_protocol::redact::Redactor;
 use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::alerts::Bunches;
 use crate::metrics::Metrics;
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
@@ -61,7 +61,9 @@ pub(crate) struct Warden {
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
-    redactor: Redactor,
+    /// When bunches of alerts may speak again, and who is told that one is in the outbox.
+    pub(crate) bunches: Bunches,
+    pub(crate) posted: Arc<Notify>,
     pub(crate) recent: Recent,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
@@ -121,7 +123,8 @@ impl Warden {
             full: Notify::new(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
-            redactor: Redactor::default(),
+            bunches: Bunches::default(),
+            posted: Arc::default(),
             recent: Recent::default(),
             events: Events::new(now().0),
             metrics,
@@ -165,7 +168,9 @@ impl Warden {
         }
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
-            project.take_setting(&setting.name, &setting.value);
+            if let Err(error) = project.take_setting(&setting.name, &setting.value) {
+                tracing::error!("the setting {} cannot be read: {error}", setting.name);
+            }
         }
         for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
             for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {

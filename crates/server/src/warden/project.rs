@@ -1,14 +1,16 @@
 //! A project: its scope, and the policies that hold in it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use deadstop_core::PolicySet;
 use deadstop_protocol::policy_views::{AgentDocument, effective};
-use deadstop_store::AlertTarget;
+use deadstop_protocol::redact::{Pattern, Redactor};
+use deadstop_store::{AlertTarget, Kept};
 use parking_lot::RwLock;
 
 use super::Scope;
+use crate::retention;
 
 /// A project in use.
 pub(crate) struct Project {
@@ -20,10 +22,20 @@ pub(crate) struct Project {
     pub(crate) settings: RwLock<Arc<Settings>>,
 }
 
-/// What a project wants kept.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a project wants kept, and how.
+#[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) capture: Capture,
+    /// Days by kind, where they are not the usual ones.
+    retention: BTreeMap<String, u64>,
+    pub(crate) redactor: Redactor,
+}
+
+impl Settings {
+    /// How many days a kind is kept.
+    pub(crate) fn days(&self, kept: Kept) -> u64 {
+        self.retention.get(kept.name()).copied().unwrap_or_else(|| retention::days(kept))
+    }
 }
 
 /// Which requests and answers are kept.
@@ -110,14 +122,51 @@ impl Project {
         policies.documents.insert(agent.to_owned(), document);
     }
 
-    /// Takes a setting over that somebody has saved; one that nobody knows says nothing.
-    pub(crate) fn take_setting(&self, name: &str, value: &str) {
+    /// Takes a setting over that somebody has saved.
+    pub(crate) fn take_setting(&self, name: &str, value: &str) -> Result<(), String> {
         let mut settings = self.settings.write();
         let mut new = Settings::clone(&settings);
-        if name == "capture" {
-            let word: String = serde_json::from_str(value).unwrap_or_default();
-            new.capture = Capture::named(&word).unwrap_or_default();
-        }
+        new.take(name, value)?;
         *settings = Arc::new(new);
+        Ok(())
     }
+
+    /// A text without secrets.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        let settings = Arc::clone(&self.settings.read());
+        settings.redactor.redact(text).into_owned()
+    }
+}
+
+impl Settings {
+    fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let bad = |error: serde_json::Error| error.to_string();
+        match name {
+            "capture" => {
+                let word: String = serde_json::from_str(value).map_err(bad)?;
+                let all = Capture::ALL.map(Capture::name).join(", ");
+                self.capture = Capture::named(&word).ok_or(format!("one of {all}"))?;
+            }
+            "retention" => self.retention = serde_json::from_str(value).map_err(bad)?,
+            "redaction" => {
+                let patterns: Vec<OwnPattern> = serde_json::from_str(value).map_err(bad)?;
+                let patterns: Vec<Pattern> = patterns
+                    .into_iter()
+                    .map(|OwnPattern { name, regex }| Pattern { name, regex })
+                    .collect();
+                let redactor = Redactor::with_patterns(&patterns);
+                self.redactor = redactor.map_err(|error| error.to_string())?;
+            }
+            _ => return Err(format!("there is no setting `{name}`")),
+        }
+        Ok(())
+    }
+}
+
+/// A pattern of the project's own.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnPattern {
+    name: String,
+    regex: String,
 }

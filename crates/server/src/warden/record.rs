@@ -10,8 +10,10 @@ use deadstop_store::{AuditEvent, CallKind, StoredCall, StoredIncident};
 use serde::{Deserialize, Serialize};
 
 use super::recent::Exhibit;
-use super::{Chain, Event, Order, Said, Scope, Warden, now};
+use super::{Chain, Event, Order, Project, Said, Scope, Warden, now};
+use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
+use deadstop_protocol::redact::Redactor;
 
 /// Calls that are shown with an incident that names none.
 const FEW: usize = 5;
@@ -80,11 +82,11 @@ impl Warden {
             };
             let stops = trip.verdict >= Verdict::Block && trip.guard != GuardId::Paused;
             let mut trip = trip.clone();
-            trip.because = self.redact(&trip.because);
+            trip.because = chain.project.redact(&trip.because);
             let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
             self.tally_trip(chain, &trip, stops);
             self.tell(chain, what, trip.explain(), incident.clone());
-            self.alert(chain, &trip, incident.as_deref());
+            self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
             first.get_or_insert_with(|| incident.clone());
             self.keep_incident(chain, call, id, trip, incident, said());
@@ -144,7 +146,7 @@ impl Warden {
     pub(super) fn killed_by_guard(&self, scope: &Arc<Scope>, kill: &Kill) {
         let guard = kill.guard.map_or("guard", GuardId::name);
         let tag = kill.guard.map_or("killed", |guard| guard.tag(Verdict::Kill));
-        let because = self.redact(&kill.because);
+        let because = self.redacted(&scope.place.project, &kill.because);
         let action = format!("{}_killed", scope.kind().name());
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
@@ -182,14 +184,28 @@ impl Warden {
             who: order.who.to_owned(),
             action: format!("{}_{}", scope.kind().name(), order.done),
             subject: subject(scope),
-            reason: self.redact(order.reason),
+            reason: self.redacted(&scope.place.project, order.reason),
             detail: "{}".to_owned(),
         });
     }
 
     /// A person's order, once it is in force.
     pub(super) fn tell_order(&self, scope: &Scope, order: &Order<'_>) {
-        let text = format!("{} by {}: {}", order.done, order.who, self.redact(order.reason));
+        let reason = self.redacted(&scope.place.project, order.reason);
+        let text = format!("{} by {}: {reason}", order.done, order.who);
+        let project = self.projects.read().get(&scope.place.project).cloned();
+        if let Some(project) = project.filter(|_| order.done == "killed") {
+            let named = |kind| (scope.kind() == kind).then(|| scope.name());
+            let alert = Alert {
+                kind: deadstop_alerts::Kind::Kill,
+                agent: Some(scope.agent()).filter(|agent| !agent.is_empty()),
+                session: named(ScopeKind::Session),
+                trip: None,
+                sentence: format!("{} was {text}", subject(scope)),
+                incident: None,
+            };
+            self.alert(&project, &alert);
+        }
         self.events.tell(Event {
             id: 0,
             at: now(),
@@ -327,13 +343,35 @@ impl Warden {
         }
     }
 
-    /// A text without secrets.
-    pub(crate) fn redact(&self, text: &str) -> String {
-        self.redactor.redact(text).into_owned()
+    /// Puts messages about a trip into the outbox.
+    fn alert_trip(&self, chain: &Chain, trip: &Trip, incident: Option<&str>) {
+        let Some(kind) = alerts::kind_of(trip) else { return };
+        let (agent, session) = chain.names();
+        let alert = Alert {
+            kind,
+            agent: Some(agent),
+            session: Some(session),
+            trip: Some(trip),
+            sentence: trip.explain(),
+            incident,
+        };
+        self.alert(&chain.project, &alert);
     }
 
-    /// Puts messages about a trip into the outbox.
-    fn alert(&self, _chain: &Chain, _trip: &Trip, _incident: Option<&str>) {}
+    /// Puts messages into the outbox.
+    pub(crate) fn alert(&self, project: &Project, alert: &Alert<'_>) {
+        let messages = self.messages(project, alert);
+        if !messages.is_empty() {
+            self.outbox.lock().deliveries.extend(messages);
+        }
+    }
+
+    pub(super) fn redacted(&self, project: &str, text: &str) -> String {
+        match self.projects.read().get(project) {
+            Some(project) => project.redact(text),
+            None => Redactor::default().redact(text).into_owned(),
+        }
+    }
 }
 
 /// What an entry of the audit is about.

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::record::NewIncident;
 use super::scope::{Rows, Seen};
 use super::{Event, Said, Scope, Warden, now};
+use crate::alerts::Alert;
 use crate::metrics::Metrics;
 
 /// How often changes are written when nobody waits for them.
@@ -119,6 +120,9 @@ impl Warden {
             Ok(()) => {
                 self.metrics.batch_written(batch.rows());
                 dead.iter().for_each(|scope| scope.kill_written());
+                if !batch.deliveries.is_empty() {
+                    self.posted.notify_one();
+                }
                 self.end_outage().await;
                 Ok(())
             }
@@ -161,20 +165,20 @@ impl Warden {
                     position,
                     at: incident.at,
                     call: Some(exhibit.call),
-                    exchange: self.exchange(&exhibit.said),
+                    exchange: self.exchange(&incident.project, &exhibit.said),
                 });
             }
             batch.incidents.push(incident.clone());
         }
         for (project, call, said) in &outbox.payloads {
-            let exchange = self.exchange(said);
+            let exchange = self.exchange(project, said);
             batch.payloads.push(Payload { project: project.clone(), call: *call, exchange });
         }
         (batch, dead)
     }
 
-    fn exchange(&self, said: &Said) -> Exchange {
-        let text = |text: &str| (!text.is_empty()).then(|| self.redact(text));
+    fn exchange(&self, project: &str, said: &Said) -> Exchange {
+        let text = |text: &str| (!text.is_empty()).then(|| self.redacted(project, text));
         Exchange {
             request: text(said.request.text()),
             response: text(said.response.text()),
@@ -217,7 +221,19 @@ impl Warden {
         drop(outage);
         if first {
             self.metrics.set_degraded(true);
-            self.tell_all("degraded", format!("the database does not take writes: {error}"));
+            let text = format!("the database does not take writes: {error}");
+            for project in self.projects() {
+                let alert = Alert {
+                    kind: deadstop_alerts::Kind::Degraded,
+                    agent: None,
+                    session: None,
+                    trip: None,
+                    sentence: text.clone(),
+                    incident: None,
+                };
+                self.alert(&project, &alert);
+            }
+            self.tell_all("degraded", text);
         }
     }
 
