@@ -259,10 +259,15 @@ impl Warden {
                 first.get_or_insert_with(|| id.clone());
                 self.incidents.lock().push(StoredIncident {
                     id,
+                    project: "default".to_owned(),
                     at: now(),
                     agent: agent.to_owned(),
                     session: session.to_owned(),
+                    session_number: None,
+                    call: None,
+                    provider: None,
                     trip: trip.clone(),
+                    acknowledged: None,
                 });
             }
         }

@@ -49,8 +49,11 @@ pub(crate) async fn list(
         return Ok(Json(Page { items: Vec::new(), next: None }));
     };
     app.warden.flush().await.map_err(|_| failed())?;
-    let found = store.incidents(filter.limit()).await.map_err(|_| failed())?;
+    let paging = deadstop_store::Paging::first(filter.limit());
+    let asked = deadstop_store::IncidentFilter::default();
+    let found = store.incidents("default", &asked, &paging).await.map_err(|_| failed())?;
     let items = found
+        .items
         .iter()
         .map(|incident| Incident {
             id: incident.id.clone(),

@@ -162,6 +162,8 @@ impl Scope {
         let state = self.state.lock();
         StoredScope {
             key: self.key.clone(),
+            project: "default".to_owned(),
+            number: 0,
             kind: self.kind,
             agent: self.agent.clone(),
             name: self.name.clone(),

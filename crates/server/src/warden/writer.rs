@@ -5,6 +5,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use deadstop_store::Batch;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Warden;
@@ -48,9 +49,10 @@ impl Warden {
             return Ok(());
         }
         let scopes: Vec<_> = changed.iter().map(|scope| scope.to_stored()).collect();
-        let written = store.write(&scopes, &incidents).await;
+        let batch = Batch { scopes, incidents, ..Batch::default() };
+        let written = store.write(&batch).await;
         if written.is_ok() {
-            changed.iter().zip(&scopes).for_each(|(scope, stored)| scope.written(stored));
+            changed.iter().zip(&batch.scopes).for_each(|(scope, stored)| scope.written(stored));
         }
         if let Err(error) = &written {
             tracing::error!("{error}");
@@ -59,7 +61,7 @@ impl Warden {
                 self.mark(scope);
             }
             let mut kept = self.incidents.lock();
-            kept.splice(0..0, incidents);
+            kept.splice(0..0, batch.incidents);
         }
         written.map_err(|error| error.to_string())
     }

@@ -1,0 +1,565 @@
+//! The two databases behind one way of asking.
+//!
+//! Everything above this file says what it wants once: SQL that both understand, with `$1`
+//! placeholders, and values of a few plain types. Text reaches a query only as a value; the SQL
+//! itself is made of pieces that were written in this crate.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::query::Query as Prepared;
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteRow, SqliteSynchronous,
+};
+use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Postgres, Row as _, Sqlite, Transaction, Type};
+
+use crate::error::StoreError;
+
+/// Connections to PostgreSQL, and readers of a SQLite file.
+const POSTGRES_CONNECTIONS: u32 = 8;
+const SQLITE_READERS: u32 = 4;
+/// How long somebody waits for a connection before the database counts as away.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Rows in one statement, from many to one, so that few different statements stay prepared.
+const CHUNKS: [usize; 4] = [64, 16, 4, 1];
+
+/// Which database it is.
+#[derive(Debug, Clone)]
+pub(crate) enum Backend {
+    /// One file with a single writer; readers see the last commit and never wait.
+    Sqlite { writer: SqlitePool, readers: SqlitePool },
+    /// A server, shared by many nodes.
+    Postgres(PgPool),
+}
+
+/// A transaction on either.
+pub(crate) enum Tx {
+    Sqlite(Transaction<'static, Sqlite>),
+    Postgres(Transaction<'static, Postgres>),
+}
+
+/// A row of either.
+pub(crate) enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+/// A value for a placeholder. PostgreSQL wants to know the type of a NULL as well.
+#[derive(Debug, Clone)]
+pub(crate) enum Value<'q> {
+    Int(Option<i64>),
+    Bool(bool),
+    Text(Option<Cow<'q, str>>),
+    Bytes(Option<&'q [u8]>),
+}
+
+/// A statement and its values.
+pub(crate) struct Query<'q> {
+    text: Cow<'static, str>,
+    values: Vec<Value<'q>>,
+}
+
+/// A statement as it was written here.
+pub(crate) fn sql<'q>(text: &'static str) -> Query<'q> {
+    Query { text: Cow::Borrowed(text), values: Vec::new() }
+}
+
+impl<'q> Query<'q> {
+    /// The value of the next placeholder.
+    pub(crate) fn bind(mut self, value: impl Into<Value<'q>>) -> Query<'q> {
+        self.values.push(value.into());
+        self
+    }
+
+    /// More of the statement.
+    pub(crate) fn then(mut self, text: &'static str) -> Query<'q> {
+        self.text.to_mut().push_str(text);
+        self
+    }
+
+    /// More of the statement, which ends in a placeholder for this value.
+    pub(crate) fn with(self, text: &'static str, value: impl Into<Value<'q>>) -> Query<'q> {
+        let mut query = self.then(text).bind(value);
+        let number = query.values.len();
+        // Writing to a string cannot fail.
+        let _ = write!(query.text.to_mut(), "${number}");
+        query
+    }
+
+    /// The same, if there is a value.
+    pub(crate) fn with_some(
+        self,
+        text: &'static str,
+        value: Option<impl Into<Value<'q>>>,
+    ) -> Query<'q> {
+        match value {
+            Some(value) => self.with(text, value),
+            None => self,
+        }
+    }
+}
+
+/// Runs a prepared statement on whichever database it is.
+macro_rules! on_either {
+    ($on:expr, $query:expr, $fetch:ident) => {
+        match $on {
+            Either::Sqlite(executor) => {
+                sqlite($query).$fetch(executor).await.map(|found| found.into_either())
+            }
+            Either::Postgres(executor) => {
+                postgres($query).$fetch(executor).await.map(|found| found.into_either())
+            }
+        }
+    };
+}
+
+enum Either<S, P> {
+    Sqlite(S),
+    Postgres(P),
+}
+
+/// What a statement gives back, in a form that does not tell where it came from.
+trait IntoEither {
+    type Found;
+    fn into_either(self) -> Self::Found;
+}
+
+impl IntoEither for SqliteRow {
+    type Found = Row;
+    fn into_either(self) -> Row {
+        Row::Sqlite(self)
+    }
+}
+
+impl IntoEither for PgRow {
+    type Found = Row;
+    fn into_either(self) -> Row {
+        Row::Postgres(self)
+    }
+}
+
+impl IntoEither for sqlx::sqlite::SqliteQueryResult {
+    type Found = u64;
+    fn into_either(self) -> u64 {
+        self.rows_affected()
+    }
+}
+
+impl IntoEither for sqlx::postgres::PgQueryResult {
+    type Found = u64;
+    fn into_either(self) -> u64 {
+        self.rows_affected()
+    }
+}
+
+impl<T: IntoEither> IntoEither for Vec<T> {
+    type Found = Vec<T::Found>;
+    fn into_either(self) -> Self::Found {
+        self.into_iter().map(T::into_either).collect()
+    }
+}
+
+impl<T: IntoEither> IntoEither for Option<T> {
+    type Found = Option<T::Found>;
+    fn into_either(self) -> Self::Found {
+        self.map(T::into_either)
+    }
+}
+
+impl Backend {
+    /// Opens a file, making it if there is none.
+    pub(crate) async fn sqlite(path: &Path) -> Result<Backend, StoreError> {
+        let broken = |source| StoreError::Open { path: path.display().to_string(), source };
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .pragma("journal_size_limit", "67108864")
+            .pragma("temp_store", "memory")
+            .pragma("cache_size", "-16000")
+            .busy_timeout(Duration::from_secs(5))
+            .disable_statement_logging();
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(Duration::from_secs(30))
+            .connect_with(options.clone())
+            .await
+            .map_err(broken)?;
+        sqlite_migrations().run(&writer).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(SQLITE_READERS)
+            .acquire_timeout(PATIENCE)
+            .test_before_acquire(false)
+            .connect_with(options.create_if_missing(false).pragma("query_only", "on"))
+            .await
+            .map_err(broken)?;
+        Ok(Backend::Sqlite { writer, readers })
+    }
+
+    /// Connects to a server.
+    pub(crate) async fn postgres(url: &str) -> Result<Backend, StoreError> {
+        // The address may hold a password: whatever is said about it is said without it.
+        let shown = without_password(url);
+        let broken = |source| StoreError::Open { path: shown.clone(), source };
+        let options: PgConnectOptions = url.parse().map_err(broken)?;
+        let pool = PgPoolOptions::new()
+            .max_connections(POSTGRES_CONNECTIONS)
+            .acquire_timeout(PATIENCE)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // What was acknowledged has reached the disk, whatever the server's default.
+                    let durable = "SELECT set_config('synchronous_commit', 'on', false) \
+                         WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+                    sqlx::query(durable).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .connect_with(options.disable_statement_logging())
+            .await
+            .map_err(broken)?;
+        postgres_migrations().run(&pool).await?;
+        Ok(Backend::Postgres(pool))
+    }
+
+    /// All rows that a reading statement finds.
+    pub(crate) async fn rows(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
+        Ok(on_either!(self.reader(), query, fetch_all)?)
+    }
+
+    /// The first row that a reading statement finds.
+    pub(crate) async fn row(&self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
+        Ok(on_either!(self.reader(), query, fetch_optional)?)
+    }
+
+    /// Runs one writing statement by itself and says how many rows it touched.
+    pub(crate) async fn run(&self, query: Query<'_>) -> Result<u64, StoreError> {
+        Ok(on_either!(self.writer(), query, execute)?)
+    }
+
+    /// Runs one writing statement by itself and gives the rows that it returns.
+    pub(crate) async fn change(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
+        Ok(on_either!(self.writer(), query, fetch_all)?)
+    }
+
+    /// Begins a transaction that will write.
+    pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
+        Ok(match self {
+            // A transaction that only then becomes a writer may find that it cannot.
+            Backend::Sqlite { writer, .. } => {
+                Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?)
+            }
+            Backend::Postgres(pool) => Tx::Postgres(pool.begin().await?),
+        })
+    }
+
+    /// Waits for what is going on and lets the database go.
+    pub(crate) async fn close(&self) {
+        match self {
+            Backend::Sqlite { writer, readers } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Backend::Postgres(pool) => pool.close().await,
+        }
+    }
+
+    fn reader(&self) -> Either<&SqlitePool, &PgPool> {
+        match self {
+            Backend::Sqlite { readers, .. } => Either::Sqlite(readers),
+            Backend::Postgres(pool) => Either::Postgres(pool),
+        }
+    }
+
+    fn writer(&self) -> Either<&SqlitePool, &PgPool> {
+        match self {
+            Backend::Sqlite { writer, .. } => Either::Sqlite(writer),
+            Backend::Postgres(pool) => Either::Postgres(pool),
+        }
+    }
+}
+
+impl Tx {
+    /// All rows that a statement gives.
+    pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
+        Ok(on_either!(self.executor(), query, fetch_all)?)
+    }
+
+    /// The first row that a statement gives.
+    pub(crate) async fn row(&mut self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
+        Ok(on_either!(self.executor(), query, fetch_optional)?)
+    }
+
+    /// Runs a statement and says how many rows it touched.
+    pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64, StoreError> {
+        Ok(on_either!(self.executor(), query, execute)?)
+    }
+
+    /// Inserts many rows with few statements: `head VALUES (…), (…) tail`. Says how many rows were
+    /// touched.
+    pub(crate) async fn insert<'q, T>(
+        &mut self,
+        head: &'static str,
+        tail: &'static str,
+        rows: &'q [T],
+        values: impl Fn(&'q T, &mut Vec<Value<'q>>),
+    ) -> Result<u64, StoreError> {
+        let mut touched = 0;
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let size = CHUNKS.into_iter().find(|size| *size <= rest.len()).unwrap_or(1);
+            let (now, later) = rest.split_at(size);
+            rest = later;
+            let mut bound = Vec::new();
+            for (row, done) in now.iter().zip(0..) {
+                values(row, &mut bound);
+                if done == 0 {
+                    bound.reserve(bound.len() * (size - 1));
+                }
+            }
+            let text = self.many(head, tail, size, bound.len() / size);
+            touched += self.run(Query { text: Cow::Owned(text), values: bound }).await?;
+        }
+        Ok(touched)
+    }
+
+    /// The text of an insert of `rows` rows. SQLite looks a named placeholder up in a list each time
+    /// it is bound, which is slow when there are a thousand: there they have no names.
+    fn many(&self, head: &str, tail: &str, rows: usize, columns: usize) -> String {
+        let named = matches!(self, Tx::Postgres(_));
+        let mut text = String::with_capacity(head.len() + tail.len() + 16 + rows * columns * 6);
+        text.push_str(head);
+        text.push_str(" VALUES ");
+        for row in 0..rows {
+            text.push_str(if row == 0 { "(" } else { ", (" });
+            for column in 0..columns {
+                if column > 0 {
+                    text.push(',');
+                }
+                if named {
+                    let _ = write!(text, "${}", row * columns + column + 1);
+                } else {
+                    text.push('?');
+                }
+            }
+            text.push(')');
+        }
+        text.push(' ');
+        text.push_str(tail);
+        text
+    }
+
+    /// Makes it last.
+    pub(crate) async fn commit(self) -> Result<(), StoreError> {
+        match self {
+            Tx::Sqlite(transaction) => transaction.commit().await?,
+            Tx::Postgres(transaction) => transaction.commit().await?,
+        }
+        Ok(())
+    }
+
+    fn executor(&mut self) -> Either<&mut sqlx::SqliteConnection, &mut sqlx::PgConnection> {
+        match self {
+            Tx::Sqlite(transaction) => Either::Sqlite(&mut **transaction),
+            Tx::Postgres(transaction) => Either::Postgres(&mut **transaction),
+        }
+    }
+}
+
+/// What both databases can read into.
+pub(crate) trait Column:
+    for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
+{
+}
+
+impl<T> Column for T where
+    T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>
+{
+}
+
+impl Row {
+    /// The value of a column.
+    pub(crate) fn get<T: Column>(&self, column: &str) -> Result<T, StoreError> {
+        // Unchecked is about the declared type only: a SMALLINT is read as an `i64` like all others.
+        Ok(match self {
+            Row::Sqlite(row) => row.try_get_unchecked(column)?,
+            Row::Postgres(row) => row.try_get_unchecked(column)?,
+        })
+    }
+
+    /// A count, a time or an amount.
+    pub(crate) fn unsigned(&self, column: &str) -> Result<u64, StoreError> {
+        Ok(u64::try_from(self.get::<i64>(column)?).unwrap_or(0))
+    }
+
+    /// The same, where there may be none.
+    pub(crate) fn maybe_unsigned(&self, column: &str) -> Result<Option<u64>, StoreError> {
+        let value = self.get::<Option<i64>>(column)?;
+        Ok(value.map(|value| u64::try_from(value).unwrap_or(0)))
+    }
+
+    /// A list of words that is kept as JSON.
+    pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, StoreError> {
+        let text: String = self.get(column)?;
+        serde_json::from_str(&text).map_err(|_| StoreError::unreadable(column))
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Value::Int(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        Value::Int(value)
+    }
+}
+
+impl From<u64> for Value<'_> {
+    fn from(value: u64) -> Self {
+        Value::Int(Some(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<u32> for Value<'_> {
+    fn from(value: u32) -> Self {
+        Value::Int(Some(i64::from(value)))
+    }
+}
+
+impl From<Option<u64>> for Value<'_> {
+    fn from(value: Option<u64>) -> Self {
+        Value::Int(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<deadstop_core::Time> for Value<'_> {
+    fn from(value: deadstop_core::Time) -> Self {
+        Value::from(value.0)
+    }
+}
+
+impl From<Option<deadstop_core::Time>> for Value<'_> {
+    fn from(value: Option<deadstop_core::Time>) -> Self {
+        Value::from(value.map(|time| time.0))
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl<'q> From<&'q str> for Value<'q> {
+    fn from(value: &'q str) -> Self {
+        Value::Text(Some(storable(value)))
+    }
+}
+
+impl<'q> From<&'q String> for Value<'q> {
+    fn from(value: &'q String) -> Self {
+        Value::from(value.as_str())
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(value: String) -> Self {
+        let clean = match storable(&value) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(clean) => Some(clean),
+        };
+        Value::Text(Some(Cow::Owned(clean.unwrap_or(value))))
+    }
+}
+
+impl<'q> From<Option<&'q str>> for Value<'q> {
+    fn from(value: Option<&'q str>) -> Self {
+        Value::Text(value.map(storable))
+    }
+}
+
+impl<'q> From<&'q Option<String>> for Value<'q> {
+    fn from(value: &'q Option<String>) -> Self {
+        Value::from(value.as_deref())
+    }
+}
+
+impl<'q> From<&'q [u8]> for Value<'q> {
+    fn from(value: &'q [u8]) -> Self {
+        Value::Bytes(Some(value))
+    }
+}
+
+impl<'q> From<&'q Option<Vec<u8>>> for Value<'q> {
+    fn from(value: &'q Option<Vec<u8>>) -> Self {
+        Value::Bytes(value.as_deref())
+    }
+}
+
+/// PostgreSQL's text has no NUL. One from outside must not make a whole batch fail there, and what
+/// is kept is the same in both.
+pub(crate) fn storable(text: &str) -> Cow<'_, str> {
+    if text.as_bytes().contains(&0) {
+        Cow::Owned(text.replace('\0', "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+macro_rules! prepare {
+    ($name:ident, $database:ty, $arguments:ty) => {
+        fn $name<'q>(query: Query<'q>) -> Prepared<'q, $database, $arguments> {
+            let prepared = match query.text {
+                Cow::Borrowed(text) => sqlx::query(text),
+                // Made of pieces of this crate only; see `Query::then` and `Tx::many`.
+                Cow::Owned(text) => sqlx::query(AssertSqlSafe(text)),
+            };
+            query.values.into_iter().fold(prepared, |prepared, value| match value {
+                Value::Int(value) => prepared.bind(value),
+                Value::Bool(value) => prepared.bind(value),
+                Value::Text(Some(Cow::Borrowed(value))) => prepared.bind(value),
+                Value::Text(Some(Cow::Owned(value))) => prepared.bind(value),
+                Value::Text(None) => prepared.bind(None::<&str>),
+                Value::Bytes(value) => prepared.bind(value),
+            })
+        }
+    };
+}
+prepare!(sqlite, Sqlite, SqliteArguments);
+prepare!(postgres, Postgres, PgArguments);
+
+fn sqlite_migrations() -> Migrator {
+    migrator(&[
+        ("scopes", include_str!("../migrations/sqlite/0001_scopes.sql")),
+        ("control", include_str!("../migrations/sqlite/0002_control.sql")),
+    ])
+}
+
+fn postgres_migrations() -> Migrator {
+    migrator(&[("control", include_str!("../migrations/postgres/0001_control.sql"))])
+}
+
+/// The files under `migrations/`, in order. A file that was released is never changed again.
+fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
+    let migrations = files.iter().zip(1..).map(|(&(name, sql), version)| {
+        let sql = sqlx::SqlSafeStr::into_sql_str(sql);
+        Migration::new(version, name.into(), MigrationType::Simple, sql, false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+/// An address as it may be shown.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "postgres".to_owned() };
+    let host = rest.split('?').next().unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}")
+}

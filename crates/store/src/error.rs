@@ -1,0 +1,143 @@
+//! Why the store could not do what it was asked, and whose fault that is.
+
+use thiserror::Error;
+
+/// Why the store could not do what it was asked.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The database cannot be used at all.
+    #[error("cannot open the database {path}: {source}")]
+    Open {
+        /// Where it is, without any password.
+        path: String,
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// It was written by a newer version, or a migration failed.
+    #[error("cannot bring the database up to date: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// A read or write failed.
+    #[error("the database failed: {0}")]
+    Failed(sqlx::Error),
+    /// Somebody else was faster: what was to be changed is not what it was.
+    #[error("it was changed meanwhile and is now at version {current}; read it again and retry")]
+    Conflict {
+        /// The version that is there now.
+        current: i64,
+    },
+    /// A cursor that no list has given out.
+    #[error("the cursor is not one of this list; start again without it")]
+    Cursor,
+    /// Something of that name is there already.
+    #[error("{0} exists already; choose another name")]
+    Exists(&'static str),
+    /// A value in the database is not what this version writes there.
+    #[error("cannot read {0} from the database; it may be from a newer version")]
+    Unreadable(String),
+}
+
+/// What keeps a database from doing its work, where it is not the question that was wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// It does not answer.
+    Away,
+    /// There is no room left.
+    Full,
+    /// It can be read but not written.
+    ReadOnly,
+    /// Somebody else holds it for too long.
+    Busy,
+    /// The file is damaged, or the disk is.
+    Broken,
+}
+
+impl Trouble {
+    /// The word for it, for health and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trouble::Away => "away",
+            Trouble::Full => "full",
+            Trouble::ReadOnly => "read_only",
+            Trouble::Busy => "busy",
+            Trouble::Broken => "broken",
+        }
+    }
+}
+
+impl StoreError {
+    pub(crate) fn unreadable(what: &str) -> StoreError {
+        StoreError::Unreadable(what.to_owned())
+    }
+
+    /// What is wrong with the database, if it is the database: then the same may work later, and
+    /// until then the policy's fail mode applies.
+    pub fn trouble(&self) -> Option<Trouble> {
+        match self {
+            StoreError::Failed(error) | StoreError::Open { source: error, .. } => trouble(error),
+            StoreError::Migrate(sqlx::migrate::MigrateError::Execute(error)) => trouble(error),
+            StoreError::Migrate(_)
+            | StoreError::Conflict { .. }
+            | StoreError::Cursor
+            | StoreError::Exists(_)
+            | StoreError::Unreadable(_) => None,
+        }
+    }
+
+    /// Whether the database is at fault and not the question.
+    pub fn is_outage(&self) -> bool {
+        self.trouble().is_some()
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> StoreError {
+        match error {
+            sqlx::Error::ColumnDecode { index, .. } => StoreError::Unreadable(index),
+            other => StoreError::Failed(other),
+        }
+    }
+}
+
+fn trouble(error: &sqlx::Error) -> Option<Trouble> {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Some(Trouble::Away),
+        sqlx::Error::Database(error) => match error.try_downcast_ref::<sqlx::sqlite::SqliteError>()
+        {
+            Some(_) => sqlite(error.code()?.parse().ok()?),
+            None => postgres(&error.code()?),
+        },
+        _ => None,
+    }
+}
+
+/// SQLite's extended result codes: the low byte is the kind.
+fn sqlite(code: i32) -> Option<Trouble> {
+    match code & 0xff {
+        5 | 6 => Some(Trouble::Busy),
+        8 => Some(Trouble::ReadOnly),
+        10 | 11 | 26 => Some(Trouble::Broken),
+        13 => Some(Trouble::Full),
+        14 => Some(Trouble::Away),
+        _ => None,
+    }
+}
+
+/// PostgreSQL's error classes.
+fn postgres(code: &str) -> Option<Trouble> {
+    match code {
+        "53100" | "53200" => Some(Trouble::Full),
+        "25006" => Some(Trouble::ReadOnly),
+        "40001" | "40P01" | "55P03" | "57014" | "53300" => Some(Trouble::Busy),
+        "XX001" | "XX002" => Some(Trouble::Broken),
+        _ if ["08", "57P", "58", "53"].iter().any(|class| code.starts_with(class)) => {
+            Some(Trouble::Away)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,66 @@
+//! Settings of a project, by name: how long things are kept, what is captured, own patterns.
+
+use deadstop_core::Time;
+
+use crate::audit::AuditEvent;
+use crate::backend::{Row, sql};
+use crate::{Store, StoreError};
+
+/// A setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Its project.
+    pub project: String,
+    /// Its name.
+    pub name: String,
+    /// Its value, as JSON.
+    pub value: String,
+    /// When it was last changed.
+    pub changed: Time,
+    /// By whom.
+    pub who: String,
+}
+
+impl Store {
+    /// One setting.
+    pub async fn setting(&self, project: &str, name: &str) -> Result<Option<Setting>, StoreError> {
+        let query = sql("SELECT * FROM settings WHERE project = $1 AND name = $2");
+        let found = self.backend.row(query.bind(project).bind(name)).await?;
+        found.as_ref().map(read).transpose()
+    }
+
+    /// All settings of all projects.
+    pub async fn settings(&self) -> Result<Vec<Setting>, StoreError> {
+        let query = sql("SELECT * FROM settings ORDER BY project, name");
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
+
+    /// Sets it.
+    pub async fn put_setting(
+        &self,
+        setting: &Setting,
+        audit: Option<&AuditEvent>,
+    ) -> Result<(), StoreError> {
+        let query = sql("INSERT INTO settings (project, name, value, changed_ms, who) \
+             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project, name) DO UPDATE SET \
+             value = excluded.value, changed_ms = excluded.changed_ms, who = excluded.who");
+        let query = query
+            .bind(&setting.project)
+            .bind(&setting.name)
+            .bind(&setting.value)
+            .bind(setting.changed)
+            .bind(&setting.who);
+        self.change(query, audit).await?;
+        Ok(())
+    }
+}
+
+fn read(row: &Row) -> Result<Setting, StoreError> {
+    Ok(Setting {
+        project: row.get("project")?,
+        name: row.get("name")?,
+        value: row.get("value")?,
+        changed: Time(row.unsigned("changed_ms")?),
+        who: row.get("who")?,
+    })
+}

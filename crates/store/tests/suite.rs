@@ -1,0 +1,12 @@
+//! One suite for both databases: every case runs on SQLite and on PostgreSQL, each time with a
+//! database of its own.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
+
+#[path = "suite/place.rs"]
+mod place;
+#[path = "suite/sample.rs"]
+mod sample;
+
+#[path = "suite/records.rs"]
+mod records;

@@ -1,0 +1,107 @@
+//! Where a case runs: an empty database of its own, of either kind.
+//!
+//! PostgreSQL is started once for the whole program by the project's script, which ends it when this
+//! process has ended. DEADSTOP_TEST_POSTGRES names another server.
+
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use deadstop_store::Store;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+
+/// Every case on both databases.
+macro_rules! on_both {
+    ($($case:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                super::$case(&crate::place::Place::sqlite()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let place = crate::place::Place::postgres().await;
+                super::$case(&place).await;
+                place.remove().await;
+            })*
+        }
+    };
+}
+pub(crate) use on_both;
+
+/// A database that nobody else uses.
+pub(crate) struct Place {
+    pub(crate) address: String,
+    name: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("sqlite:{}", folder.path().join("deadstop.db").display());
+        Place { address, name: String::new(), _folder: Some(folder) }
+    }
+
+    pub(crate) async fn postgres() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("deadstop_{}_{next}", std::process::id());
+        on_server(format!("CREATE DATABASE {name}")).await;
+        let (server, _) = server().rsplit_once('/').expect("a URL with a database");
+        Place { address: format!("{server}/{name}"), name, _folder: None }
+    }
+
+    pub(crate) async fn remove(&self) {
+        on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        Store::connect(&self.address).await.unwrap()
+    }
+
+    /// What somebody does who has the database in their hands.
+    pub(crate) async fn tamper(&self, sql: &'static str) -> u64 {
+        if self.address.starts_with("postgres") {
+            let mut connection = PgConnection::connect(&self.address).await.unwrap();
+            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+        } else {
+            let mut connection = SqliteConnection::connect(&self.address).await.unwrap();
+            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+        }
+    }
+}
+
+async fn on_server(sql: String) {
+    let mut connection = PgConnection::connect(server()).await.unwrap();
+    sqlx::query(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+}
+
+/// The address of the server that all cases share.
+fn server() -> &'static str {
+    static SERVER: OnceLock<String> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        if let Ok(address) = std::env::var("DEADSTOP_TEST_POSTGRES") {
+            return address;
+        }
+        start(&[&std::process::id().to_string()]).1
+    })
+}
+
+/// Runs the project's script and gives the folder and the address of the server it has started.
+pub(crate) fn start(arguments: &[&str]) -> (String, String) {
+    let said = script(&[&["start"], arguments].concat());
+    let mut lines = said.lines().map(str::to_owned);
+    let (folder, address) = (lines.next(), lines.next());
+    (folder.expect("a folder"), address.expect("an address"))
+}
+
+/// Runs the project's script and gives what it says.
+pub(crate) fn script(arguments: &[&str]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres");
+    let ran = Command::new(script).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+    assert!(ran.status.success(), "no PostgreSQL to test with; scripts/postgres says why above");
+    String::from_utf8(ran.stdout).unwrap()
+}
