@@ -5,6 +5,7 @@
 //! are written in the background several times a second; a kill is written before it is
 //! acknowledged.
 
+mod control;
 mod scope;
 mod writer;
 
@@ -16,12 +17,13 @@ use deadstop_core::{
     Admission, Call, Decision, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
     Time, Trip, Verdict, admit, progress, settle,
 };
-use deadstop_store::{Store, StoreError, StoredIncident};
+use deadstop_store::{AuditEvent, Store, StoreError, StoredIncident};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use smallvec::SmallVec;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+pub(crate) use control::Policies;
 pub(crate) use scope::{Chain, Pending, Scope};
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
@@ -43,13 +45,14 @@ pub(crate) struct Event {
 
 /// The warden.
 pub(crate) struct Warden {
-    policies: RwLock<Arc<PolicySet>>,
+    policies: RwLock<Arc<Policies>>,
     project: Arc<Scope>,
     scopes: Mutex<HashMap<String, Arc<Scope>>>,
     store: Option<Store>,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
     dirty: Mutex<Vec<Arc<Scope>>>,
     incidents: Mutex<Vec<StoredIncident>>,
+    audit: Mutex<Vec<AuditEvent>>,
     events: broadcast::Sender<Event>,
 }
 
@@ -70,13 +73,17 @@ impl Warden {
         let project = Arc::new(Scope::new(key, ScopeKind::Project, "", "default", state));
         let (queue, waiting) = mpsc::unbounded_channel();
         let warden = Arc::new(Warden {
-            policies: RwLock::new(Arc::new(policies)),
+            policies: RwLock::new(Arc::new(Policies {
+                default: Arc::new(policies),
+                agents: HashMap::new(),
+            })),
             project,
             scopes: Mutex::new(HashMap::new()),
             store,
             queue,
             dirty: Mutex::new(Vec::new()),
             incidents: Mutex::new(Vec::new()),
+            audit: Mutex::new(Vec::new()),
             events: broadcast::channel(1024).0,
         });
         tokio::spawn(writer::run(Arc::downgrade(&warden), waiting));
@@ -202,7 +209,7 @@ impl Warden {
 
     /// Runs the engine over a locked chain, then carries new kills out.
     fn decide<T>(&self, chain: &Chain, decide: impl FnOnce(&mut [Link<'_>], Time) -> T) -> T {
-        let policies = Arc::clone(&self.policies.read());
+        let policies = Arc::clone(self.policies.read().of(chain.names().0));
         // Chains are short: nothing of this needs the allocator.
         let mut states: SmallVec<[_; 6]> =
             chain.scopes().iter().map(|scope| scope.state.lock()).collect();

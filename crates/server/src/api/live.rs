@@ -6,13 +6,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
-use axum::response::{Html, IntoResponse};
+use axum::response::{Html, IntoResponse, Response};
 use deadstop_core::ScopeKind;
 use futures_util::stream;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use super::auth::Who;
+use super::problem::Problem;
 use crate::warden::Scope;
 
 /// A session or an agent as it is now.
@@ -22,32 +24,32 @@ pub(crate) struct Row {
     #[schema(value_type = String)]
     kind: ScopeKind,
     /// The agent that it belongs to; empty for the project.
-    agent: String,
+    pub(crate) agent: String,
     /// What people call it.
-    name: String,
+    pub(crate) name: String,
     /// `running`, `paused` or `killed`.
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// Why it is paused or killed.
     #[schema(required)]
-    why: Option<String>,
+    pub(crate) why: Option<String>,
     /// Tool calls.
-    steps: u64,
+    pub(crate) steps: u64,
     /// Model calls.
-    model_calls: u64,
+    pub(crate) model_calls: u64,
     /// Calls that run.
     in_flight: u64,
     /// Input tokens.
-    input_tokens: u64,
+    pub(crate) input_tokens: u64,
     /// Output tokens.
-    output_tokens: u64,
+    pub(crate) output_tokens: u64,
     /// Dollars spent.
-    cost_usd: f64,
+    pub(crate) cost_usd: f64,
     /// Dollars set aside for calls that run.
     reserved_usd: f64,
     /// When it was opened.
-    opened_ms: u64,
+    pub(crate) opened_ms: u64,
     /// When it was last used.
-    used_ms: u64,
+    pub(crate) used_ms: u64,
 }
 
 impl Row {
@@ -106,10 +108,13 @@ pub(crate) async fn home(State(app): State<Arc<App>>) -> Html<String> {
     get, path = "/api/status", tag = "live",
     responses((status = 200, description = "Every scope in memory", body = Status))
 )]
-pub(crate) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
-    let mut scopes: Vec<Row> = app.warden.scopes().iter().map(|scope| Row::of(scope)).collect();
+pub(crate) async fn status(State(app): State<Arc<App>>, who: Who) -> Result<Json<Status>, Problem> {
+    let project = app.warden.project_in(&who.project);
+    let project = project.ok_or_else(|| Problem::not_found("project"))?;
+    let mut scopes: Vec<Row> =
+        app.warden.scopes_in(&who.project).iter().map(|scope| Row::of(scope)).collect();
     scopes.sort_by(|a, b| b.used_ms.cmp(&a.used_ms).then_with(|| a.name.cmp(&b.name)));
-    Json(Status { project: Row::of(app.warden.project()), scopes })
+    Ok(Json(Status { project: Row::of(&project), scopes }))
 }
 
 /// Events as they happen.
@@ -117,8 +122,10 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
     get, path = "/api/events", tag = "live",
     responses((status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"))
 )]
-pub(crate) async fn events(State(app): State<Arc<App>>) -> impl IntoResponse {
-    let watching = stream::unfold(app.warden.watch(), |mut watching| async move {
+pub(crate) async fn events(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
+    let watching = app.warden.watch_in(&who.project);
+    let watching = watching.ok_or_else(|| Problem::not_found("project"))?;
+    let watching = stream::unfold(watching, |mut watching| async move {
         use tokio::sync::broadcast::error::RecvError;
         let event = match watching.recv().await {
             Ok(event) => Sse::default().event(event.what).json_data(&event).unwrap_or_default(),
@@ -129,5 +136,5 @@ pub(crate) async fn events(State(app): State<Arc<App>>) -> impl IntoResponse {
         };
         Some((Ok::<_, Infallible>(event), watching))
     });
-    Stream::new(watching).keep_alive(KeepAlive::default())
+    Ok(Stream::new(watching).keep_alive(KeepAlive::default()).into_response())
 }

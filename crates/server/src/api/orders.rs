@@ -1,19 +1,22 @@
-//! Orders: kill, clear, reset, pause, resume. Acknowledged when they are in force and on disk.
+//! Orders: kill, clear, reset, pause, resume. Acknowledged when they and their audit entries are in
+//! force and on disk.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_core::{ScopeKind, ScopeState};
+use deadstop_store::AuditEvent;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
 use super::extract::{Body, Strict};
 use super::live::Row;
-use super::problem::{Code, Problem};
-use crate::warden::{Scope, Warden};
+use super::problem::{Code, Problem, ProblemBody};
+use crate::warden::Scope;
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -39,6 +42,21 @@ pub(crate) struct Order {
 
 impl Strict for Order {}
 
+/// Why something is done.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Why {
+    /// Why.
+    #[serde(default)]
+    #[schema(max_length = 1000)]
+    pub(crate) reason: String,
+    /// The person who says so, where a client speaks for several.
+    #[schema(max_length = 200)]
+    pub(crate) by: Option<String>,
+}
+
+impl Strict for Why {}
+
 /// An order that was carried out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
@@ -48,7 +66,45 @@ pub(crate) struct Done {
     scope: Row,
 }
 
-type Carried = Result<Json<Done>, Problem>;
+/// What an order wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The scope's end.
+    Kill,
+    /// The end of its end.
+    Clear,
+    /// A fresh start.
+    Reset,
+    /// A hold.
+    Pause,
+    /// The end of a hold.
+    Resume,
+}
+
+impl What {
+    /// The word for it once it is done.
+    fn done(self) -> &'static str {
+        match self {
+            What::Kill => "killed",
+            What::Clear => "cleared",
+            What::Reset => "reset",
+            What::Pause => "paused",
+            What::Resume => "resumed",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            What::Kill => "kill",
+            What::Clear => "clear",
+            What::Reset => "reset",
+            What::Pause => "pause",
+            What::Resume => "resume",
+        }
+    }
+}
+
+pub(crate) type Carried = Result<Json<Done>, Problem>;
 
 /// Ends a session, an agent or everything.
 #[utoipa::path(
@@ -60,9 +116,7 @@ pub(crate) async fn kill(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    let (by, reason) = (who.signed(order.by.as_deref()), order.reason.clone());
-    let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
-    carry_out(&app, &who, &order, "killed", move |state, now| state.kill(&by, &reason, now)).await
+    find_and_carry_out(&app, &who, &order, What::Kill).await
 }
 
 /// Lets an agent, or everything, run again.
@@ -70,7 +124,7 @@ pub(crate) async fn kill(
     post, path = "/api/clear", tag = "orders", request_body = Order,
     responses(
         (status = 200, description = "In force and on disk", body = Done),
-        (status = 409, description = "`session_final`", body = super::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`session_final`", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn clear(
@@ -82,17 +136,7 @@ pub(crate) async fn clear(
         let why = "a session's end is final; start a new session, or reset this one";
         return Err(Problem::new(Code::SessionFinal, why));
     }
-    for scope in app.warden.scopes() {
-        let below = order.agent.as_ref().is_none_or(|agent| *agent == scope.agent);
-        if below && matches!(scope.kind, ScopeKind::Session | ScopeKind::Nested) {
-            scope.state.lock().forget();
-        }
-    }
-    carry_out(&app, &who, &order, "cleared", |state, _| {
-        // Checked above: agents and the project can be cleared.
-        let _ = state.clear();
-    })
-    .await
+    find_and_carry_out(&app, &who, &order, What::Clear).await
 }
 
 /// A fresh start under the same name, for a session that was ended.
@@ -109,7 +153,7 @@ pub(crate) async fn reset(
         let why = "only a session is reset; an agent, or everything, is cleared";
         return Err(Problem::new(Code::BadOrder, why));
     }
-    carry_out(&app, &who, &order, "reset", ScopeState::reset).await
+    find_and_carry_out(&app, &who, &order, What::Reset).await
 }
 
 /// Holds the next call until somebody decides.
@@ -122,8 +166,7 @@ pub(crate) async fn pause(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    let (by, reason) = (who.signed(order.by.as_deref()), order.reason.clone());
-    carry_out(&app, &who, &order, "paused", move |state, now| state.pause(&by, &reason, now)).await
+    find_and_carry_out(&app, &who, &order, What::Pause).await
 }
 
 /// Ends a hold.
@@ -136,23 +179,42 @@ pub(crate) async fn resume(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    carry_out(&app, &who, &order, "resumed", |state, _| state.resume()).await
+    find_and_carry_out(&app, &who, &order, What::Resume).await
 }
 
-async fn carry_out(
+async fn find_and_carry_out(app: &App, who: &Who, order: &Order, what: What) -> Carried {
+    let scope = find(app, who, order).await?;
+    let why = Why { reason: order.reason.clone(), by: order.by.clone() };
+    carry_out(app, who, &scope, what, &why).await
+}
+
+/// Carries an order about a scope out.
+pub(crate) async fn carry_out(
     app: &App,
     who: &Who,
-    order: &Order,
-    done: &'static str,
-    change: impl FnOnce(&mut ScopeState, Time),
+    scope: &Arc<Scope>,
+    what: What,
+    why: &Why,
 ) -> Carried {
-    let warden = &app.warden;
-    let scope = find(warden, order).await?;
-    let by = who.signed(order.by.as_deref());
-    let text = format!("{done} by {by}: {}", order.reason);
-    warden.tell(done, &scope.agent, &scope.name, text);
-    match warden.order(&scope, change).await {
-        Ok(()) => Ok(Json(Done { done, scope: Row::of(&scope) })),
+    let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
+    let action = format!("{}.{}", scope.kind.name(), what.name());
+    let event = app.event(who, &action, &named(scope), reason, &json!({}));
+    let event = AuditEvent { who: by.clone(), ..event };
+    app.warden.tell(done, &scope.agent, &scope.name, format!("{done} by {by}: {reason}"));
+    let because = if reason.is_empty() { "no reason given" } else { reason };
+    let carried = match what {
+        What::Clear => app.warden.clear(&who.project, scope, event).await,
+        What::Kill => {
+            app.warden.carry_out(scope, event, |state, now| state.kill(&by, because, now)).await
+        }
+        What::Reset => app.warden.carry_out(scope, event, ScopeState::reset).await,
+        What::Pause => {
+            app.warden.carry_out(scope, event, |state, now| state.pause(&by, reason, now)).await
+        }
+        What::Resume => app.warden.carry_out(scope, event, |state, _| state.resume()).await,
+    };
+    match carried {
+        Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
         Err(error) => Err(Problem::new(
             Code::NotDurable,
             format!("it is in force here, but could not be written: {error}"),
@@ -160,22 +222,30 @@ async fn carry_out(
     }
 }
 
+/// A scope as the audit names it.
+fn named(scope: &Scope) -> String {
+    match scope.kind {
+        ScopeKind::Project | ScopeKind::Agent => scope.name.clone(),
+        ScopeKind::Session | ScopeKind::Nested => format!("{}/{}", scope.agent, scope.name),
+    }
+}
+
 /// The scope that an order is about.
-async fn find(warden: &Warden, order: &Order) -> Result<Arc<Scope>, Problem> {
+async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
-    let failed = |_| Problem::new(Code::StoreFailed, "the database failed; see the log");
+    let nowhere = || Problem::not_found("project");
+    let (warden, project) = (&app.warden, &who.project);
     match (order.all, &order.agent, &order.session) {
-        (true, None, None) => Ok(Arc::clone(warden.project())),
+        (true, None, None) => warden.project_in(project).ok_or_else(nowhere),
         (true, _, _) => Err(wrong("`all` stands alone")),
         (false, Some(agent), Some(session)) => {
-            let chain = warden.chain(agent, session, &[]).await.map_err(failed)?;
-            Ok(Arc::clone(chain.innermost()))
+            warden.session_in(project, agent, session).await?.ok_or_else(nowhere)
         }
-        (false, Some(agent), None) => warden.agent(agent).await.map_err(failed),
+        (false, Some(agent), None) => warden.agent_in(project, agent).await?.ok_or_else(nowhere),
         (false, None, Some(session)) => {
             let named =
                 |scope: &Arc<Scope>| scope.kind == ScopeKind::Session && scope.name == *session;
-            let found: Vec<_> = warden.scopes().into_iter().filter(named).collect();
+            let found: Vec<_> = warden.scopes_in(project).into_iter().filter(named).collect();
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
                 [] => {

@@ -45,11 +45,12 @@ impl Warden {
         let Some(store) = &self.store else { return Ok(()) };
         let changed = std::mem::take(&mut *self.dirty.lock());
         let incidents = std::mem::take(&mut *self.incidents.lock());
-        if changed.is_empty() && incidents.is_empty() {
+        let audit = std::mem::take(&mut *self.audit.lock());
+        if changed.is_empty() && incidents.is_empty() && audit.is_empty() {
             return Ok(());
         }
         let scopes: Vec<_> = changed.iter().map(|scope| scope.to_stored()).collect();
-        let batch = Batch { scopes, incidents, ..Batch::default() };
+        let batch = Batch { scopes, incidents, audit, ..Batch::default() };
         let written = store.write(&batch).await;
         if written.is_ok() {
             changed.iter().zip(&batch.scopes).for_each(|(scope, stored)| scope.written(stored));
@@ -60,8 +61,8 @@ impl Warden {
             for scope in &changed {
                 self.mark(scope);
             }
-            let mut kept = self.incidents.lock();
-            kept.splice(0..0, batch.incidents);
+            self.incidents.lock().splice(0..0, batch.incidents);
+            self.audit.lock().splice(0..0, batch.audit);
         }
         written.map_err(|error| error.to_string())
     }
