@@ -126,6 +126,7 @@ impl Seat<'_> {
             limit: Measure::None,
             evidence: Vec::new(),
             signals: Vec::new(),
+            window: None,
             because: String::new(),
             context: Context {
                 who: self.name.to_owned(),

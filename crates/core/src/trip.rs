@@ -245,6 +245,9 @@ pub struct Trip {
     pub evidence: Vec<u64>,
     /// The parts of a score, where it is one.
     pub signals: Vec<Signal>,
+    /// How many requests were looked at, where that is a setting.
+    #[serde(default)]
+    pub window: Option<u32>,
     /// One clause a person understands, without the verdict.
     pub because: String,
     /// Where it happened.

@@ -4,8 +4,13 @@
 //! handlers take is checked at the edge ([`extract`]); what they refuse is a [`problem::Problem`].
 //! The document at `/api/openapi.json` comes from the handlers themselves.
 
+mod agents;
+mod alerts;
+mod audit;
 pub(crate) mod auth;
+mod calls;
 mod check;
+mod costs;
 mod docs;
 mod extract;
 mod govern;
@@ -15,19 +20,25 @@ mod keys;
 mod live;
 mod openapi;
 mod orders;
+mod policies;
 pub(crate) mod problem;
+mod projects;
+mod sessions;
+pub(crate) mod settings;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use deadstop_core::PolicySet;
+use deadstop_store::{AuditEvent, Store, StoreError};
 use serde_json::Value;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::metrics::Metrics;
-use crate::warden::{Project, Warden};
-use auth::Auth;
+use crate::warden::{Project, Warden, now};
+use auth::{Auth, Who};
 use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
@@ -36,25 +47,90 @@ pub(crate) struct App {
     pub(crate) warden: Arc<Warden>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The policies that the server was started with: the default of a project that has none.
+    pub(crate) base: PolicySet,
+    /// Changes of policies come one after the other.
+    policy_turn: tokio::sync::Mutex<()>,
     pub(crate) prices: Prices,
     document: Value,
 }
 
 impl App {
-    /// The project of whoever asks.
-    pub(crate) async fn project(&self, who: &auth::Who) -> Result<Arc<Project>, Problem> {
-        self.warden.project(&who.project).await.map_err(|error| {
-            tracing::error!("{error}");
-            Problem::new(Code::StoreFailed, "the database failed; see the log")
+    /// Where things are kept.
+    fn store(&self) -> Result<&Store, Problem> {
+        self.warden.store().ok_or_else(|| {
+            let detail = "this server keeps nothing; start it with a data folder or a database";
+            Problem::new(Code::NoStore, detail)
         })
+    }
+
+    /// The project of whoever asks.
+    async fn project(&self, who: &Who) -> Result<Arc<Project>, Problem> {
+        Ok(self.warden.project(&who.project).await?)
+    }
+
+    /// An entry for the audit of the caller's project.
+    fn event(
+        &self,
+        who: &Who,
+        action: &str,
+        subject: &str,
+        reason: &str,
+        detail: &Value,
+    ) -> AuditEvent {
+        self.event_in(&who.project, who, action, subject, reason, detail)
+    }
+
+    /// An entry for the audit of a project.
+    fn event_in(
+        &self,
+        project: &str,
+        who: &Who,
+        action: &str,
+        subject: &str,
+        reason: &str,
+        detail: &Value,
+    ) -> AuditEvent {
+        let at = now();
+        AuditEvent {
+            number: self.warden.store().map_or(0, |store| store.number(at)),
+            project: project.to_owned(),
+            at,
+            who: who.signed(None),
+            action: action.to_owned(),
+            subject: subject.to_owned(),
+            reason: reason.to_owned(),
+            detail: detail.to_string(),
+        }
     }
 }
 
+/// Makes sure that what the store knows is in force before the first request comes.
+pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), StoreError> {
+    let Some(store) = warden.store() else { return Ok(()) };
+    store.ensure_project(auth::DEFAULT_PROJECT, now()).await?;
+    policies::load(store, base, warden).await
+}
+
 /// All routes, each behind the gate.
-pub(crate) fn router(warden: Arc<Warden>, auth: Arc<Auth>, metrics: Arc<Metrics>) -> Router {
+pub(crate) fn router(
+    warden: Arc<Warden>,
+    auth: Arc<Auth>,
+    metrics: Arc<Metrics>,
+    base: PolicySet,
+) -> Router {
     let (routes, document) = handlers().split_for_parts();
     let document = openapi::complete(&document);
-    let app = Arc::new(App { warden, auth, metrics, prices: Prices::builtin(), document });
+    let policy_turn = tokio::sync::Mutex::new(());
+    let app = Arc::new(App {
+        warden,
+        auth,
+        metrics,
+        base,
+        policy_turn,
+        prices: Prices::builtin(),
+        document,
+    });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
         .fallback(|| async { Problem::not_found("route") })
@@ -72,6 +148,10 @@ pub(crate) fn serves(path: &str) -> bool {
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(openapi::empty())
+        .routes(routes!(govern::preflight))
+        .routes(routes!(govern::propose))
+        .routes(routes!(govern::progress))
+        .routes(routes!(govern::receipt))
         .routes(routes!(live::home))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
@@ -83,6 +163,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(keys::whoami))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
+        .routes(routes!(projects::list, projects::create))
         .routes(routes!(live::status))
         .routes(routes!(live::events))
         .routes(routes!(orders::kill))
@@ -90,12 +171,53 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::reset))
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
+        .routes(routes!(agents::list))
+        .routes(routes!(agents::get, agents::change))
+        .routes(routes!(sessions::list, govern::open))
+        .routes(routes!(sessions::get))
+        .routes(routes!(calls::timeline))
+        .routes(routes!(sessions::kill))
+        .routes(routes!(sessions::pause))
+        .routes(routes!(sessions::resume))
+        .routes(routes!(sessions::reset))
+        .routes(routes!(calls::list))
+        .routes(routes!(calls::get))
         .routes(routes!(incidents::list))
-        .routes(routes!(govern::open))
-        .routes(routes!(govern::preflight))
-        .routes(routes!(govern::propose))
-        .routes(routes!(govern::progress))
-        .routes(routes!(govern::receipt))
+        .routes(routes!(incidents::groups))
+        .routes(routes!(incidents::get))
+        .routes(routes!(incidents::acknowledge))
+        .routes(routes!(costs::list))
+        .routes(routes!(settings::get, settings::put))
+        .merge(policy_handlers())
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
+        .routes(routes!(audit::export))
+        .routes(routes!(alerts::list, alerts::create))
+        .routes(routes!(alerts::get, alerts::put, alerts::delete))
+        .routes(routes!(alerts::test))
+        .routes(routes!(alerts::deliveries))
+}
+
+fn policy_handlers() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::get_default, policies::put_default, policies::delete_default))
+        .routes(routes!(policies::default_versions))
+        .routes(routes!(policies::default_version))
+        .routes(routes!(policies::default_diff))
+        .routes(routes!(policies::restore_default))
+        .routes(routes!(policies::get_agent, policies::put_agent, policies::delete_agent))
+        .routes(routes!(policies::agent_versions))
+        .routes(routes!(policies::agent_version))
+        .routes(routes!(policies::agent_diff))
+        .routes(routes!(policies::restore_agent))
+        .routes(routes!(
+            policies::get_prevention,
+            policies::put_prevention,
+            policies::delete_prevention
+        ))
+        .routes(routes!(policies::get_project_prevention, policies::put_project_prevention))
+        .routes(routes!(policies::get_kill_switch, policies::put_kill_switch))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod gateway;
 mod metrics;
 mod net;
 mod retention;
+mod settings;
 mod warden;
 
 pub use config::{

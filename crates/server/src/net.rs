@@ -21,7 +21,7 @@ use tower::ServiceExt;
 
 use crate::alerts::Courier;
 use crate::api;
-use crate::api::auth::{Auth, Book, Peer};
+use crate::api::auth::{Auth, Peer};
 use crate::config::Config;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
@@ -80,9 +80,10 @@ impl Server {
         let listener =
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
-        let auth = Arc::new(Auth::new(Book::memory()));
+        api::prepare(&warden, &config.policies).await?;
+        let auth = Arc::new(Auth::new(warden.store().cloned()));
         let door = Arc::new(Door {
-            api: api::router(Arc::clone(&warden), auth, metrics),
+            api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
             gateway: Gateway::new(config, Arc::clone(&warden)),
             address,
         });

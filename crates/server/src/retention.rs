@@ -17,16 +17,6 @@ const PIECE: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(20);
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// How many days each kind is kept.
-pub(crate) fn days(kept: Kept) -> u64 {
-    match kept {
-        Kept::Calls | Kept::Payloads | Kept::Deliveries => 30,
-        Kept::Sessions | Kept::Scopes => 90,
-        Kept::Incidents | Kept::Evidence => 365,
-        Kept::Logins => 1,
-    }
-}
-
 /// Runs until the warden is gone.
 pub(crate) async fn run(warden: Weak<Warden>) {
     loop {
@@ -42,8 +32,8 @@ pub(crate) async fn run(warden: Weak<Warden>) {
 
 async fn prune(warden: &Warden, project: &Project, kept: Kept) {
     let Some(store) = warden.store() else { return };
-    let days = project.settings.read().days(kept);
-    let before = Time(now().0.saturating_sub(days * DAY_MS));
+    let Some(days) = project.settings.read().retention.days(kept) else { return };
+    let before = Time(now().0.saturating_sub(u64::from(days) * DAY_MS));
     loop {
         match store.prune(&project.name, kept, before, PIECE).await {
             Ok(deleted) if deleted < u64::from(PIECE) => return,

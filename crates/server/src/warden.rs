@@ -5,6 +5,7 @@
 //! changed and what has happened is written in the background (`writer`); a kill and an incident
 //! are written before they are acknowledged.
 
+mod control;
 mod events;
 mod govern;
 mod project;
@@ -22,7 +23,6 @@ use deadstop_core::{
     Time, Trip, admit, progress, settle,
 };
 use deadstop_protocol::excerpt::Excerpt;
-use deadstop_protocol::policy_views::{AgentDocument, stored_policy};
 use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -30,12 +30,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
 use crate::metrics::Metrics;
+use crate::settings::Settings;
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
-pub(crate) use project::{Capture, Project};
+pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
-pub(crate) use record::subject;
-pub(crate) use scope::{Chain, Pending, Place, Scope, Tally, deactivated_by};
+pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
 pub(crate) use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
@@ -135,31 +135,12 @@ impl Warden {
         Ok(warden)
     }
 
-    /// Reads what must be known also when the store does not answer: policies, and who is dead.
+    /// Reads what must be known also when the store does not answer: where alerts go, what is kept,
+    /// and who is dead. Policies come from the API, which knows their documents.
     async fn remember(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         for project in store.projects().await? {
             self.project(&project.name).await?;
-        }
-        for version in store.policies().await? {
-            let project = self.project(&version.project).await?;
-            let Some(document) = &version.document else { continue };
-            let read = match &version.agent {
-                None => serde_json::from_str(document)
-                    .map_err(|error| error.to_string())
-                    .and_then(|json| stored_policy(&json).map_err(|error| format!("{error:?}")))
-                    .map(|policies| project.set_default(Arc::new(policies))),
-                Some(agent) => AgentDocument::stored(document)
-                    .map(|document| project.set_agent(agent, document))
-                    .map_err(|error| format!("{error:?}")),
-            };
-            if let Err(error) = read {
-                tracing::error!(
-                    project = version.project,
-                    agent = version.agent,
-                    "a stored policy cannot be read and is not in force: {error}"
-                );
-            }
         }
         for target in store.all_targets().await? {
             let project = self.project(&target.project).await?;
@@ -168,8 +149,12 @@ impl Warden {
         }
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
-            if let Err(error) = project.take_setting(&setting.name, &setting.value) {
-                tracing::error!("the setting {} cannot be read: {error}", setting.name);
+            let read: Result<Settings, _> = serde_json::from_str(&setting.value);
+            match read.map_err(|error| error.to_string()).and_then(|read| read.in_force()) {
+                Ok(settings) => project.set_settings(settings),
+                Err(error) => {
+                    tracing::error!(project = setting.project, "bad settings: {error}");
+                }
             }
         }
         for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
@@ -274,43 +259,6 @@ impl Warden {
             chain.push(self.scope(place, &key).await?);
         }
         Ok(chain)
-    }
-
-    /// A session that is in memory or in the store, and not made by asking for it.
-    pub(crate) async fn known_session(
-        &self,
-        project: &Arc<Project>,
-        agent: &str,
-        session: &str,
-    ) -> Result<Option<Chain>, StoreError> {
-        let key = scope::key(&project.name, Some(agent), Some(session), &[]);
-        if !self.is_known(&key).await? {
-            return Ok(None);
-        }
-        self.chain(Arc::clone(project), agent, session, &[]).await.map(Some)
-    }
-
-    /// An agent that is in memory or in the store, and not made by asking for it.
-    pub(crate) async fn known_agent(
-        &self,
-        project: &Project,
-        agent: &str,
-    ) -> Result<Option<Arc<Scope>>, StoreError> {
-        let key = scope::key(&project.name, Some(agent), None, &[]);
-        if !self.is_known(&key).await? {
-            return Ok(None);
-        }
-        self.agent(project, agent).await.map(Some)
-    }
-
-    async fn is_known(&self, key: &str) -> Result<bool, StoreError> {
-        if self.scopes.lock().contains_key(key) {
-            return Ok(true);
-        }
-        match &self.store {
-            Some(store) => Ok(store.scope(key).await?.is_some()),
-            None => Ok(false),
-        }
     }
 
     /// The session for a conversation that only its first messages name: after a long silence the
@@ -601,18 +549,6 @@ impl Warden {
         let (done, written) = oneshot::channel();
         self.queue.send(done).map_err(|_| "the writer has stopped".to_owned())?;
         written.await.map_err(|_| "the writer has stopped".to_owned())?
-    }
-
-    /// Empties the detectors of an agent's sessions, or of all: what tripped there is not to trip
-    /// again at once.
-    pub(crate) fn forget_below(&self, project: &str, agent: Option<&str>) {
-        for scope in self.scopes(project) {
-            let below = agent.is_none_or(|agent| agent == scope.agent());
-            if below && matches!(scope.kind(), ScopeKind::Session | ScopeKind::Nested) {
-                scope.state.lock().forget();
-                self.mark(&scope);
-            }
-        }
     }
 
     /// Every scope of a project in memory.

@@ -183,6 +183,7 @@ impl super::Guard for Guard {
         );
         trip.evidence = counts.numbers;
         trip.signals = signals.into();
+        trip.window = Some(settings.window_size);
         Some(trip)
     }
 }

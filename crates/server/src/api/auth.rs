@@ -8,7 +8,6 @@
 //! ([`access::ROUTES`]) and hands the handler a [`Who`].
 
 mod access;
-mod book;
 mod key;
 
 use std::collections::HashMap;
@@ -21,14 +20,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use deadstop_core::Time;
+use deadstop_core::Millis;
 use deadstop_protocol::llm::identity;
+use deadstop_store::{AuditEvent, Store, StoredKey, StoredLogin};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub(crate) use access::{Need, ROUTES};
-pub(crate) use book::{Book, KeyRecord, Login};
 pub(crate) use key::{NewKey, NoRandomness};
 
 use super::App;
@@ -47,7 +46,9 @@ const COOKIE: &str = "deadstop_login";
 /// The project of whoever names none.
 pub(crate) const DEFAULT_PROJECT: &str = "default";
 /// How long a login lasts.
-const LOGIN_MS: u64 = 12 * 60 * 60 * 1000;
+const LOGIN: Millis = Millis::from_secs(12 * 60 * 60);
+/// A key's last use is noted at most so often.
+const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
@@ -71,9 +72,6 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// All of them.
-    pub(crate) const ALL: [Role; 4] = [Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
-
     /// The name used in the API and in the store.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -84,11 +82,6 @@ impl Role {
         }
     }
 
-    /// The role of this name.
-    pub(crate) fn named(name: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.name() == name)
-    }
-
     /// The letter in a key, for people who have several.
     fn letter(self) -> char {
         match self {
@@ -96,6 +89,28 @@ impl Role {
             Role::Viewer => 'v',
             Role::Operator => 'o',
             Role::Admin => 'a',
+        }
+    }
+}
+
+impl From<deadstop_store::Role> for Role {
+    fn from(role: deadstop_store::Role) -> Role {
+        match role {
+            deadstop_store::Role::Agent => Role::Agent,
+            deadstop_store::Role::Viewer => Role::Viewer,
+            deadstop_store::Role::Operator => Role::Operator,
+            deadstop_store::Role::Admin => Role::Admin,
+        }
+    }
+}
+
+impl From<Role> for deadstop_store::Role {
+    fn from(role: Role) -> deadstop_store::Role {
+        match role {
+            Role::Agent => deadstop_store::Role::Agent,
+            Role::Viewer => deadstop_store::Role::Viewer,
+            Role::Operator => deadstop_store::Role::Operator,
+            Role::Admin => deadstop_store::Role::Admin,
         }
     }
 }
@@ -177,103 +192,161 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Knows keys and logins.
 pub(crate) struct Auth {
-    book: Book,
-    remembered: RwLock<HashMap<String, (KeyRecord, Instant)>>,
+    store: Option<Store>,
+    keys: RwLock<HashMap<String, (StoredKey, Instant)>>,
+    logins: RwLock<HashMap<String, (StoredLogin, Instant)>>,
     /// Whether there is any key, and when that was looked up. Once there is one it stays so.
     keyed: RwLock<Option<(bool, Instant)>>,
 }
 
 impl Auth {
-    /// Looks keys up in a book.
-    pub(crate) fn new(book: Book) -> Auth {
-        Auth { book, remembered: RwLock::default(), keyed: RwLock::new(None) }
+    /// Looks keys up in the store. A server that keeps nothing has no keys.
+    pub(crate) fn new(store: Option<Store>) -> Auth {
+        Auth { store, keys: RwLock::default(), logins: RwLock::default(), keyed: RwLock::new(None) }
     }
 
-    /// Where keys are kept.
-    pub(crate) fn book(&self) -> &Book {
-        &self.book
-    }
-
-    /// Whether this server has keys, so that callers must bring one.
+    /// Whether this server has keys, so that callers must bring one. A server that once had one
+    /// does not open again when the last is revoked.
     pub(crate) async fn keyed(&self) -> Result<bool, Problem> {
-        if let Some((keyed, at)) = *self.keyed.read()
+        let known = *self.keyed.read();
+        if let Some((keyed, at)) = known
             && (keyed || at.elapsed() < BELIEVED)
         {
             return Ok(keyed);
         }
-        let keyed = self.book.any_key().await.map_err(Problem::from)?;
-        *self.keyed.write() = Some((keyed, Instant::now()));
-        Ok(keyed)
+        let Some(store) = &self.store else { return Ok(false) };
+        match (store.count_keys().await, known) {
+            (Ok(count), _) => {
+                *self.keyed.write() = Some((count.ever > 0, Instant::now()));
+                Ok(count.ever > 0)
+            }
+            // Whoever could give orders before can give them while the database is away.
+            (Err(_), Some((keyed, _))) => Ok(keyed),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 
     /// Forgets what was looked up: a key was made or revoked.
     pub(crate) fn forget(&self) {
-        self.remembered.write().clear();
+        self.keys.write().clear();
+        self.logins.write().clear();
         *self.keyed.write() = None;
     }
 
     /// Who brings this key.
     pub(crate) async fn by_key(&self, text: &str) -> Result<Who, Problem> {
-        let record = self.prove(text).await?;
-        let via = Via::Key { id: record.id.clone() };
-        Ok(who(record, via))
+        let key = self.prove(text).await?;
+        let via = Via::Key { id: key.id.clone() };
+        Ok(who(key, via))
     }
 
-    async fn prove(&self, text: &str) -> Result<KeyRecord, Problem> {
+    async fn prove(&self, text: &str) -> Result<StoredKey, Problem> {
         let brought = BroughtKey::parse(text.trim()).ok_or_else(bad_key)?;
-        let record = self.record(brought.id).await?.ok_or_else(bad_key)?;
-        if brought.proves(&record.hash) { Ok(record) } else { Err(bad_key()) }
+        let key = self.key(brought.id).await?.ok_or_else(bad_key)?;
+        if brought.proves(&key.digest) { Ok(key) } else { Err(bad_key()) }
     }
 
     /// A key that is in force.
-    async fn record(&self, id: &str) -> Result<Option<KeyRecord>, Problem> {
-        if let Some((record, at)) = self.remembered.read().get(id)
+    async fn key(&self, id: &str) -> Result<Option<StoredKey>, Problem> {
+        let known = self.keys.read().get(id).cloned();
+        if let Some((key, at)) = &known
             && at.elapsed() < BELIEVED
         {
-            return Ok(Some(record.clone()));
+            return Ok(Some(key.clone()));
         }
-        let found = self.book.key(id).await.map_err(Problem::from)?;
-        let Some(record) = found.filter(|record| record.revoked.is_none()) else {
-            return Ok(None);
-        };
-        let mut remembered = self.remembered.write();
-        if remembered.len() >= MOST_REMEMBERED {
-            remembered.clear();
+        let Some(store) = &self.store else { return Ok(None) };
+        match (store.key(id).await, known) {
+            (Ok(found), _) => {
+                let found = found.filter(|key| key.revoked.is_none());
+                if let Some(key) = &found {
+                    remember(&self.keys, id, key);
+                    self.touch(store, key);
+                }
+                Ok(found)
+            }
+            (Err(_), Some((key, _))) => Ok(Some(key)),
+            (Err(error), None) => Err(error.into()),
         }
-        remembered.insert(id.to_owned(), (record.clone(), Instant::now()));
-        Ok(Some(record))
+    }
+
+    /// Notes in the background that a key is in use; to the minute is enough.
+    fn touch(&self, store: &Store, key: &StoredKey) {
+        let now = now();
+        if key.used.is_none_or(|used| now.since(used) >= TOUCHED) {
+            let (store, id) = (store.clone(), key.id.clone());
+            tokio::spawn(async move {
+                if let Err(error) = store.touch_key(&id, now).await {
+                    tracing::debug!("a key's last use could not be written: {error}");
+                }
+            });
+        }
     }
 
     /// Opens a login with a key. Gives the cookie's value and who it is.
-    pub(crate) async fn log_in(&self, text: &str) -> Result<(String, Who), Problem> {
-        let record = self.prove(text).await?;
+    pub(crate) async fn log_in(
+        &self,
+        text: &str,
+        event: impl FnOnce(&Who) -> AuditEvent,
+    ) -> Result<(String, Who), Problem> {
+        let key = self.prove(text).await?;
+        let Some(store) = &self.store else { return Err(bad_key()) };
         let secret = key::secret().map_err(no_randomness)?;
-        let login = Login {
-            hash: key::hash(&secret),
-            key: record.id.clone(),
-            project: record.project.clone(),
-            created: now(),
-            expires: Time(now().0 + LOGIN_MS),
+        let now = now();
+        let login = StoredLogin {
+            id: key::digest(&secret),
+            project: key.project.clone(),
+            key: key.id.clone(),
+            csrf: key::derived("csrf", &secret),
+            made: now,
+            used: now,
+            expires: now + LOGIN,
         };
-        self.book.add_login(&login).await?;
-        let via = Via::Login { id: record.id.clone(), csrf: csrf(&secret) };
-        Ok((secret, who(record, via)))
+        let who = who(key, Via::Login { id: login.key.clone(), csrf: login.csrf.clone() });
+        store.create_login(&login, Some(&event(&who))).await?;
+        Ok((secret, who))
     }
 
-    /// Ends a login.
-    pub(crate) async fn log_out(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        match cookie(headers) {
-            Some(secret) => Ok(self.book.end_login(&key::hash(secret)).await?),
-            None => Ok(()),
+    /// Ends the login of these headers, if there is one.
+    pub(crate) async fn log_out(
+        &self,
+        headers: &HeaderMap,
+        event: &AuditEvent,
+    ) -> Result<(), Problem> {
+        if let (Some(store), Some(secret)) = (&self.store, cookie(headers)) {
+            let id = key::digest(secret);
+            store.end_login(&id, Some(event)).await?;
+            self.logins.write().remove(&id);
         }
+        Ok(())
     }
 
     async fn by_login(&self, secret: &str) -> Result<Who, Problem> {
-        let login = self.book.login(&key::hash(secret)).await?;
-        let login = login.filter(|login| login.expires > now()).ok_or_else(login_over)?;
-        let record = self.record(&login.key).await?.ok_or_else(login_over)?;
-        let via = Via::Login { id: record.id.clone(), csrf: csrf(secret) };
-        Ok(who(record, via))
+        let id = key::digest(secret);
+        let login = self.login(&id).await?.filter(|login| login.expires > now());
+        let login = login.ok_or_else(login_over)?;
+        let key = self.key(&login.key).await?.ok_or_else(login_over)?;
+        let via = Via::Login { id: key.id.clone(), csrf: login.csrf };
+        Ok(who(key, via))
+    }
+
+    async fn login(&self, id: &str) -> Result<Option<StoredLogin>, Problem> {
+        let known = self.logins.read().get(id).cloned();
+        if let Some((login, at)) = &known
+            && at.elapsed() < BELIEVED
+        {
+            return Ok(Some(login.clone()));
+        }
+        let Some(store) = &self.store else { return Ok(None) };
+        match (store.login(id, now()).await, known) {
+            (Ok(found), _) => {
+                if let Some(login) = &found {
+                    remember(&self.logins, id, login);
+                }
+                Ok(found)
+            }
+            (Err(_), Some((login, _))) => Ok(Some(login)),
+            (Err(error), None) => Err(error.into()),
+        }
     }
 
     /// Who sends these headers from there.
@@ -310,9 +383,17 @@ impl Auth {
     }
 }
 
-fn who(record: KeyRecord, via: Via) -> Who {
-    let KeyRecord { project, role, name, agent, .. } = record;
-    Who { project, role, name, agent, via }
+fn who(key: StoredKey, via: Via) -> Who {
+    let StoredKey { project, role, name, agent, .. } = key;
+    Who { project, role: role.into(), name, agent, via }
+}
+
+fn remember<T: Clone>(known: &RwLock<HashMap<String, (T, Instant)>>, id: &str, found: &T) {
+    let mut known = known.write();
+    if known.len() >= MOST_REMEMBERED {
+        known.clear();
+    }
+    known.insert(id.to_owned(), (found.clone(), Instant::now()));
 }
 
 fn bad_key() -> Problem {
@@ -325,10 +406,6 @@ fn login_over() -> Problem {
 
 pub(crate) fn no_randomness(error: NoRandomness) -> Problem {
     Problem::new(Code::Internal, error.to_string())
-}
-
-fn csrf(secret: &str) -> String {
-    key::derived("csrf", secret)
 }
 
 /// The key in the headers.
@@ -354,7 +431,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 pub(crate) fn set_cookie(secret: &str, headers: &HeaderMap) -> String {
     let https = headers.get("x-forwarded-proto").is_some_and(|value| value == "https");
     let secure = if https { "; Secure" } else { "" };
-    let seconds = LOGIN_MS / 1000;
+    let seconds = LOGIN.0 / 1000;
     format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 

@@ -8,15 +8,18 @@ use std::fmt;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
+use deadstop_core::{GuardId, Time};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::{FieldFault, KillSwitch, PreventionConfig};
+use deadstop_store::{Paging, Period};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::openapi::path::ParameterIn;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterIn};
 use utoipa::{IntoParams, ToSchema};
 
 use super::check::Checker;
@@ -155,6 +158,10 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 #[derive(Debug)]
 pub(crate) struct Asked<T>(pub(crate) T);
 
+/// The same for a route that has some of its own besides the usual ones.
+#[derive(Debug)]
+pub(crate) struct AskedBoth<A, B>(pub(crate) A, pub(crate) B);
+
 impl<T, S> FromRequestParts<S> for Asked<T>
 where
     T: IntoParams + DeserializeOwned,
@@ -163,26 +170,39 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Asked<T>, Problem> {
-        let bad = |faults| Problem::fields(Code::InvalidQuery, faults);
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-            .map_err(|error| Problem::new(Code::BadRequest, error.body_text()))?;
-        let mut faults = Vec::new();
-        let value = typed::<T>(pairs, &mut faults);
-        if !faults.is_empty() {
-            return Err(bad(faults));
-        }
-        let read = T::deserialize(Value::Object(value));
-        read.map(Asked).map_err(|error| bad(vec![FieldFault::invalid("", error.to_string())]))
+        let value = asked(&parts.uri, &T::into_params(|| Some(ParameterIn::Query)))?;
+        read_asked(&value).map(Asked)
     }
 }
 
-/// Texts from a URL as what their schemas say they are.
-fn typed<T: IntoParams>(
-    pairs: Vec<(String, String)>,
-    faults: &mut Vec<FieldFault>,
-) -> Map<String, Value> {
-    let mut value = Map::new();
-    let known = T::into_params(|| Some(ParameterIn::Query));
+impl<A, B, S> FromRequestParts<S> for AskedBoth<A, B>
+where
+    A: IntoParams + DeserializeOwned,
+    B: IntoParams + DeserializeOwned,
+    S: Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AskedBoth<A, B>, Problem> {
+        let mut known = A::into_params(|| Some(ParameterIn::Query));
+        known.extend(B::into_params(|| Some(ParameterIn::Query)));
+        let value = asked(&parts.uri, &known)?;
+        Ok(AskedBoth(read_asked(&value)?, read_asked(&value)?))
+    }
+}
+
+fn read_asked<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
+    T::deserialize(value).map_err(|error| {
+        let fault = FieldFault::invalid("", error.to_string());
+        Problem::fields(Code::InvalidQuery, vec![fault])
+    })
+}
+
+/// Texts from a URL as what their schemas say they are; complains about all that are not.
+fn asked(uri: &Uri, known: &[Parameter]) -> Result<Value, Problem> {
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+        .map_err(|error| Problem::new(Code::BadRequest, error.body_text()))?;
+    let (mut value, mut faults) = (Map::new(), Vec::new());
     for (name, text) in pairs {
         let Some(parameter) = known.iter().find(|parameter| parameter.name == name) else {
             faults.push(FieldFault::unknown(name));
@@ -205,12 +225,19 @@ fn typed<T: IntoParams>(
         faults.extend(checker.faults_at(&read, &name));
         value.insert(name, read);
     }
-    value
+    let missing = known.iter().filter(|parameter| parameter.required == Required::True);
+    let missing = missing.filter(|parameter| !value.contains_key(&parameter.name));
+    faults.extend(missing.map(|parameter| FieldFault::missing(&parameter.name)));
+    if faults.is_empty() {
+        Ok(Value::Object(value))
+    } else {
+        Err(Problem::fields(Code::InvalidQuery, faults))
+    }
 }
 
 /// Which part of a list: the filters that every list has.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Filter {
     /// Entries on a page.
@@ -237,30 +264,86 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Entries on a page.
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit.unwrap_or(PAGE)
+    /// Which page.
+    pub(crate) fn paging(&self) -> Paging {
+        Paging { limit: self.limit.unwrap_or(PAGE), cursor: self.cursor.clone() }
     }
 
-    /// A cursor that is a number.
-    pub(crate) fn cursor_number(&self) -> Result<Option<i64>, Problem> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
-        let bad = |_| {
-            let fault = FieldFault::invalid("cursor", "is not one of ours; start without it");
+    /// Which span of time.
+    pub(crate) fn period(&self) -> Period {
+        Period { from: self.from.map(Time), to: self.to.map(Time) }
+    }
+
+    /// Which guard.
+    pub(crate) fn guard(&self) -> Result<Option<GuardId>, Problem> {
+        let Some(guard) = &self.guard else { return Ok(None) };
+        GuardId::deserialize(Value::from(guard.as_str())).map(Some).map_err(|_| {
+            let fault = FieldFault::invalid("guard", "is not the name of a guard");
             Problem::fields(Code::InvalidQuery, vec![fault])
-        };
-        cursor.parse().map(Some).map_err(bad)
+        })
+    }
+}
+
+/// Which page of a list that has no filters.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Paged {
+    /// Entries on a page.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    limit: Option<u32>,
+    /// Where to go on: `next` of the page before.
+    #[param(max_length = 200)]
+    cursor: Option<String>,
+}
+
+impl Paged {
+    /// Which page.
+    pub(crate) fn paging(&self) -> Paging {
+        Paging { limit: self.limit.unwrap_or(PAGE), cursor: self.cursor.clone() }
+    }
+}
+
+/// A span of time.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Span {
+    /// Not before this time, in milliseconds since 1970.
+    #[param(minimum = 0)]
+    from: Option<u64>,
+    /// Before this time, in milliseconds since 1970.
+    #[param(minimum = 0)]
+    to: Option<u64>,
+}
+
+impl Span {
+    /// Which span.
+    pub(crate) fn period(&self) -> Period {
+        Period { from: self.from.map(Time), to: self.to.map(Time) }
     }
 }
 
 /// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Page<T> {
+pub(crate) struct Page<T: ToSchema> {
     /// What is on it.
     pub(crate) items: Vec<T>,
     /// The cursor of the next page; null if this is the last.
     #[schema(required)]
     pub(crate) next: Option<String>,
+}
+
+impl<T: ToSchema> Page<T> {
+    /// A page of the store as it is shown.
+    pub(crate) fn of<S>(page: deadstop_store::Page<S>, show: impl FnMut(S) -> T) -> Page<T> {
+        Page { items: page.items.into_iter().map(show).collect(), next: page.next }
+    }
+
+    /// All there is.
+    pub(crate) fn all(items: Vec<T>) -> Page<T> {
+        Page { items, next: None }
+    }
 }
 
 /// A name or names in the path. What cannot be a name names nothing.

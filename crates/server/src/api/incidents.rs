@@ -1,18 +1,30 @@
-//! Incidents: what was blocked or killed, and why.
+//! Incidents: what was blocked or killed, why, on what evidence, and what it would have cost.
+
+mod pace;
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use serde_json::Value;
-use utoipa::ToSchema;
+use deadstop_core::{Measure, Time, Trip};
+use deadstop_store::{
+    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, Store,
+    StoredIncident,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
-use super::extract::{Asked, Filter, Page};
+use super::calls::{Call, Said, Wanted, session_number};
+use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
 use super::problem::{Code, Problem};
-use deadstop_store::{IncidentFilter, Paging};
+use crate::warden::now;
+use pace::Pace;
+
+/// Calls shown before and after an incident.
+const AROUND: u32 = 20;
 
 /// An incident.
 #[derive(Debug, Serialize, ToSchema)]
@@ -25,6 +37,9 @@ pub(crate) struct Incident {
     agent: String,
     /// The session it happened in.
     session: String,
+    /// The provider that the call was for.
+    #[schema(required)]
+    provider: Option<String>,
     /// Which guard.
     guard: &'static str,
     /// Why, in a word that stays the same.
@@ -33,42 +48,366 @@ pub(crate) struct Incident {
     verdict: String,
     /// Why, in a sentence.
     explain: String,
+    /// What was measured, where it is a score.
+    #[schema(required)]
+    score: Option<f64>,
+    /// The score that had to be exceeded.
+    #[schema(required)]
+    threshold: Option<f64>,
+    /// How many requests were looked at.
+    #[schema(required)]
+    window: Option<u32>,
+    /// What the score is made of.
+    signals: Vec<SignalLine>,
+    /// Whether a person has seen it; null if nobody has.
+    #[schema(required)]
+    acknowledged: Option<Seen>,
     /// The trip in full.
     trip: Value,
 }
 
+/// One line of a score.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SignalLine {
+    /// What was counted.
+    name: String,
+    /// How often.
+    count: u32,
+    /// What each counts for.
+    weight: f64,
+    /// Both multiplied.
+    score: f64,
+}
+
+/// Who has seen an incident.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Seen {
+    /// Who.
+    by: String,
+    /// When.
+    at_ms: u64,
+    /// What they had to say.
+    note: String,
+}
+
+impl From<Acknowledged> for Seen {
+    fn from(seen: Acknowledged) -> Seen {
+        Seen { by: seen.by, at_ms: seen.at.0, note: seen.note }
+    }
+}
+
+fn score(measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::Score(score) => Some(score),
+        _ => None,
+    }
+}
+
+fn signals(trip: &Trip) -> Vec<SignalLine> {
+    let line = |signal: &deadstop_core::Signal| SignalLine {
+        name: signal.name.clone(),
+        count: signal.count,
+        weight: signal.weight,
+        score: f64::from(signal.count) * signal.weight,
+    };
+    trip.signals.iter().map(line).collect()
+}
+
+impl From<StoredIncident> for Incident {
+    fn from(stored: StoredIncident) -> Incident {
+        let trip = stored.trip;
+        Incident {
+            id: stored.id,
+            at_ms: stored.at.0,
+            agent: stored.agent,
+            session: stored.session,
+            provider: stored.provider,
+            guard: trip.guard.name(),
+            reason: trip.reason.clone(),
+            verdict: trip.verdict.to_string(),
+            explain: trip.explain(),
+            score: score(trip.measured),
+            threshold: score(trip.limit),
+            window: trip.window,
+            signals: signals(&trip),
+            acknowledged: stored.acknowledged.map(Seen::from),
+            trip: serde_json::to_value(&trip).unwrap_or_default(),
+        }
+    }
+}
+
+/// Which incidents.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct IncidentsAsked {
+    /// Only those with this code for why.
+    #[param(max_length = 100)]
+    reason: Option<String>,
+    /// Only those that somebody has seen, or only those that nobody has.
+    acknowledged: Option<bool>,
+}
+
+/// What the store is asked for; nothing if the session is not there.
+async fn wanted(
+    store: &Store,
+    who: &Who,
+    filter: &Filter,
+    asked: IncidentsAsked,
+) -> Result<Option<IncidentFilter>, Problem> {
+    let session = match session_number(store, &who.project, filter).await? {
+        Wanted::Nobody => return Ok(None),
+        Wanted::Session(number) => Some(number),
+        Wanted::Any => None,
+    };
+    Ok(Some(IncidentFilter {
+        agent: filter.agent.clone(),
+        session,
+        guard: filter.guard()?,
+        reason: asked.reason,
+        acknowledged: asked.acknowledged,
+        period: filter.period(),
+    }))
+}
+
 /// Incidents, the newest first.
 #[utoipa::path(
-    get, path = "/api/incidents", tag = "incidents", params(Filter),
+    get, path = "/api/incidents", tag = "incidents", params(Filter, IncidentsAsked),
     responses((status = 200, description = "A page of them", body = Page<Incident>))
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     who: Who,
-    Asked(filter): Asked<Filter>,
+    AskedBoth(filter, asked): AskedBoth<Filter, IncidentsAsked>,
 ) -> Result<Json<Page<Incident>>, Problem> {
-    let failed = || Problem::new(Code::StoreFailed, "the database failed; see the log");
-    let Some(store) = app.warden.store() else {
-        return Ok(Json(Page { items: Vec::new(), next: None }));
+    let store = app.store()?;
+    written(&app).await?;
+    let Some(wanted) = wanted(store, &who, &filter, asked).await? else {
+        return Ok(Json(Page::all(Vec::new())));
     };
-    app.warden.flush().await.map_err(|_| failed())?;
-    let paging = Paging::first(filter.limit());
-    let wanted = IncidentFilter::default();
-    let found = store.incidents(&who.project, &wanted, &paging).await.map_err(|_| failed())?;
-    let items = found
-        .items
-        .iter()
-        .map(|incident| Incident {
-            id: incident.id.clone(),
-            at_ms: incident.at.0,
-            agent: incident.agent.clone(),
-            session: incident.session.clone(),
-            guard: incident.trip.guard.name(),
-            reason: incident.trip.reason.clone(),
-            verdict: incident.trip.verdict.to_string(),
-            explain: incident.trip.explain(),
-            trip: serde_json::to_value(&incident.trip).unwrap_or_default(),
+    let found = store.incidents(&who.project, &wanted, &filter.paging()).await?;
+    Ok(Json(Page::of(found, Incident::from)))
+}
+
+/// Whoever looks after an incident wants to see it, also when it was not written yet.
+async fn written(app: &App) -> Result<(), Problem> {
+    app.warden.flush().await.map_err(|error| {
+        Problem::new(Code::StoreFailed, format!("the newest could not be written: {error}"))
+    })
+}
+
+/// Incidents of one agent with the same guard and reason.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Group {
+    /// The agent.
+    agent: String,
+    /// The guard.
+    guard: String,
+    /// Its code for why.
+    reason: String,
+    /// How many.
+    count: u64,
+    /// How many of them nobody has seen.
+    open: u64,
+    /// When it happened first.
+    first_ms: u64,
+    /// When it happened last.
+    last_ms: u64,
+}
+
+impl From<IncidentGroup> for Group {
+    fn from(group: IncidentGroup) -> Group {
+        Group {
+            agent: group.agent,
+            guard: group.guard,
+            reason: group.reason,
+            count: group.count,
+            open: group.open,
+            first_ms: group.first.0,
+            last_ms: group.last.0,
+        }
+    }
+}
+
+/// Incidents by agent, guard and reason, the group with the newest first.
+#[utoipa::path(
+    get, path = "/api/incidents/groups", tag = "incidents", params(Filter, IncidentsAsked),
+    responses((status = 200, description = "All groups", body = Page<Group>))
+)]
+pub(crate) async fn groups(
+    State(app): State<Arc<App>>,
+    who: Who,
+    AskedBoth(filter, asked): AskedBoth<Filter, IncidentsAsked>,
+) -> Result<Json<Page<Group>>, Problem> {
+    let store = app.store()?;
+    written(&app).await?;
+    let Some(wanted) = wanted(store, &who, &filter, asked).await? else {
+        return Ok(Json(Page::all(Vec::new())));
+    };
+    let mut groups = store.incident_groups(&who.project, &wanted).await?;
+    groups.truncate(filter.paging().limit as usize);
+    Ok(Json(Page::all(groups.into_iter().map(Group::from).collect())))
+}
+
+/// One of the calls that an incident is about.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Piece {
+    /// Its place, from zero.
+    position: u64,
+    /// The call's id, if it is known.
+    #[schema(required)]
+    call: Option<String>,
+    #[serde(flatten)]
+    said: Said,
+}
+
+/// How a score was made.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Scoring {
+    /// The sum.
+    score: f64,
+    /// What had to be exceeded.
+    threshold: f64,
+    /// The sum in percent of the threshold.
+    percent: f64,
+    /// Where a bar that shows it ends: twice the threshold.
+    scale_end: f64,
+    /// What it is made of.
+    signals: Vec<SignalLine>,
+}
+
+impl Scoring {
+    fn of(trip: &Trip) -> Option<Scoring> {
+        let (score, threshold) = (score(trip.measured)?, score(trip.limit)?);
+        let percent = if threshold > 0.0 { 100.0 * score / threshold } else { 0.0 };
+        Some(Scoring {
+            score,
+            threshold,
+            percent,
+            scale_end: 2.0 * threshold,
+            signals: signals(trip),
         })
-        .collect();
-    Ok(Json(Page { items, next: None }))
+    }
+}
+
+/// An incident with everything that is known about it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct IncidentDetail {
+    #[serde(flatten)]
+    incident: Incident,
+    /// How its score was made; null where it was no score.
+    #[schema(required)]
+    scoring: Option<Scoring>,
+    /// The requests and answers that it is about, secrets removed.
+    evidence: Vec<Piece>,
+    /// The session's last calls before it, oldest first.
+    before: Vec<Call>,
+    /// The session's first calls after it.
+    after: Vec<Call>,
+    /// What the session would have cost by now, had it gone on; null if that cannot be told.
+    #[schema(required)]
+    unstopped: Option<Pace>,
+}
+
+/// One incident.
+#[utoipa::path(
+    get, path = "/api/incidents/{id}", tag = "incidents",
+    params(("id" = String, Path, description = "The incident's id")),
+    responses((status = 200, description = "With its evidence", body = IncidentDetail))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(Name(id)): At<Name>,
+) -> Result<Json<IncidentDetail>, Problem> {
+    let store = app.store()?;
+    let incident = match store.incident(&who.project, &id).await? {
+        Some(incident) => incident,
+        None => {
+            written(&app).await?;
+            let found = store.incident(&who.project, &id).await?;
+            found.ok_or_else(|| Problem::not_found("incident"))?
+        }
+    };
+    detail(store, &who.project, incident).await.map(Json)
+}
+
+async fn detail(
+    store: &Store,
+    project: &str,
+    incident: StoredIncident,
+) -> Result<IncidentDetail, Problem> {
+    let evidence = store.evidence(project, &incident.id).await?;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    if let Some(session) = incident.session_number {
+        let calls = |period, order| CallFilter {
+            session: Some(session),
+            period,
+            order,
+            ..CallFilter::default()
+        };
+        let paging = Paging::first(AROUND);
+        let then = Some(Time(incident.at.0 + 1));
+        let earlier = calls(Period { from: None, to: then }, Order::Newest);
+        let later = calls(Period { from: then, to: None }, Order::Oldest);
+        before = store.calls(project, &earlier, &paging).await?.items;
+        before.reverse();
+        after = store.calls(project, &later, &paging).await?.items;
+    }
+    Ok(IncidentDetail {
+        scoring: Scoring::of(&incident.trip),
+        evidence: evidence
+            .into_iter()
+            .map(|piece| Piece {
+                position: piece.position,
+                call: piece.call.map(|id| id.to_string()),
+                said: piece.exchange.into(),
+            })
+            .collect(),
+        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.at, now()),
+        before: before.into_iter().map(Call::from).collect(),
+        after: after.into_iter().map(Call::from).collect(),
+        incident: incident.into(),
+    })
+}
+
+/// That somebody has seen an incident.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Acknowledgement {
+    /// What they have to say.
+    #[schema(max_length = 5000)]
+    note: String,
+    /// The person, where a client speaks for several.
+    #[schema(max_length = 200)]
+    by: Option<String>,
+}
+
+impl Strict for Acknowledgement {}
+
+/// Notes that somebody has seen an incident.
+#[utoipa::path(
+    post, path = "/api/incidents/{id}/acknowledge", tag = "incidents",
+    request_body = Acknowledgement,
+    params(("id" = String, Path, description = "The incident's id")),
+    responses((status = 200, description = "The incident as it is now", body = Incident))
+)]
+pub(crate) async fn acknowledge(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(Name(id)): At<Name>,
+    Body(seen): Body<Acknowledgement>,
+) -> Result<Json<Incident>, Problem> {
+    let store = app.store()?;
+    let by = who.signed(seen.by.as_deref());
+    let event = app.event(&who, "incident.acknowledge", &id, &seen.note, &json!({}));
+    let event = deadstop_store::AuditEvent { who: by.clone(), ..event };
+    let word = Acknowledged { by, at: now(), note: seen.note };
+    written(&app).await?;
+    if !store.acknowledge(&who.project, &id, &word, Some(&event)).await? {
+        return Err(Problem::not_found("incident"));
+    }
+    let found = store.incident(&who.project, &id).await?;
+    let found = found.ok_or_else(|| Problem::not_found("incident"))?;
+    Ok(Json(found.into()))
 }

@@ -6,11 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use deadstop_protocol::policy_views::FieldFault;
+use deadstop_store::StoredKey;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::{self, KeyRecord, NewKey, Role, Via, Who};
+use super::auth::{self, NewKey, Role, Via, Who};
 use super::extract::{At, Body, Name, Page, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use crate::warden::now;
@@ -21,12 +24,12 @@ use crate::warden::now;
 pub(crate) struct KeyOrder {
     /// What people call it.
     #[schema(min_length = 1, max_length = 200)]
-    name: String,
+    pub(crate) name: String,
     /// What it may do.
-    role: Role,
+    pub(crate) role: Role,
     /// The only agent that it may be; for the role `agent`.
     #[schema(max_length = 200)]
-    agent: Option<String>,
+    pub(crate) agent: Option<String>,
 }
 
 impl Strict for KeyOrder {}
@@ -47,21 +50,29 @@ pub(crate) struct Key {
     created_by: String,
     /// When.
     created_ms: u64,
+    /// When it was last used, to the minute.
+    #[schema(required)]
+    used_ms: Option<u64>,
     /// Since when it is no longer in force.
     #[schema(required)]
     revoked_ms: Option<u64>,
+    /// Who took it out of force.
+    #[schema(required)]
+    revoked_by: Option<String>,
 }
 
-impl From<KeyRecord> for Key {
-    fn from(record: KeyRecord) -> Key {
+impl From<StoredKey> for Key {
+    fn from(key: StoredKey) -> Key {
         Key {
-            id: record.id,
-            name: record.name,
-            role: record.role,
-            agent: record.agent,
-            created_by: record.created_by,
-            created_ms: record.created.0,
-            revoked_ms: record.revoked.map(|at| at.0),
+            id: key.id,
+            name: key.name,
+            role: key.role.into(),
+            agent: key.agent,
+            created_by: key.made_by,
+            created_ms: key.made.0,
+            used_ms: key.used.map(|at| at.0),
+            revoked_ms: key.revoked.map(|at| at.0),
+            revoked_by: key.revoked_by,
         }
     }
 }
@@ -70,9 +81,9 @@ impl From<KeyRecord> for Key {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MadeKey {
     /// The key itself. It is shown this once.
-    key: String,
+    pub(crate) key: String,
     #[serde(flatten)]
-    about: Key,
+    pub(crate) about: Key,
 }
 
 /// The keys of the project.
@@ -84,7 +95,7 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     who: Who,
 ) -> Result<Json<Page<Key>>, Problem> {
-    let keys = app.auth.book().keys(&who.project).await?;
+    let keys = app.store()?.keys(&who.project).await?;
     Ok(Json(Page { items: keys.into_iter().map(Key::from).collect(), next: None }))
 }
 
@@ -101,27 +112,47 @@ pub(crate) async fn create(
     who: Who,
     Body(order): Body<KeyOrder>,
 ) -> Result<Response, Problem> {
+    let agent_bound = order.agent.as_deref().map(deadstop_protocol::llm::identity::name);
+    if agent_bound.is_some_and(|name| name.is_none() || order.role != Role::Agent) {
+        let fault = FieldFault::invalid("agent", "a name, and only with the role `agent`");
+        return Err(Problem::fields(Code::InvalidBody, vec![fault]));
+    }
     if order.role != Role::Admin && !app.auth.keyed().await? {
         let detail =
             "make an admin's key first: from the first key on, only an admin can make more";
         return Err(Problem::new(Code::FirstKeyAdmin, detail));
     }
+    let (key, stored) = make(&app, &who, order, &who.project).await?;
+    let body = MadeKey { key, about: stored.into() };
+    Ok((StatusCode::CREATED, Json(body)).into_response())
+}
+
+/// Makes a key in a project and keeps it. Gives its text, for this once.
+pub(crate) async fn make(
+    app: &App,
+    who: &Who,
+    order: KeyOrder,
+    project: &str,
+) -> Result<(String, StoredKey), Problem> {
     let made = NewKey::make(order.role).map_err(auth::no_randomness)?;
-    let record = KeyRecord {
+    let stored = StoredKey {
         id: made.id,
-        project: who.project.clone(),
-        role: order.role,
+        project: project.to_owned(),
+        role: order.role.into(),
         name: order.name,
         agent: order.agent,
-        hash: made.hash,
-        created_by: who.signed(None),
-        created: now(),
+        digest: made.hash,
+        made: now(),
+        made_by: who.signed(None),
+        used: None,
         revoked: None,
+        revoked_by: None,
     };
-    app.auth.book().add_key(&record).await?;
+    let detail = json!({ "name": stored.name, "role": order.role.name(), "agent": stored.agent });
+    let event = app.event_in(project, who, "key.create", &stored.id, "", &detail);
+    app.store()?.create_key(&stored, Some(&event)).await?;
     app.auth.forget();
-    let body = MadeKey { key: made.text, about: record.into() };
-    Ok((StatusCode::CREATED, Json(body)).into_response())
+    Ok((made.text, stored))
 }
 
 /// Takes a key out of force, at once.
@@ -138,8 +169,10 @@ pub(crate) async fn revoke(
     who: Who,
     At(Name(id)): At<Name>,
 ) -> Result<StatusCode, Problem> {
-    let keys = app.auth.book().keys(&who.project).await?;
-    let in_force = |key: &&KeyRecord| key.role == Role::Admin && key.revoked.is_none();
+    let store = app.store()?;
+    let keys = store.keys(&who.project).await?;
+    let in_force =
+        |key: &&StoredKey| key.role == deadstop_store::Role::Admin && key.revoked.is_none();
     let mut admins = keys.iter().filter(in_force);
     if let (Some(only), None) = (admins.next(), admins.next())
         && only.id == id
@@ -147,10 +180,12 @@ pub(crate) async fn revoke(
         let detail = "this is the project's last admin key; make another one first";
         return Err(Problem::new(Code::LastAdminKey, detail));
     }
-    if !app.auth.book().revoke(&who.project, &id, now()).await? {
+    let event = app.event(&who, "key.revoke", &id, "", &json!({}));
+    let revoked = store.revoke_key(&who.project, &id, &event.who, now(), Some(&event)).await?;
+    app.auth.forget();
+    if !revoked {
         return Err(Problem::not_found("key"));
     }
-    app.auth.forget();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -211,7 +246,8 @@ pub(crate) async fn log_in(
     headers: HeaderMap,
     Body(credentials): Body<Credentials>,
 ) -> Result<Response, Problem> {
-    let (secret, who) = app.auth.log_in(&credentials.key).await?;
+    let event = |who: &Who| app.event(who, "login", who.key().unwrap_or_default(), "", &json!({}));
+    let (secret, who) = app.auth.log_in(&credentials.key, event).await?;
     let cookie = auth::set_cookie(&secret, &headers);
     Ok(([(header::SET_COOKIE, cookie)], Json(Identity::from(who))).into_response())
 }
@@ -223,9 +259,11 @@ pub(crate) async fn log_in(
 )]
 pub(crate) async fn log_out(
     State(app): State<Arc<App>>,
+    who: Who,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    app.auth.log_out(&headers).await?;
+    let event = app.event(&who, "logout", who.key().unwrap_or_default(), "", &json!({}));
+    app.auth.log_out(&headers, &event).await?;
     let cookie = [(header::SET_COOKIE, auth::end_cookie())];
     Ok((StatusCode::NO_CONTENT, cookie).into_response())
 }

@@ -25,32 +25,32 @@ pub(crate) struct Row {
     #[schema(value_type = String)]
     kind: ScopeKind,
     /// The agent that it belongs to; empty for the project.
-    agent: String,
+    pub(crate) agent: String,
     /// What people call it.
-    name: String,
+    pub(crate) name: String,
     /// `running`, `paused` or `killed`.
-    state: &'static str,
+    pub(crate) state: &'static str,
     /// Why it is paused or killed.
     #[schema(required)]
-    why: Option<String>,
+    pub(crate) why: Option<String>,
     /// Tool calls.
-    steps: u64,
+    pub(crate) steps: u64,
     /// Model calls.
-    model_calls: u64,
+    pub(crate) model_calls: u64,
     /// Calls that run.
     in_flight: u64,
     /// Input tokens.
-    input_tokens: u64,
+    pub(crate) input_tokens: u64,
     /// Output tokens.
-    output_tokens: u64,
+    pub(crate) output_tokens: u64,
     /// Dollars spent.
-    cost_usd: f64,
+    pub(crate) cost_usd: f64,
     /// Dollars set aside for calls that run.
     reserved_usd: f64,
     /// When it was opened.
-    opened_ms: u64,
+    pub(crate) opened_ms: u64,
     /// When it was last used.
-    used_ms: u64,
+    pub(crate) used_ms: u64,
 }
 
 impl Row {

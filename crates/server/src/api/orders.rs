@@ -1,10 +1,11 @@
-//! Orders: kill, clear, reset, pause, resume. Acknowledged when they are in force and on disk.
+//! Orders: kill, clear, reset, pause, resume. Acknowledged when they and their audit entries are in
+//! force and on disk.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_core::ScopeKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,8 +13,8 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Body, Strict};
 use super::live::Row;
-use super::problem::{Code, Problem};
-use crate::warden::{Project, Scope, Warden};
+use super::problem::{Code, Problem, ProblemBody};
+use crate::warden::Scope;
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -39,6 +40,21 @@ pub(crate) struct Order {
 
 impl Strict for Order {}
 
+/// Why something is done.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Why {
+    /// Why.
+    #[serde(default)]
+    #[schema(max_length = 1000)]
+    pub(crate) reason: String,
+    /// The person who says so, where a client speaks for several.
+    #[schema(max_length = 200)]
+    pub(crate) by: Option<String>,
+}
+
+impl Strict for Why {}
+
 /// An order that was carried out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
@@ -48,7 +64,35 @@ pub(crate) struct Done {
     scope: Row,
 }
 
-type Carried = Result<Json<Done>, Problem>;
+/// What an order wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The scope's end.
+    Kill,
+    /// The end of its end.
+    Clear,
+    /// A fresh start.
+    Reset,
+    /// A hold.
+    Pause,
+    /// The end of a hold.
+    Resume,
+}
+
+impl What {
+    /// The word for it once it is done.
+    fn done(self) -> &'static str {
+        match self {
+            What::Kill => "killed",
+            What::Clear => "cleared",
+            What::Reset => "reset",
+            What::Pause => "paused",
+            What::Resume => "resumed",
+        }
+    }
+}
+
+pub(crate) type Carried = Result<Json<Done>, Problem>;
 
 /// Ends a session, an agent or everything.
 #[utoipa::path(
@@ -60,9 +104,7 @@ pub(crate) async fn kill(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    let (by, reason) = (who.signed(order.by.as_deref()), order.reason.clone());
-    let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
-    carry_out(&app, &who, &order, "killed", move |state, now| state.kill(&by, &reason, now)).await
+    find_and_carry_out(&app, &who, &order, What::Kill).await
 }
 
 /// Lets an agent, or everything, run again.
@@ -70,7 +112,7 @@ pub(crate) async fn kill(
     post, path = "/api/clear", tag = "orders", request_body = Order,
     responses(
         (status = 200, description = "In force and on disk", body = Done),
-        (status = 409, description = "`session_final`", body = super::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`session_final`", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn clear(
@@ -82,12 +124,7 @@ pub(crate) async fn clear(
         let why = "a session's end is final; start a new session, or reset this one";
         return Err(Problem::new(Code::SessionFinal, why));
     }
-    app.warden.forget_below(&who.project, order.agent.as_deref());
-    carry_out(&app, &who, &order, "cleared", |state, _| {
-        // Checked above: agents and the project can be cleared.
-        let _ = state.clear();
-    })
-    .await
+    find_and_carry_out(&app, &who, &order, What::Clear).await
 }
 
 /// A fresh start under the same name, for a session that was ended.
@@ -104,11 +141,7 @@ pub(crate) async fn reset(
         let why = "only a session is reset; an agent, or everything, is cleared";
         return Err(Problem::new(Code::BadOrder, why));
     }
-    let project = app.project(&who).await?;
-    let scope = find(&app.warden, &project, &order).await?;
-    let by = who.signed(order.by.as_deref());
-    let said = crate::warden::Order { who: &by, done: "reset", reason: &order.reason };
-    acknowledged("reset", &scope, app.warden.reset(&scope, said).await)
+    find_and_carry_out(&app, &who, &order, What::Reset).await
 }
 
 /// Holds the next call until somebody decides.
@@ -121,8 +154,7 @@ pub(crate) async fn pause(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    let (by, reason) = (who.signed(order.by.as_deref()), order.reason.clone());
-    carry_out(&app, &who, &order, "paused", move |state, now| state.pause(&by, &reason, now)).await
+    find_and_carry_out(&app, &who, &order, What::Pause).await
 }
 
 /// Ends a hold.
@@ -135,26 +167,37 @@ pub(crate) async fn resume(
     who: Who,
     Body(order): Body<Order>,
 ) -> Carried {
-    carry_out(&app, &who, &order, "resumed", |state, _| state.resume()).await
+    find_and_carry_out(&app, &who, &order, What::Resume).await
 }
 
-async fn carry_out(
+async fn find_and_carry_out(app: &App, who: &Who, order: &Order, what: What) -> Carried {
+    let scope = find(app, who, order).await?;
+    let why = Why { reason: order.reason.clone(), by: order.by.clone() };
+    carry_out(app, who, &scope, what, &why).await
+}
+
+/// Carries an order about a scope out.
+pub(crate) async fn carry_out(
     app: &App,
     who: &Who,
-    order: &Order,
-    done: &'static str,
-    change: impl FnOnce(&mut ScopeState, Time),
+    scope: &Arc<Scope>,
+    what: What,
+    why: &Why,
 ) -> Carried {
+    let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
+    let because = if reason.is_empty() { "no reason given" } else { reason };
+    let order = crate::warden::Order { who: &by, done, reason: because };
     let warden = &app.warden;
-    let project = app.project(who).await?;
-    let scope = find(warden, &project, order).await?;
-    let by = who.signed(order.by.as_deref());
-    let said = crate::warden::Order { who: &by, done, reason: &order.reason };
-    acknowledged(done, &scope, warden.order(&scope, said, change).await)
-}
-
-fn acknowledged(done: &'static str, scope: &Scope, written: Result<(), String>) -> Carried {
-    match written {
+    let carried = match what {
+        What::Clear => warden.clear(scope, order).await,
+        What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,
+        What::Reset => warden.reset(scope, order).await,
+        What::Pause => {
+            warden.order(scope, order, |state, now| state.pause(&by, because, now)).await
+        }
+        What::Resume => warden.order(scope, order, |state, _| state.resume()).await,
+    };
+    match carried {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
         Err(error) => Err(Problem::new(
             Code::NotDurable,
@@ -164,25 +207,20 @@ fn acknowledged(done: &'static str, scope: &Scope, written: Result<(), String>) 
 }
 
 /// The scope that an order is about.
-async fn find(
-    warden: &Warden,
-    project: &Arc<Project>,
-    order: &Order,
-) -> Result<Arc<Scope>, Problem> {
+async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
-    let failed = |_| Problem::new(Code::StoreFailed, "the database failed; see the log");
+    let (warden, project) = (&app.warden, &who.project);
     match (order.all, &order.agent, &order.session) {
-        (true, None, None) => Ok(Arc::clone(&project.scope)),
+        (true, None, None) => Ok(Arc::clone(&warden.project(project).await?.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),
         (false, Some(agent), Some(session)) => {
-            let chain = warden.chain(Arc::clone(project), agent, session, &[]).await;
-            Ok(Arc::clone(chain.map_err(failed)?.innermost()))
+            Ok(warden.session_in(project, agent, session).await?)
         }
-        (false, Some(agent), None) => warden.agent(project, agent).await.map_err(failed),
+        (false, Some(agent), None) => Ok(warden.agent_in(project, agent).await?),
         (false, None, Some(session)) => {
             let named =
                 |scope: &Arc<Scope>| scope.kind() == ScopeKind::Session && scope.name() == session;
-            let found: Vec<_> = warden.scopes(&project.name).into_iter().filter(named).collect();
+            let found: Vec<_> = warden.scopes(project).into_iter().filter(named).collect();
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
                 [] => {

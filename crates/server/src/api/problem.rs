@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_protocol::policy_views::FieldFault;
+use deadstop_store::StoreError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -142,8 +143,36 @@ impl Problem {
     }
 
     /// Its code.
+    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match &error {
+            StoreError::Conflict { .. } => {
+                let detail = "somebody changed it meanwhile; read it again, and send its new ETag";
+                Problem::new(Code::VersionMismatch, detail)
+            }
+            StoreError::Cursor => {
+                let fault = FieldFault::invalid("cursor", "is not one of ours; start without it");
+                Problem::fields(Code::InvalidQuery, vec![fault])
+            }
+            StoreError::Exists(_) => Problem::new(Code::NameTaken, error.to_string()),
+            _ => match error.trouble() {
+                Some(trouble) => {
+                    tracing::warn!("{error}");
+                    let detail = format!("the database does not answer ({})", trouble.name());
+                    Problem::new(Code::StoreFailed, detail)
+                }
+                None => {
+                    tracing::error!("{error}");
+                    Problem::new(Code::Internal, "something is wrong in the server; see its log")
+                }
+            },
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::recent::Exhibit;
 use super::{Chain, Event, Order, Project, Said, Scope, Warden, now};
 use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
+use crate::settings::Capture;
 use deadstop_protocol::redact::Redactor;
 
 /// Calls that are shown with an incident that names none.
@@ -120,10 +121,10 @@ impl Warden {
         let scope = chain.innermost().number();
         let settings = Arc::clone(&chain.project.settings.read());
         let mut exhibits = match settings.capture {
-            super::Capture::None => Vec::new(),
+            Capture::None => Vec::new(),
             _ => self.recent.find(scope, &trip.evidence, FEW),
         };
-        if settings.capture != super::Capture::None && !said.request.is_empty() {
+        if settings.capture != Capture::None && !said.request.is_empty() {
             exhibits.retain(|exhibit| exhibit.call != id);
             exhibits.push(Exhibit { scope, number: u64::MAX, call: id, said });
         }
@@ -168,11 +169,6 @@ impl Warden {
             text: because,
             incident: None,
         });
-    }
-
-    /// Puts an entry into the audit; it lasts after the next [`Warden::flush`].
-    pub(crate) fn audit(&self, event: AuditEvent) {
-        self.outbox.lock().audit.push(event);
     }
 
     /// A person's order, for the audit.
@@ -290,8 +286,8 @@ impl Warden {
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
-        let payload = (capture == super::Capture::All)
-            .then(|| (chain.project.name.clone(), id, said.clone()));
+        let payload =
+            (capture == Capture::All).then(|| (chain.project.name.clone(), id, said.clone()));
         {
             let mut outbox = self.outbox.lock();
             outbox.call(row, &self.metrics);
@@ -300,7 +296,7 @@ impl Warden {
                 self.full.notify_one();
             }
         }
-        if capture != super::Capture::None {
+        if capture != Capture::None {
             self.recent.push(Exhibit { scope, number, call: id, said });
         }
     }

@@ -26,6 +26,7 @@ fn trip(guard: GuardId, verdict: Verdict) -> Trip {
         limit: Measure::Count(3),
         evidence: vec![1, 2],
         signals: Vec::new(),
+        window: None,
         because: "read_file \"a\" 3 times\nin 12 s".into(),
         context: Context {
             who: "s1".into(),

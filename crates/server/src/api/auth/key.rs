@@ -73,6 +73,11 @@ pub(crate) fn hash(secret: &str) -> Vec<u8> {
     Sha256::digest(secret.as_bytes()).to_vec()
 }
 
+/// What is kept of a secret, as text.
+pub(crate) fn digest(secret: &str) -> String {
+    encode(&hash(secret))
+}
+
 /// Whether two texts are the same, in a time that does not tell how nearly.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()

@@ -64,8 +64,11 @@ async fn ask(query: &str) -> Result<Filter, Vec<String>> {
 #[tokio::test]
 async fn parameters_are_known_and_typed() {
     let filter = ask("limit=7&agent=a%20b&from=5").await.unwrap();
-    assert_eq!((filter.limit(), filter.agent.as_deref(), filter.from), (7, Some("a b"), Some(5)));
-    assert_eq!(ask("").await.unwrap().limit(), PAGE);
+    assert_eq!(
+        (filter.paging().limit, filter.agent.as_deref(), filter.from),
+        (7, Some("a b"), Some(5))
+    );
+    assert_eq!(ask("").await.unwrap().paging().limit, PAGE);
     for (query, named) in [
         ("limit=0", "limit"),
         ("limit=1001", "limit"),
@@ -78,8 +81,8 @@ async fn parameters_are_known_and_typed() {
         let told = ask(query).await.unwrap_err();
         assert!(told[0].contains(named), "{query}: {told:?}");
     }
-    assert!(ask("cursor=abc").await.unwrap().cursor_number().is_err());
-    assert_eq!(ask("cursor=12").await.unwrap().cursor_number().unwrap(), Some(12));
+    assert!(ask("guard=nobody").await.unwrap().guard().is_err());
+    assert_eq!(ask("guard=text_loop").await.unwrap().guard().unwrap(), Some(GuardId::TextLoop));
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! The audit: who did what, when and why; whether nobody has changed it since; all of it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use deadstop_store::{AuditEntry, AuditFilter, Store, Verified};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::auth::Who;
+use super::extract::{AskedBoth, Page, Paged};
+use super::problem::Problem;
+
+/// Entries that are read at a time for an export.
+const STRIDE: u32 = 1000;
+
+/// An entry.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Entry {
+    /// Its place in the chain, from one.
+    seq: i64,
+    /// Its number, which is hashed with it.
+    number: String,
+    /// The project.
+    project: String,
+    /// When.
+    at_ms: u64,
+    /// Who.
+    who: String,
+    /// What was done, such as `agent.kill`.
+    action: String,
+    /// What it was done to.
+    subject: String,
+    /// Why, in their words.
+    reason: String,
+    /// Anything else.
+    detail: Value,
+    /// The same word for word, as it is hashed.
+    detail_text: String,
+    /// The hash of the entry before; empty for the first.
+    prev: String,
+    /// The hash of this one.
+    hash: String,
+}
+
+impl From<AuditEntry> for Entry {
+    fn from(entry: AuditEntry) -> Entry {
+        let event = entry.event;
+        Entry {
+            seq: entry.seq,
+            number: event.number.to_string(),
+            project: event.project,
+            at_ms: event.at.0,
+            who: event.who,
+            action: event.action,
+            subject: event.subject,
+            reason: event.reason,
+            detail: serde_json::from_str(&event.detail).unwrap_or_default(),
+            detail_text: event.detail,
+            prev: entry.prev,
+            hash: entry.hash,
+        }
+    }
+}
+
+/// Which entries.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditAsked {
+    /// Only what was done by this one.
+    #[param(max_length = 400)]
+    who: Option<String>,
+    /// Only this kind of thing.
+    #[param(max_length = 100)]
+    action: Option<String>,
+    /// Only what was done to this.
+    #[param(max_length = 400)]
+    subject: Option<String>,
+    /// Not before this time, in milliseconds since 1970.
+    #[param(minimum = 0)]
+    from: Option<u64>,
+    /// Before this time, in milliseconds since 1970.
+    #[param(minimum = 0)]
+    to: Option<u64>,
+}
+
+/// The audit, the newest first.
+#[utoipa::path(
+    get, path = "/api/audit", tag = "audit", params(Paged, AuditAsked),
+    responses((status = 200, description = "A page of it", body = Page<Entry>))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    who: Who,
+    AskedBoth(paged, asked): AskedBoth<Paged, AuditAsked>,
+) -> Result<Json<Page<Entry>>, Problem> {
+    let AuditAsked { who: by, action, subject, from, to } = asked;
+    let time = |ms: Option<u64>| ms.map(deadstop_core::Time);
+    let period = deadstop_store::Period { from: time(from), to: time(to) };
+    let filter = AuditFilter { who: by, action, subject, period };
+    let found = app.store()?.audit_entries(&who.project, &filter, &paged.paging()).await?;
+    Ok(Json(Page::of(found, Entry::from)))
+}
+
+/// Whether the chain is whole.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Chain {
+    /// Whether every entry is as it was written.
+    whole: bool,
+    /// How many there are, up to the first that is wrong.
+    entries: u64,
+    /// The last one's hash.
+    #[schema(required)]
+    head: Option<String>,
+    /// The place of the first entry that is wrong.
+    #[schema(required)]
+    broken_at: Option<i64>,
+    /// What is wrong with it.
+    #[schema(required)]
+    why: Option<&'static str>,
+}
+
+/// Checks the chain from its first entry to its last.
+#[utoipa::path(
+    get, path = "/api/audit/verify", tag = "audit",
+    responses((status = 200, description = "What was found", body = Chain))
+)]
+pub(crate) async fn verify(State(app): State<Arc<App>>, who: Who) -> Result<Json<Chain>, Problem> {
+    Ok(Json(match app.store()?.verify_audit(&who.project).await? {
+        Verified::Whole { entries, head } => {
+            Chain { whole: true, entries, head: Some(head), broken_at: None, why: None }
+        }
+        Verified::Broken { seq, why } => Chain {
+            whole: false,
+            entries: u64::try_from(seq.saturating_sub(1)).unwrap_or_default(),
+            head: None,
+            broken_at: Some(seq),
+            why: Some(why),
+        },
+    }))
+}
+
+/// The whole audit, oldest first, one entry a line.
+#[utoipa::path(
+    get, path = "/api/audit/export", tag = "audit",
+    responses((status = 200, description = "JSON, one entry a line", body = String, content_type = "application/x-ndjson"))
+)]
+pub(crate) async fn export(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
+    let store = app.store()?.clone();
+    // The first piece before the answer: a database that is away is an error, not a torn file.
+    let first = piece(&store, &who.project, 0).await?;
+    let rest = stream::unfold((store, who.project, first), |(store, project, piece)| async move {
+        let (text, last) = piece?;
+        let next = self::piece(&store, &project, last).await.ok().flatten();
+        Some((Ok::<_, Infallible>(Bytes::from(text)), (store, project, next)))
+    });
+    let kind = [
+        (header::CONTENT_TYPE, "application/x-ndjson"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"audit.ndjson\""),
+    ];
+    Ok((kind, Body::from_stream(rest)).into_response())
+}
+
+/// The next entries as lines, and the place of the last one; nothing at the end.
+async fn piece(store: &Store, project: &str, after: i64) -> Result<Option<(String, i64)>, Problem> {
+    let entries = store.audit_after(project, after, STRIDE).await?;
+    let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(None) };
+    let mut text = String::new();
+    for entry in entries {
+        text += &serde_json::to_string(&Entry::from(entry)).unwrap_or_default();
+        text.push('\n');
+    }
+    Ok(Some((text, last)))
+}

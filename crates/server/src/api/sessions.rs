@@ -1,0 +1,272 @@
+//! Sessions: list, detail, orders.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use deadstop_store::{SessionFilter, SessionState, StoredSession};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::agents::Totals;
+use super::auth::Who;
+use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
+use super::live::Row;
+use super::orders::{Carried, Done, What, Why, carry_out};
+use super::problem::Problem;
+use crate::warden::Scope;
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Session {
+    /// Its number; a session that was reset gets a new one. Null while it is not written yet.
+    #[schema(required)]
+    number: Option<String>,
+    /// Its agent.
+    agent: String,
+    /// Its name.
+    name: String,
+    /// `running`, `paused`, `killed` or `ended`.
+    state: &'static str,
+    /// Why it stands so.
+    #[schema(required)]
+    why: Option<String>,
+    /// Its health tags, such as `loop_detected` or `budget_warning`.
+    tags: Vec<String>,
+    /// The provider that it used last.
+    #[schema(required)]
+    provider: Option<String>,
+    /// The model that it used last.
+    #[schema(required)]
+    model: Option<String>,
+    /// When it was opened.
+    opened_ms: u64,
+    /// When it last did something.
+    used_ms: u64,
+    #[serde(flatten)]
+    totals: Totals,
+}
+
+impl From<StoredSession> for Session {
+    fn from(stored: StoredSession) -> Session {
+        Session {
+            number: Some(stored.number.to_string()),
+            agent: stored.agent,
+            name: stored.name,
+            state: stored.state.name(),
+            why: stored.why,
+            tags: stored.tags,
+            provider: stored.provider,
+            model: stored.model,
+            opened_ms: stored.opened.0,
+            used_ms: stored.used.0,
+            totals: stored.counters.into(),
+        }
+    }
+}
+
+/// A session, and what it has in memory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionDetail {
+    #[serde(flatten)]
+    session: Session,
+    /// What it has spent and reserved, as it is now; null if it is not in memory.
+    #[schema(required)]
+    live: Option<Row>,
+}
+
+/// Which sessions.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SessionsAsked {
+    /// Only those that stand so.
+    #[param(inline)]
+    state: Option<StateAsked>,
+    /// Only those with this health tag.
+    #[param(max_length = 50)]
+    tag: Option<String>,
+}
+
+/// How a session stands.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StateAsked {
+    /// Calls go through.
+    Running,
+    /// The next call is held.
+    Paused,
+    /// It was ended by a guard or a person.
+    Killed,
+    /// It ended by itself.
+    Ended,
+}
+
+impl From<StateAsked> for SessionState {
+    fn from(state: StateAsked) -> SessionState {
+        match state {
+            StateAsked::Running => SessionState::Running,
+            StateAsked::Paused => SessionState::Paused,
+            StateAsked::Killed => SessionState::Killed,
+            StateAsked::Ended => SessionState::Ended,
+        }
+    }
+}
+
+/// Sessions, the one opened last first.
+#[utoipa::path(
+    get, path = "/api/sessions", tag = "sessions", params(Filter, SessionsAsked),
+    responses((status = 200, description = "A page of them", body = Page<Session>))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    who: Who,
+    AskedBoth(filter, asked): AskedBoth<Filter, SessionsAsked>,
+) -> Result<Json<Page<Session>>, Problem> {
+    let wanted = SessionFilter {
+        agent: filter.agent.clone(),
+        name: filter.session.clone(),
+        state: asked.state.map(SessionState::from),
+        tag: asked.tag.or_else(|| filter.guard().ok().flatten().map(tag_of)),
+        period: filter.period(),
+    };
+    filter.guard()?;
+    let found = app.store()?.sessions(&who.project, &wanted, &filter.paging()).await?;
+    Ok(Json(Page::of(found, Session::from)))
+}
+
+/// The health tag that a guard leaves.
+fn tag_of(guard: deadstop_core::GuardId) -> String {
+    guard.tag(deadstop_core::Verdict::Kill).to_owned()
+}
+
+/// One session.
+#[utoipa::path(
+    get, path = "/api/sessions/{agent}/{session}", tag = "sessions",
+    params(
+        ("agent" = String, Path, description = "The agent"),
+        ("session" = String, Path, description = "The session's name"),
+    ),
+    responses((status = 200, description = "The session", body = SessionDetail))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At((Name(agent), Name(session))): At<(Name, Name)>,
+) -> Result<Json<SessionDetail>, Problem> {
+    who.may_see(&agent)?;
+    let live = app.warden.live_session(&who.project, &agent, &session).map(|s| Row::of(&s));
+    let stored = app.store()?.session_named(&who.project, &agent, &session).await?;
+    let session = match (stored, &live) {
+        (Some(stored), _) => Session::from(stored),
+        (None, Some(row)) => unwritten(row),
+        (None, None) => return Err(Problem::not_found("session")),
+    };
+    // What is in memory is newer than what is written.
+    let (state, why) = match &live {
+        Some(row) => (row.state, row.why.clone()),
+        None => (session.state, session.why.clone()),
+    };
+    Ok(Json(SessionDetail { session: Session { state, why, ..session }, live }))
+}
+
+fn unwritten(row: &Row) -> Session {
+    Session {
+        number: None,
+        agent: row.agent.clone(),
+        name: row.name.clone(),
+        state: row.state,
+        why: row.why.clone(),
+        tags: Vec::new(),
+        provider: None,
+        model: None,
+        opened_ms: row.opened_ms,
+        used_ms: row.used_ms,
+        totals: row.into(),
+    }
+}
+
+/// A session that somebody has heard of.
+async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Problem> {
+    let (Name(agent), Name(session)) = at;
+    who.may_see(agent)?;
+    let nobody = || Problem::not_found("session");
+    if app.warden.live_session(&who.project, agent, session).is_none() {
+        let stored = app.store()?.session_named(&who.project, agent, session).await?;
+        stored.ok_or_else(nobody)?;
+    }
+    Ok(app.warden.session_in(&who.project, agent, session).await?)
+}
+
+/// Ends a session, for good.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/kill", tag = "sessions", request_body = Why,
+    params(
+        ("agent" = String, Path, description = "The agent"),
+        ("session" = String, Path, description = "The session's name"),
+    ),
+    responses((status = 200, description = "In force and on disk", body = Done))
+)]
+pub(crate) async fn kill(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(at): At<(Name, Name)>,
+    Body(why): Body<Why>,
+) -> Carried {
+    carry_out(&app, &who, &known(&app, &who, &at).await?, What::Kill, &why).await
+}
+
+/// Holds a session's next call until somebody decides.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/pause", tag = "sessions", request_body = Why,
+    params(
+        ("agent" = String, Path, description = "The agent"),
+        ("session" = String, Path, description = "The session's name"),
+    ),
+    responses((status = 200, description = "In force and on disk", body = Done))
+)]
+pub(crate) async fn pause(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(at): At<(Name, Name)>,
+    Body(why): Body<Why>,
+) -> Carried {
+    carry_out(&app, &who, &known(&app, &who, &at).await?, What::Pause, &why).await
+}
+
+/// Ends a hold.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/resume", tag = "sessions", request_body = Why,
+    params(
+        ("agent" = String, Path, description = "The agent"),
+        ("session" = String, Path, description = "The session's name"),
+    ),
+    responses((status = 200, description = "In force and on disk", body = Done))
+)]
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(at): At<(Name, Name)>,
+    Body(why): Body<Why>,
+) -> Carried {
+    carry_out(&app, &who, &known(&app, &who, &at).await?, What::Resume, &why).await
+}
+
+/// A fresh start under the same name.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/reset", tag = "sessions", request_body = Why,
+    params(
+        ("agent" = String, Path, description = "The agent"),
+        ("session" = String, Path, description = "The session's name"),
+    ),
+    responses((status = 200, description = "In force and on disk", body = Done))
+)]
+pub(crate) async fn reset(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(at): At<(Name, Name)>,
+    Body(why): Body<Why>,
+) -> Carried {
+    carry_out(&app, &who, &known(&app, &who, &at).await?, What::Reset, &why).await
+}
