@@ -27,7 +27,7 @@ const SQLITE_READERS: u32 = 4;
 /// How long somebody waits for a connection before the database counts as away.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
-const CHUNKS: [usize; 4] = [64, 16, 4, 1];
+const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
 
 /// Which database it is.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use deadstop_store::{Batch, Store, Trouble, Verified};
 use sqlx::{Connection, SqliteConnection};
 
-use crate::place::{Place, on_both, script, start};
+use crate::place::{Place, SERVER, on_both, script, start};
 use crate::sample::{agent, event, incident, number, scope};
 
 on_both![what_was_acknowledged_survives_a_kill];
@@ -40,6 +40,7 @@ async fn what_was_acknowledged_survives_a_kill(place: &Place) {
         let mut victim = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", &case, "--nocapture"])
             .env(VICTIM, &place.address)
+            .env(SERVER, &place.address)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -32,7 +32,10 @@ async fn scopes_and_kills(place: &Place) {
     store.write(&Batch { scopes: vec![one.clone(), dead.clone()], ..batch }).await.unwrap();
     assert_eq!(store.scope(&one.key).await.unwrap(), Some(dead.clone()));
     // Old, but dead: a kill is remembered however long ago it was.
-    assert_eq!(store.scopes(ScopeKind::Session, at(100)).await.unwrap(), [dead.clone()]);
+    assert_eq!(
+        store.scopes(ScopeKind::Session, at(100)).await.unwrap(),
+        std::slice::from_ref(&dead)
+    );
     assert_eq!(store.scopes(ScopeKind::Agent, at(0)).await.unwrap(), []);
     assert_eq!(store.scopes_of_agent("default", "a", at(6)).await.unwrap(), [dead]);
     assert_eq!(store.scopes_of_agent("default", "a", at(7)).await.unwrap(), []);
