@@ -13,6 +13,7 @@ use crate::sample::{agent, at, call, event, incident, number, scope, session};
 on_both![
     text_stays_text,
     numbers_without_end,
+    absurd_figures_and_names_of_others_do_no_harm,
     batches_of_every_size,
     many_write_at_once,
     all_or_nothing,
@@ -108,6 +109,43 @@ async fn numbers_without_end(place: &Place) {
     assert_eq!(found.number, i64::MAX);
     assert_eq!(found.counters.cost, NanoUsd(i64::MAX as u64), "as much as can be kept");
     assert_eq!(found.used, Time(i64::MAX as u64));
+}
+
+/// A provider's figures and a client's names are not ours: whatever they are, the batch that they are
+/// in is written, and the sums can still be read.
+async fn absurd_figures_and_names_of_others_do_no_harm(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let run = session(&ada, number(1));
+    // Long, and not to be compressed into something short.
+    let mut name = String::from("é");
+    for n in 0..5_000u64 {
+        name.push_str(&format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
+    let all = Tokens(u64::MAX);
+    let usage = deadstop_core::Usage { input: all, output: all, cache_read: all, cache_write: all };
+    for round in 0..3 {
+        let calls = (0..10u64)
+            .map(|n| StoredCall {
+                name: name.clone(),
+                server: Some(name.clone()),
+                nested: Some(name.clone()),
+                reason: Some(name.clone()),
+                position: u64::MAX,
+                usage,
+                cost: NanoUsd(u64::MAX),
+                ..call(&run, number(round * 10 + n))
+            })
+            .collect();
+        store.write(&Batch { calls, ..Batch::default() }).await.unwrap();
+    }
+    for by in [CostBy::Agent, CostBy::Model, CostBy::Day] {
+        let lines = store.costs("default", by, &CostFilter::default()).await.unwrap();
+        assert_eq!((lines.len(), lines[0].calls), (1, 30));
+        assert!(lines[0].cost > NanoUsd(1_000_000_000_000_000));
+    }
+    let found = store.call("default", number(0)).await.unwrap().unwrap();
+    assert_eq!(found.call.name, name);
 }
 
 async fn batches_of_every_size(place: &Place) {
