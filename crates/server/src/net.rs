@@ -82,9 +82,10 @@ impl Server {
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
         let auth = Arc::new(Auth::new(warden.store().cloned()));
+        let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
-            gateway: Gateway::new(config, Arc::clone(&warden)),
+            gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
