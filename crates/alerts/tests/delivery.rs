@@ -1,5 +1,7 @@
 //! Messages on their way to real listeners on loopback.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod http_listener;
 mod smtp_listener;
 
@@ -183,7 +185,7 @@ async fn redirects_are_followed_three_times() {
         let target = webhook(&listener.url("hook.test", "/"));
         match sender().deliver(&target, &kill()).await {
             Ok(receipt) => {
-                assert_eq!((usize::from(receipt.redirects), delivered), (redirects, true))
+                assert_eq!((usize::from(receipt.redirects), delivered), (redirects, true));
             }
             Err(error) => assert!(!delivered && !error.retry(), "{error}"),
         }

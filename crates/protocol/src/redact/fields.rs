@@ -58,6 +58,8 @@ enum Link {
     Tag,
     /// `--name value`
     Option,
+    /// `the name is value`
+    Is,
 }
 
 /// Judges a place where a telling word stands.
@@ -96,7 +98,7 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
     let is_bare = prefix.is_empty() && suffix.is_empty();
     let before = blanks(place.from(at));
     let at = at + before;
-    let option = prefix.starts_with(b"--") && before > 0;
+    let option = before > 0 && (prefix.starts_with(b"--") || is_netrc(place.back(name)));
     let mut is_apart = false;
     let (link, link_at, length) = match place.from(at) {
         [b':', b':', ..] => return None,
@@ -108,6 +110,7 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
         [b',', ..] if quote.is_some() && is_pair(place, at + 1) => (Link::Comma, at, 1),
         [b'>', ..] if place.before(name) == Some(b'<') => (Link::Tag, at, 1),
         _ if option => (Link::Option, at, 0),
+        [b'i', b's', b' ' | b':', ..] if before > 0 => (Link::Is, at, 3),
         _ => {
             is_apart = true;
             separate_value(place, at)?
@@ -136,6 +139,12 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
         link_at,
         value,
     })
+}
+
+/// `machine h login bob password …`: the words of a `.netrc` file.
+fn is_netrc(back: &[u8]) -> bool {
+    let mut words = back.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.nth(1) == Some(b"login")
 }
 
 /// A name without the letters and digits of an escaped quote before it.
@@ -183,7 +192,9 @@ impl Field<'_> {
         if place.from(self.value).starts_with(b"-----BEGIN") {
             return Outcome::Nothing;
         }
-        if let Some((quote, start, many)) = self.literal() {
+        if self.link != Link::Is
+            && let Some((quote, start, many)) = self.literal()
+        {
             if self.is_end_of_string(quote, start) {
                 return Outcome::Nothing;
             }
@@ -267,7 +278,7 @@ impl Field<'_> {
         }
         let likely = match self.sort {
             // Answers with probabilities name every token of their text.
-            Sort::Token if self.is_bare => {
+            Sort::Token if self.is_bare && !self.is_capital() => {
                 let digit = value.iter().any(u8::is_ascii_digit);
                 let blank = value.iter().any(u8::is_ascii_whitespace);
                 !blank && !is_redacted(value) && value.len() >= 8 && (digit || value.len() >= 20)
@@ -357,7 +368,7 @@ impl Field<'_> {
         if let Some(length) = replacement(place.from(self.value)) {
             return Outcome::Skip(self.value + length);
         }
-        let style = self.style();
+        let mut style = self.style();
         let class = match style {
             Style::Variable if !place.is_percent(self.link_at) => Class::Env,
             Style::Element => Class::Element,
@@ -370,6 +381,9 @@ impl Field<'_> {
         };
         let value = value.unwrap_or_default();
         let next = place.from(self.value + value.len()).first().copied();
+        if next == Some(b'&') && style == Style::Log {
+            style = Style::Parameter;
+        }
         let wrap = match self.number_in_json(value, next) {
             Some(wrap) => wrap,
             None if self.quote.is_some() && value.iter().all(|u| b"0123456789.-".contains(u)) => {
@@ -454,7 +468,7 @@ impl Field<'_> {
             Style::Line if password => length >= 3 && !is_path(value),
             Style::Line => (digit && length >= 6) || length >= 20,
             Style::Log if password => length >= 3 && !is_path(value),
-            Style::Log => digit && length >= 6 && !is_path(value),
+            Style::Log => ((digit && length >= 6) || length >= 20) && !is_path(value),
             Style::Option if password => (digit || special) && length >= 3,
             Style::Option => digit && length >= 6,
             Style::Code if password => (digit || special) && length >= 6 && !is_path(value),

@@ -371,6 +371,17 @@ fn fields() {
             "TWILIO AC00112233445566778899aabbccddeeff:00112233445566778899aabbccddeeff",
             "TWILIO AC00112233445566778899aabbccddeeff:[redacted:twilio-token]",
         ),
+        ("my password is hunter2, ok?", "my password is [redacted:password], ok?"),
+        ("the api key: abcd1234efgh", "the api key: [redacted:api-key]"),
+        (
+            "machine h login bob password hunter2",
+            "machine h login bob password [redacted:password]",
+        ),
+        ("client_secret=abc%2Fdef&a=b", "client_secret=[redacted:secret]&a=b"),
+        ("export TOKEN='abc def'", "export TOKEN='[redacted:token]'"),
+        ("curl -u admin:hunter2 https://h/", "curl -u admin:[redacted:password] https://h/"),
+        ("curl -s --user 'admin:hunter2' h", "curl -s --user 'admin:[redacted:password]' h"),
+        ("sshpass -p hunter2 ssh root@h", "sshpass -p [redacted:password] ssh root@h"),
         ("SK00112233445566778899aabbccddeeff", "[redacted:twilio-key]"),
     ] {
         check(input, expected);
