@@ -17,7 +17,8 @@ use deadstop_alerts::{
 use deadstop_core::Time;
 use hmac::{Hmac, KeyInit, Mac};
 use http_listener::{HttpListener, Reply};
-use smtp_listener::SmtpListener;
+use smtp_listener::{SmtpListener, Tls};
+use tokio_rustls::TlsAcceptor;
 
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 
@@ -368,4 +369,61 @@ fn secrets_are_stored_but_not_shown() {
     for url in ["", "x", "ftp://h/", "http://", "https://u:p@h/", "smtp://h"] {
         assert!(webhook(url).validate().is_err(), "{url}");
     }
+}
+
+/// A certificate for `hook.test`, and a server that shows it.
+fn certificate() -> (Vec<u8>, TlsAcceptor) {
+    let made = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    (made.cert.der().to_vec(), TlsAcceptor::from(Arc::new(server)))
+}
+
+fn trusting(root: &[u8]) -> Sender {
+    let settings =
+        Settings { allow_private: true, roots: vec![root.to_vec()], ..Settings::default() };
+    Sender::with_resolver(&settings, Arc::new(Names::default())).unwrap()
+}
+
+#[tokio::test]
+async fn certificates_are_checked() {
+    let (root, tls) = certificate();
+    for (sender, host, delivered) in [
+        (trusting(&root), "hook.test", true),
+        (trusting(&root), "rebinding.test", false),
+        (trusting(&certificate().0), "hook.test", false),
+        (sender(), "hook.test", false),
+    ] {
+        let listener = HttpListener::start_with(vec![Reply::status(200)], Some(tls.clone())).await;
+        let target = webhook(&listener.secure_url(host, "/"));
+        match sender.deliver(&target, &kill()).await {
+            Ok(_) => assert!(delivered, "{host}"),
+            Err(error) => assert!(!delivered && error.retry(), "{host}: {error}"),
+        }
+        let listener = SmtpListener::start_with(&[], Tls::AtOnce(tls.clone())).await;
+        let target = email(&format!("smtps://u:p@{host}:{}", listener.port));
+        assert_eq!(sender.deliver(&target, &kill()).await.is_ok(), delivered, "{host}");
+        let listener = SmtpListener::start_with(&[], Tls::OnDemand(tls.clone())).await;
+        let target = email(&format!("smtp+starttls://u:p@{host}:{}", listener.port));
+        let sent = sender.deliver(&target, &kill()).await;
+        assert_eq!(sent.is_ok(), delivered, "{host}: {sent:?}");
+        let talk = listener.talk();
+        assert_eq!(talk.iter().any(|line| line.starts_with("AUTH")), delivered, "{talk:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_does_not_lead_out_of_encryption() {
+    let (root, tls) = certificate();
+    let redirect = Reply::status(308).header("location", "http://hook.test/");
+    let listener = HttpListener::start_with(vec![redirect], Some(tls)).await;
+    let target = webhook(&listener.secure_url("hook.test", "/"));
+    let error = trusting(&root).deliver(&target, &kill()).await.unwrap_err();
+    assert!(matches!(error, DeliveryError::Redirect(_)), "{error}");
 }
