@@ -70,6 +70,25 @@ fn tokens_go_by_their_prefix() {
 }
 
 #[test]
+fn escapes_hide_nothing() {
+    for (input, expected) in [
+        (
+            r#"{"a":"\u0073k-proj-\u0061bcdefghijklmnop0123456789"}"#,
+            r#"{"a":"[redacted:openai-key]"}"#,
+        ),
+        (
+            r#"{"a":"{\"b\":\"\\u0067hp_abcdefghijklmnopqrstuvwxyz0123456789\"}"}"#,
+            r#"{"a":"{\"b\":\"[redacted:github-token]\"}"}"#,
+        ),
+        ("?k=%73k-ant-%61pi03-abcdefghijkl&x", "?k=[redacted:anthropic-key]&x"),
+        (r#"{"a":"\u0070assword=hunter2"}"#, r#"{"a":"\u0070assword=[redacted:password]"}"#),
+        (r#"{"\u0070assword":"hunter2"}"#, r#"{"\u0070assword":"[redacted:password]"}"#),
+    ] {
+        check(input, expected);
+    }
+}
+
+#[test]
 fn secrets_of_webhooks() {
     check("x whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw/+= x", "x [redacted:webhook-secret] x");
 }
