@@ -48,16 +48,18 @@ impl Resolver for Names {
 }
 
 fn sender() -> Sender {
-    with_names(&Arc::default())
+    with_names(&Arc::default(), Duration::from_secs(20))
+}
+
+/// For targets that never answer.
+fn impatient() -> Sender {
+    with_names(&Arc::default(), Duration::from_millis(300))
 }
 
 /// Reaches 127.0.0.1, and no other address that is not public.
-fn with_names(names: &Arc<Names>) -> Sender {
-    let settings = Settings {
-        allowed: vec![IpAddr::from(LOOPBACK)],
-        timeout: Duration::from_millis(500),
-        ..Settings::default()
-    };
+fn with_names(names: &Arc<Names>, timeout: Duration) -> Sender {
+    let settings =
+        Settings { allowed: vec![IpAddr::from(LOOPBACK)], timeout, ..Settings::default() };
     Sender::with_resolver(&settings, Arc::<Names>::clone(names)).unwrap()
 }
 
@@ -168,7 +170,7 @@ async fn what_fails_at_first_succeeds_later_under_the_same_id() {
 async fn nothing_waits_for_ever_and_nothing_is_read_for_ever() {
     let listener = HttpListener::start(vec![Reply::Hang]).await;
     let target = webhook(&listener.url("hook.test", "/"));
-    let error = sender().deliver(&target, &kill()).await.unwrap_err();
+    let error = impatient().deliver(&target, &kill()).await.unwrap_err();
     assert!(matches!(error, DeliveryError::Timeout(_)) && error.retry(), "{error}");
 
     let listener = HttpListener::start(vec![Reply::status(200).body(vec![b'x'; 9_000_000])]).await;
@@ -267,7 +269,7 @@ async fn a_name_is_looked_up_once() {
     let listener = HttpListener::start(vec![Reply::status(200)]).await;
     let names = Arc::new(Names::default());
     let target = webhook(&listener.url("rebinding.test", "/"));
-    with_names(&names).deliver(&target, &kill()).await.unwrap();
+    with_names(&names, Duration::from_secs(20)).deliver(&target, &kill()).await.unwrap();
     assert_eq!(names.asked.load(Ordering::SeqCst), 1);
 }
 
@@ -331,10 +333,12 @@ async fn mail_servers_may_say_no_now_or_for_good() {
         assert_eq!(error.retry(), retry, "{error}");
     }
     // One that says nothing, and one that does not stop talking.
-    for (behaviour, expected) in [("HANG", "no answer"), ("FLOOD", "says too much")] {
+    for (sender, behaviour, expected) in
+        [(impatient(), "HANG", "no answer"), (sender(), "FLOOD", "says too much")]
+    {
         let listener = SmtpListener::start(&[behaviour]).await;
         let target = email(&format!("smtp://127.0.0.1:{}", listener.port));
-        let error = sender().deliver(&target, &kill()).await.unwrap_err();
+        let error = sender.deliver(&target, &kill()).await.unwrap_err();
         assert!(error.retry() && error.to_string().contains(expected), "{error}");
     }
 }
