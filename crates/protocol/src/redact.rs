@@ -94,7 +94,8 @@ impl Redactor {
     }
 }
 
-/// A text that comes in pieces. Holds back a few KiB (some 20 with own patterns), never more.
+/// A text that comes in pieces. Holds back some 4,000 characters (20,000 with own patterns), never
+/// more.
 ///
 /// ```
 /// # use deadstop_protocol::redact::Redactor;

@@ -156,9 +156,9 @@ impl Engine {
         let ended = match within.ending {
             Ending::At(_) => true,
             Ending::Run(class) => self.pass_run(class),
-            Ending::Quoted(quote) => self.pass_quoted(quote, &mut within, sink),
+            Ending::Quoted(quote) => self.pass_quoted(quote, &mut within),
             Ending::Elements(quote) => self.pass_elements(quote, &mut within, sink),
-            Ending::Line(quote) => self.pass_line(quote, &mut within, sink),
+            Ending::Line(quote) => self.pass_line(quote, &mut within),
             Ending::Pem => self.pass_pem(&within, sink),
         };
         if !ended {
@@ -183,7 +183,7 @@ impl Engine {
         ended
     }
 
-    fn pass_quoted(&mut self, quote: Quote, within: &mut Within, sink: &mut impl Sink) -> bool {
+    fn pass_quoted(&mut self, quote: Quote, within: &mut Within) -> bool {
         let ahead = if matches!(within.ending, Ending::Elements(_)) {
             ELEMENT_AHEAD + 2 * quote::LONGEST
         } else {
@@ -194,7 +194,8 @@ impl Engine {
             && (self.finished || rest.len() >= ahead)
         {
             if let Some(own) = quote.closes(rest, within.slashes) {
-                sink.put(&"\\".repeat(own));
+                // Its backslashes were passed over already.
+                self.at -= own;
                 return true;
             }
             if self.ends_line(*unit, Some(quote)) {
@@ -207,7 +208,7 @@ impl Engine {
     }
 
     fn pass_elements(&mut self, quote: Quote, within: &mut Within, sink: &mut impl Sink) -> bool {
-        while self.pass_quoted(quote, within, sink) {
+        while self.pass_quoted(quote, within) {
             let rest = self.view.units().get(self.at..).unwrap_or_default();
             let Some(next) = next_element(rest, quote) else { return true };
             self.left = self.at;
@@ -219,18 +220,14 @@ impl Engine {
         false
     }
 
-    fn pass_line(
-        &mut self,
-        quote: Option<Quote>,
-        within: &mut Within,
-        sink: &mut impl Sink,
-    ) -> bool {
+    fn pass_line(&mut self, quote: Option<Quote>, within: &mut Within) -> bool {
         while let Some(rest) = self.view.units().get(self.at..)
             && let Some(unit) = rest.first()
             && (self.finished || rest.len() >= quote::LONGEST)
         {
             if let Some(own) = quote.and_then(|quote| quote.closes(rest, within.slashes)) {
-                sink.put(&"\\".repeat(own));
+                // Its backslashes were passed over already.
+                self.at -= own;
                 return true;
             }
             if matches!(unit, b'\n' | b'\r') {
@@ -302,10 +299,9 @@ pub(super) fn label(kind: &str) -> String {
 /// Units from a closing quote to the content of the next element.
 fn next_element(units: &[u8], quote: Quote) -> Option<usize> {
     let text = quote.text();
-    let mark = text.trim_start_matches('\\');
-    let rest = units.strip_prefix(mark.as_bytes())?;
+    let rest = units.strip_prefix(text.as_bytes())?;
     let rest = &rest[..rest.len().min(ELEMENT_AHEAD)];
     let gap = rest.iter().take_while(|u| u.is_ascii_whitespace() || **u == b',').count();
     rest[..gap].contains(&b',').then_some(())?;
-    rest[gap..].starts_with(text.as_bytes()).then_some(mark.len() + gap + text.len())
+    rest[gap..].starts_with(text.as_bytes()).then_some(gap + 2 * text.len())
 }

@@ -199,7 +199,7 @@ fn pathological_texts_take_linear_time() {
         "'",
         "\n",
     ] {
-        let text = unit.repeat(2_000_000 / unit.len());
+        let text = unit.repeat(500_000 / unit.len());
         let once = redact(&text);
         assert!(once.len() <= text.len() * 12);
     }
