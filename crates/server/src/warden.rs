@@ -35,6 +35,7 @@ pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
+pub(crate) use record::Facts;
 pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
 pub(crate) use writer::Outage;
 

@@ -19,6 +19,9 @@ use deadstop_protocol::redact::Redactor;
 /// Calls that are shown with an incident that names none.
 const FEW: usize = 5;
 
+/// The form in which facts are written.
+const FACTS_VERSION: u8 = 1;
+
 /// A call that has ended.
 pub(super) struct Ended<'a> {
     pub(super) id: i64,
@@ -44,7 +47,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
+    pub(crate) fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
         // Arguments are texts and may hold anything; their digest is enough.
         let call = match call {
             Call::Tool(tool) if !tool.arguments.is_empty() => {
@@ -52,11 +55,16 @@ impl Facts {
             }
             other => other.clone(),
         };
-        postcard::to_allocvec(&Facts { call, outcome: outcome.clone() }).ok()
+        let facts = Facts { call, outcome: outcome.clone() };
+        postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Facts> {
-        postcard::from_bytes(bytes).ok()
+        match bytes.split_first() {
+            Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
+            // Of another version: it counts, but cannot be tried again.
+            _ => None,
+        }
     }
 }
 
