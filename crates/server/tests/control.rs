@@ -1,4 +1,8 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod guards;
+mod kept;
 mod manners;
+mod switch;
+mod table;
