@@ -11,12 +11,16 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("deadstop-core", &[]),
     ("deadstop-protocol", &["deadstop-core"]),
     ("deadstop-process", &[]),
+    ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),
     ("deadstop-store", &["deadstop-core", "deadstop-protocol"]),
-    ("deadstop-server", &["deadstop-core", "deadstop-protocol", "deadstop-store"]),
+    (
+        "deadstop-server",
+        &["deadstop-alerts", "deadstop-core", "deadstop-protocol", "deadstop-store"],
+    ),
     (
         "deadstop",
         &[

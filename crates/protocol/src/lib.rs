@@ -1,4 +1,5 @@
-//! Bytes to events and back, without I/O: recorded traces, facts about tool calls, prices.
+//! Bytes to events and back, without I/O: recorded traces, facts about tool calls, prices,
+//! and texts freed of secrets.
 
 pub mod effect;
 pub mod excerpt;
@@ -7,5 +8,6 @@ pub mod llm;
 pub mod policy_file;
 pub mod policy_views;
 pub mod prices;
+pub mod redact;
 pub mod replay;
 pub mod trace;
