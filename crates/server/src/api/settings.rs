@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use deadstop_protocol::policy_views::FieldFault;
+use deadstop_protocol::redact::{Pattern, Redactor};
 use deadstop_store::{Setting, Store};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -107,6 +109,26 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// What removes secrets under these settings; says which patterns cannot be used.
+    pub(crate) fn redactor(&self) -> Result<Redactor, Vec<FieldFault>> {
+        let pattern =
+            |own: &SecretPattern| Pattern { name: own.name.clone(), regex: own.regex.clone() };
+        let all: Vec<_> = self.redaction.iter().map(pattern).collect();
+        Redactor::with_patterns(&all).map_err(|whole| {
+            let alone = all.iter().enumerate().filter_map(|(at, pattern)| {
+                let bad = Redactor::with_patterns(std::slice::from_ref(pattern)).err()?;
+                Some(FieldFault::invalid(format!("redaction[{at}]"), bad.to_string()))
+            });
+            let mut faults: Vec<_> = alone.collect();
+            if faults.is_empty() {
+                faults.push(FieldFault::invalid("redaction", whole.to_string()));
+            }
+            faults
+        })
+    }
+}
+
 /// The settings of the project.
 #[utoipa::path(
     get, path = "/api/settings", tag = "settings",
@@ -126,6 +148,7 @@ pub(crate) async fn put(
     who: Who,
     Body(settings): Body<Settings>,
 ) -> Result<Json<Settings>, Problem> {
+    settings.redactor().map_err(|fault| Problem::fields(Code::InvalidBody, fault))?;
     let value = serde_json::to_value(&settings).unwrap_or_default();
     let event = app.event(&who, "settings.set", NAME, "", &value);
     let setting = Setting {

@@ -228,7 +228,7 @@ async fn every_change_is_in_the_audit() {
     });
     let made = gate.ask(&Ask::post("/api/alerts/targets", &target)).await;
     assert_eq!(made.status, 201);
-    assert_eq!(made.json()["summary"], "https://hooks.example.org/…");
+    assert_eq!(made.json()["summary"], "slack: https://hooks.example.org/…");
     let key = gate.ask(&Ask::post("/api/keys", &json!({ "name": "boss", "role": "admin" }))).await;
     let key = key.json()["key"].as_str().unwrap().to_owned();
     gate.ask(&Ask::post("/api/login", &json!({ "key": key }))).await;
@@ -265,6 +265,29 @@ async fn every_change_is_in_the_audit() {
         export.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 7);
     assert!(lines.windows(2).all(|pair| pair[1]["prev"] == pair[0]["hash"]));
+}
+
+#[tokio::test]
+async fn own_patterns_of_secrets_must_be_usable() {
+    let gate = gate(json!({})).await;
+    let mut settings = get(&gate, "/api/settings").await;
+    assert_eq!(settings["capture"], "incidents");
+    settings["redaction"] = json!([
+        { "name": "ticket", "regex": "TICKET-[0-9]{6}" },
+        { "name": "broken", "regex": "([" },
+        { "name": "No", "regex": "x" },
+    ]);
+    let got = gate.ask(&Ask::of("PUT", "/api/settings", Some(&settings))).await;
+    let fields: Vec<_> =
+        got.json()["errors"].as_array().unwrap().iter().map(|e| e["field"].clone()).collect();
+    assert_eq!((got.status, fields), (422, vec![json!("redaction[1]"), json!("redaction[2]")]));
+    settings["redaction"] = json!([{ "name": "ticket", "regex": "TICKET-[0-9]{6}" }]);
+    settings["retention"]["calls_days"] = json!(0);
+    let got = gate.ask(&Ask::of("PUT", "/api/settings", Some(&settings))).await;
+    assert_eq!(got.json()["errors"][0]["field"], "retention.calls_days");
+    settings["retention"]["calls_days"] = json!(7);
+    put(&gate, "/api/settings", &settings).await;
+    assert_eq!(get(&gate, "/api/settings").await, settings);
 }
 
 #[tokio::test]

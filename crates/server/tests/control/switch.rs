@@ -223,13 +223,10 @@ async fn alert_targets_keep_their_secrets() {
     let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
     let order = |target: Value| json!({ "name": "t", "agent": "a", "events": ["kill", "trip"], "active": true, "target": target });
     for (target, field) in [
-        (json!({ "type": "webhook", "url": "ftp://x" }), "target.url"),
-        (json!({ "type": "slack", "url": "nonsense" }), "target.url"),
-        (
-            json!({ "type": "email", "smtp": "https://x", "from": "a@b", "to": "c@d" }),
-            "target.smtp",
-        ),
-        (json!({ "type": "email", "smtp": "smtp://x", "from": "a", "to": "c@d" }), "target.from"),
+        (json!({ "type": "webhook", "url": "ftp://x" }), "target"),
+        (json!({ "type": "slack", "url": "nonsense" }), "target"),
+        (json!({ "type": "email", "smtp": "https://x", "from": "a@b", "to": "c@d" }), "target"),
+        (json!({ "type": "email", "smtp": "smtp://x", "from": "a", "to": "c@d" }), "target"),
         (Value::Null, "target"),
     ] {
         let got = gate.ask(&Ask::post("/api/alerts/targets", &order(target.clone()))).await;
@@ -245,15 +242,20 @@ async fn alert_targets_keep_their_secrets() {
     assert!(!made.text().contains("hide"));
     let made = made.json();
     assert_eq!(
-        (&made["summary"], &made["signed"]),
-        (&json!("https://example.org:8443/…"), &json!(true))
+        (&made["summary"], &made["secret"]),
+        (&json!("webhook: https://example.org:8443/…"), &json!(null))
     );
     let path = format!("/api/alerts/targets/{}", made["id"].as_str().unwrap());
 
     let mut change = order(Value::Null);
     change["active"] = json!(false);
     let changed = gate.ask(&Ask::of("PUT", &path, Some(&change))).await.json();
-    assert_eq!((&changed["active"], &changed["signed"]), (&json!(false), &json!(true)));
+    assert_eq!((&changed["active"], &changed["summary"]), (&json!(false), &made["summary"]));
+    change["target"] = json!({ "type": "webhook", "url": "https://example.org/new" });
+    let moved = gate.ask(&Ask::of("PUT", &path, Some(&change))).await.json();
+    let secret = moved["secret"].as_str().unwrap();
+    assert!(secret.starts_with("whsec_"), "{secret}");
+    assert!(!gate.ask(&Ask::get(&path)).await.text().contains(secret));
     let test = gate.ask(&Ask::of("POST", &format!("{path}/test"), None)).await;
     assert_eq!(test.status, 202, "{}", test.text());
     let log = get(&gate, "/api/alerts/deliveries").await;
