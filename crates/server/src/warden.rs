@@ -151,7 +151,8 @@ impl Warden {
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
-            match read.map_err(|error| error.to_string()).and_then(|read| read.in_force()) {
+            let read = read.map_err(|error| error.to_string());
+            match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
                 Ok(settings) => project.set_settings(settings),
                 Err(error) => {
                     tracing::error!(project = setting.project, "bad settings: {error}");
