@@ -2,6 +2,7 @@
 //! nobody thought of fails here.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ struct World {
     keys: BTreeMap<&'static str, Value>,
     /// An admin of the project `other`.
     foreign: String,
+    /// For ids that must be new.
+    number: AtomicU32,
 }
 
 /// A route of the document.
@@ -49,7 +52,7 @@ impl World {
         let other = Ask::post("/api/projects", &json!({ "name": "other" })).key(&admin);
         let other = gate.ask(&other).await.json();
         let foreign = other["admin"]["key"].as_str().unwrap().to_owned();
-        let world = World { gate, kept, keys, foreign };
+        let world = World { gate, kept, keys, foreign, number: AtomicU32::new(0) };
         // A policy of its own, and a second version of the default.
         for path in
             ["/api/projects/prevention-config", &format!("/api/agents/{AGENT}/prevention-config")]
@@ -97,15 +100,32 @@ impl World {
             path if path.starts_with("/api/calls/") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
+        // Whoever asks first opens a governed session: it is not one of those that are looked at.
+        let (agent, session) =
+            if governs(&route.path) { ("wall-governor", "governed") } else { (AGENT, SESSION) };
         let path = route
             .path
             .replace("{id}", &id)
             .replace("{name}", AGENT)
-            .replace("{agent}", AGENT)
-            .replace("{session}", SESSION)
+            .replace("{agent}", agent)
+            .replace("{session}", session)
             .replace("{version}", "1");
         assert!(!path.contains('{'), "{path}: what stands for this parameter?");
-        let body = route.has_body.then(|| self.body(route));
+        let mut body = route.has_body.then(|| self.body(route));
+        if let Some(body) = body.as_mut().filter(|_| governs(&route.path)) {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            body["id"] = json!(format!("wall-call-{number}"));
+            if path.ends_with("/progress") || path.ends_with("/receipt") {
+                let asked = path.rsplit_once('/').unwrap().0.to_owned() + "/preflight";
+                let preflight = json!({ "id": body["id"], "model": "gpt-4o" });
+                let asked = Ask::post(&asked, &preflight).key(&self.key("admin"));
+                assert_eq!(self.gate.ask(&asked).await.status, 200);
+            }
+            if path.ends_with("/proposal") {
+                let calls = json!([{ "id": body["id"], "tool": format!("wall_tool_{number}") }]);
+                *body = json!({ "calls": calls });
+            }
+        }
         // Most of these say which version they replace; any will do.
         Ask::of(&route.method, &path, body.as_ref()).with("if-match", "*")
     }
@@ -141,6 +161,18 @@ impl World {
                 &deadstop_core::Preset::Strict.policies(),
                 deadstop_protocol::policy_views::Whose::Project,
             ),
+            "/api/backtest" => {
+                let policy = deadstop_protocol::policy_views::write_policy(
+                    &deadstop_core::Preset::Strict.policies(),
+                    deadstop_protocol::policy_views::Whose::Project,
+                );
+                json!({ "policy": policy })
+            }
+            "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
+            _ if path.ends_with("/preflight") => json!({ "model": "gpt-4o" }),
+            _ if path.ends_with("/progress") => json!({ "text": "so far" }),
+            _ if path.ends_with("/receipt") => json!({ "status": "ok" }),
+            _ if path.ends_with("/proposal") => json!({}),
             "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
@@ -178,6 +210,11 @@ fn prevention() -> Value {
             "half_open_max_calls": 3
         }
     })
+}
+
+/// Whether a route is for sessions that report themselves.
+fn governs(path: &str) -> bool {
+    ["/preflight", "/proposal", "/progress", "/receipt"].iter().any(|end| path.ends_with(end))
 }
 
 fn target() -> Value {
@@ -262,7 +299,8 @@ async fn projects_are_walls() {
         let what = format!("{} {}", route.method, route.path);
         let got = world.send(ask).await;
         if route.path.contains('{') {
-            let upsert = route.method == "PUT" && upserts.contains(&route.path.as_str());
+            let upsert = route.method == "PUT" && upserts.contains(&route.path.as_str())
+                || ["/preflight", "/proposal"].iter().any(|end| route.path.ends_with(end));
             let expected = if upsert { 200 } else { 404 };
             assert_eq!(got.status, expected, "{what}: {}", got.text());
         }
