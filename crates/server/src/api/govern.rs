@@ -17,6 +17,7 @@ use deadstop_core::{
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
+use deadstop_protocol::policy_views::FieldFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -25,7 +26,7 @@ use super::App;
 use super::auth::Who;
 use super::extract::{At, Body, Name, Strict};
 use super::live::Row;
-use super::problem::{Code, Problem, ProblemBody};
+use super::problem::{Code, Problem};
 use crate::warden::{Chain, Refused, Reply, Reported, Said};
 
 /// Opens a session.
@@ -249,12 +250,31 @@ pub(crate) struct DecidedAll {
     calls: Vec<Decided>,
 }
 
+/// A call or a session that was refused: a problem whose code is a guard's word.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Refusal {
+    /// Always `about:blank`: the code tells more.
+    r#type: String,
+    /// The status in words.
+    title: String,
+    /// The status.
+    status: u16,
+    /// `session_killed…`, the guard's reason, or a code that any error can have.
+    code: String,
+    /// Why, in a sentence.
+    detail: String,
+    /// The fields that are wrong: none.
+    errors: Vec<FieldFault>,
+    /// What was decided; null for a session that is dead, absent where nothing was.
+    decision: Option<Decided>,
+}
+
 /// Opens a session.
 #[utoipa::path(
     post, path = "/api/sessions", tag = "govern", request_body = Opening,
     responses(
         (status = 200, description = "It is open", body = Opened),
-        (status = 403, description = "It is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn open(
@@ -279,8 +299,8 @@ pub(crate) async fn open(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -306,6 +326,7 @@ pub(crate) async fn preflight(
         prompt: hashed,
         from_person: asked.from_person,
     });
+    let call = chain.project.redact_call(call);
     let reply = ask(&app, &chain, asked.id, call, request)?;
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
@@ -317,7 +338,7 @@ pub(crate) async fn preflight(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "What was decided about each", body = DecidedAll),
-        (status = 403, description = "The session is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "The session is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn propose(
@@ -336,7 +357,8 @@ pub(crate) async fn propose(
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
         facts.server = proposed.server;
-        let reply = ask(&app, &chain, proposed.id, Call::Tool(facts), request)?;
+        let call = chain.project.redact_call(Call::Tool(facts));
+        let reply = ask(&app, &chain, proposed.id, call, request)?;
         decided.push(reply);
     }
     for reply in &decided {
@@ -352,8 +374,8 @@ pub(crate) async fn propose(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -384,7 +406,7 @@ pub(crate) async fn progress(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It is booked", body = Decided),
-        (status = 403, description = "It is booked, and the session is dead", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(
@@ -562,6 +584,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
     Reply { status, body: problem(status, code, &trip.explain(), decision) }
 }
 
+/// A call that may not be made, as a problem+json.
 fn problem(status: u16, code: &str, detail: &str, decision: Value) -> Value {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     json!({

@@ -139,7 +139,7 @@ pub(crate) async fn make(
         id: made.id,
         project: project.to_owned(),
         role: order.role.into(),
-        name: order.name,
+        name: app.warden.redacted(project, &order.name),
         agent: order.agent,
         digest: made.hash,
         made: now(),

@@ -48,6 +48,13 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
 fn describe(path: &str, method: &str, operation: &mut Map<String, Value>) {
     let need = ROUTES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, n)| *n);
     let mut statuses = vec![];
+    // Handlers of different things have the same names; whoever makes a client from the document
+    // needs each to be another one.
+    if let (Some(tag), Some(name)) = (operation["tags"][0].as_str(), operation["operationId"].as_str())
+    {
+        let id = format!("{tag}_{name}");
+        operation.insert("operationId".to_owned(), id.into());
+    }
     if let Some(Need::Role(role)) = need {
         operation.insert("x-deadstop-role".to_owned(), role.name().into());
         let schemes = json!([{ "key": [] }, { "key_header": [] }, { "login": [] }]);

@@ -156,10 +156,12 @@ pub(crate) async fn carry_out(
     what: What,
     why: &Why,
 ) -> Carried {
-    let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
-    let because = if reason.is_empty() { "no reason given" } else { reason };
+    // Before anything else: it becomes part of the scope's state, the audit, events and alerts.
+    let by = app.redacted(who, &who.signed(why.by.as_deref()));
+    let reason = app.redacted(who, &why.reason);
+    let because = if reason.is_empty() { "no reason given" } else { &reason };
     let order = crate::warden::Order { who: &by, what, reason: because };
-    let warden = &app.warden;
+    let (done, warden) = (what.done(), &app.warden);
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,
         What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,

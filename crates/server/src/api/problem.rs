@@ -6,12 +6,13 @@ use deadstop_protocol::policy_views::FieldFault;
 use deadstop_store::StoreError;
 use serde::Serialize;
 use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
 /// Declares the codes with their statuses and meanings.
 macro_rules! codes {
     ($( $(#[doc = $doc:literal])* $name:ident = $status:literal $code:literal, )*) => {
         /// Every code that an error can have.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
         pub(crate) enum Code {
             $( $(#[doc = $doc])* #[serde(rename = $code)] $name, )*
         }
@@ -89,6 +90,19 @@ codes! {
     /// Something is wrong in the server.
     Internal = 500 "internal",
 }
+
+// By hand, since the macro for it does not see through ours and would give the variants' names.
+impl utoipa::PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Every code that an error can have."))
+            .enum_values(Some(Code::ALL.iter().map(|code| code.name())))
+            .into()
+    }
+}
+
+impl ToSchema for Code {}
 
 /// An error.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,6 +228,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    /// Found by schemathesis: the document had the variants' names.
+    #[test]
+    fn the_document_lists_the_codes_as_they_are_sent() {
+        let schema = serde_json::to_value(<Code as utoipa::PartialSchema>::schema()).unwrap();
+        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(schema["enum"], serde_json::json!(names));
     }
 
     #[test]
