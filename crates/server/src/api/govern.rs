@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{At, Body, Name, Strict};
+use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
 use crate::warden::{Chain, Refused, Reply, Reported, Said};
@@ -283,6 +283,8 @@ pub(crate) async fn open(
     Body(opening): Body<Opening>,
 ) -> Result<Response, Problem> {
     let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    names("agent", [&opening.agent])?;
+    names("session", [&session])?;
     let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
@@ -515,6 +517,7 @@ async fn chain(
     nested: &[String],
 ) -> Result<Chain, Problem> {
     who.may_see(agent)?;
+    names("scope", nested)?;
     let project = app.project(who).await?;
     app.warden.chain(project, agent, session, nested).await.map_err(|error| {
         tracing::error!("{error}");

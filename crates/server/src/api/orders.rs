@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{Body, Strict};
+use super::extract::{Body, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
 use crate::warden::{Scope, What};
@@ -184,6 +184,8 @@ pub(crate) async fn carry_out(
 async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
     let (warden, project) = (&app.warden, &who.project);
+    names("agent", &order.agent)?;
+    names("session", &order.session)?;
     match (order.all, &order.agent, &order.session) {
         (true, None, None) => Ok(Arc::clone(&warden.project(project).await?.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),
