@@ -50,7 +50,8 @@ fn describe(path: &str, method: &str, operation: &mut Map<String, Value>) {
     let mut statuses = vec![];
     // Handlers of different things have the same names; whoever makes a client from the document
     // needs each to be another one.
-    if let (Some(tag), Some(name)) = (operation["tags"][0].as_str(), operation["operationId"].as_str())
+    if let (Some(tag), Some(name)) =
+        (operation["tags"][0].as_str(), operation["operationId"].as_str())
     {
         let id = format!("{tag}_{name}");
         operation.insert("operationId".to_owned(), id.into());
