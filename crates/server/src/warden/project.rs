@@ -159,7 +159,7 @@ mod tests {
             ("5 calls in a row (limit 3)".to_owned(), "5 calls in a row (limit 3)"),
             (format!("rm on {KEY} 3 times"), "rm on [redacted:openai-key] 3 times"),
             // A quote that starts with a secret, and ends with what tells that it is one.
-            ("it says the same: \"swordfish my password is\"".to_owned(), "it says the same"),
+            ("it says the same: \"hunter2 my password is\"".to_owned(), "it says the same"),
             ("it says the same: \"I try again\"".to_owned(), "it says the same: \"I try again\""),
             // Cut in the middle of a key.
             ("rm on sk-proj-a1B2c…".to_owned(), "rm on…"),
