@@ -3,7 +3,7 @@
 CARGO ?= cargo
 TRACES ?= ../shared/traces
 
-.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients bench bench-gateway traces recorded mutants clean
+.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients bench bench-gateway million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,13 @@ soak: ## The long tests: thousands of cases where `make test` runs hundreds
 bench: ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
 	DEADSTOP_TRACES=$(TRACES) ./target/release/xtask bench
+
+million: ## A million calls: size, cost of writing, time of reading, on SQLite and on PostgreSQL
+	$(CARGO) build --release --locked --package deadstop-store --example million
+	./target/release/examples/million
+	scripts/postgres > target/postgres && \
+		./target/release/examples/million "$$(tail -n 1 target/postgres)"; \
+		status=$$?; scripts/postgres stop "$$(head -n 1 target/postgres)"; exit $$status
 
 traces: ## Judge the strict preset on the labelled traces in TRACES
 	$(CARGO) xtask traces $(TRACES)

@@ -4,19 +4,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use deadstop_server::{Config, Server};
+use deadstop_server::{Config, Server, StartError};
 
 use crate::{config, policy, ui};
 
 /// Arguments of `deadstop serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen; only this machine can be listened on
+    /// Where to listen; beyond this machine only with keys (deadstop keys create)
     #[arg(long, env = "DEADSTOP_LISTEN", value_name = "ADDRESS")]
     listen: Option<String>,
     /// The folder of the database [default: deadstop in the XDG data folder]
     #[arg(long, env = "DEADSTOP_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
+    /// A PostgreSQL database in place of the file: postgres://user:password@host/name
+    #[arg(long, env = "DEADSTOP_DATABASE", value_name = "URL", hide_env_values = true)]
+    database: Option<String>,
     /// The configuration [default: deadstop.toml here, or in the XDG config folder]
     #[arg(long, env = "DEADSTOP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -29,10 +32,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = configure(args)?;
     ui::runtime()?.block_on(async {
         let server = Server::start(config).await.map_err(|error| {
-            ui::Hinted::error(
-                error.to_string(),
-                "another port: deadstop serve --listen 127.0.0.1:4142",
-            )
+            let hint = match &error {
+                StartError::Exposed(_) => {
+                    "make one: deadstop keys create --role admin --name NAME; it is shown once"
+                }
+                StartError::Listen(..) => "another port: deadstop serve --listen 127.0.0.1:4142",
+                StartError::Store(_) => "check --database or --data",
+                StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
+                    "check --data and the limits"
+                }
+            };
+            ui::Hinted::error(error.to_string(), hint)
         })?;
         eprint!("{}", welcome(&server));
         ui::interrupted().await;
@@ -50,6 +60,7 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
     }
     raw.data =
         args.data.clone().or(raw.data).or_else(|| config::xdg("XDG_DATA_HOME", ".local/share"));
+    raw.database = args.database.clone().or(raw.database);
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
     raw.resolve(policies, |name| std::env::var(name).ok()).context("bad configuration")

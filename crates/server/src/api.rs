@@ -8,11 +8,13 @@ mod agents;
 mod alerts;
 mod audit;
 pub(crate) mod auth;
+mod backtest;
 mod calls;
 mod check;
 mod costs;
 mod docs;
 mod extract;
+mod govern;
 mod health;
 mod incidents;
 mod keys;
@@ -36,8 +38,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::metrics::Metrics;
-use crate::warden::{Warden, now};
+use crate::warden::{Project, Warden, now};
 use auth::{Auth, Who};
+use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
 /// What handlers work with.
@@ -49,6 +52,7 @@ pub(crate) struct App {
     pub(crate) base: PolicySet,
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
+    pub(crate) prices: Prices,
     document: Value,
 }
 
@@ -59,6 +63,11 @@ impl App {
             let detail = "this server keeps nothing; start it with a data folder or a database";
             Problem::new(Code::NoStore, detail)
         })
+    }
+
+    /// The project of whoever asks.
+    async fn project(&self, who: &Who) -> Result<Arc<Project>, Problem> {
+        Ok(self.warden.project(&who.project).await?)
     }
 
     /// An entry for the audit of the caller's project.
@@ -114,7 +123,15 @@ pub(crate) fn router(
     let (routes, document) = handlers().split_for_parts();
     let document = openapi::complete(&document);
     let policy_turn = tokio::sync::Mutex::new(());
-    let app = Arc::new(App { warden, auth, metrics, base, policy_turn, document });
+    let app = Arc::new(App {
+        warden,
+        auth,
+        metrics,
+        base,
+        policy_turn,
+        prices: Prices::builtin(),
+        document,
+    });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
         .fallback(|| async { Problem::not_found("route") })
@@ -132,6 +149,10 @@ pub(crate) fn serves(path: &str) -> bool {
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(openapi::empty())
+        .routes(routes!(govern::preflight))
+        .routes(routes!(govern::propose))
+        .routes(routes!(govern::progress))
+        .routes(routes!(govern::receipt))
         .routes(routes!(live::home))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
@@ -153,7 +174,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::resume))
         .routes(routes!(agents::list))
         .routes(routes!(agents::get, agents::change))
-        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))
         .routes(routes!(sessions::kill))
@@ -167,6 +188,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
         .routes(routes!(costs::list))
+        .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .merge(policy_handlers())
         .routes(routes!(audit::list))

@@ -22,6 +22,12 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where to keep the database; `None` keeps nothing.
     pub data: Option<PathBuf>,
+    /// A database elsewhere, in place of the file in `data`.
+    pub database: Option<Secret>,
+    /// Whether a proxy in front ends TLS: the page's cookies are for HTTPS only then.
+    pub behind_proxy: bool,
+    /// Whether alerts may go to addresses of the local network.
+    pub private_alerts: bool,
     /// The policies in force.
     pub policies: PolicySet,
     /// Providers by the name they have in URLs.
@@ -103,6 +109,12 @@ pub struct RawConfig {
     pub listen: Option<String>,
     /// Where to keep the database.
     pub data: Option<PathBuf>,
+    /// A database elsewhere: `postgres://…`.
+    pub database: Option<String>,
+    /// Whether a proxy in front ends TLS.
+    pub behind_proxy: bool,
+    /// Whether alerts may go to addresses of the local network.
+    pub private_alerts: bool,
     /// A policy file, or the name of a preset.
     pub policy: Option<String>,
     /// What an agent is told when it was killed.
@@ -139,12 +151,9 @@ pub enum BadConfig {
     /// Not an address.
     #[error("`{0}` is not an address to listen on; write one such as {DEFAULT_LISTEN}")]
     Listen(String),
-    /// Beyond loopback without authentication.
-    #[error(
-        "{0} is reachable from other machines, and there is no authentication yet; listen on \
-         127.0.0.1 and put a proxy that authenticates in front"
-    )]
-    Exposed(SocketAddr),
+    /// Not the address of a database.
+    #[error("that is no address of a database; write one such as postgres://user@host/name")]
+    Database,
     /// Not a URL.
     #[error("providers.{name}.base_url: `{url}` is not a URL; write one such as https://host/path")]
     Url {
@@ -188,8 +197,11 @@ impl RawConfig {
         let listen = self.listen.as_deref().unwrap_or(DEFAULT_LISTEN);
         let listen: SocketAddr =
             listen.parse().map_err(|_| BadConfig::Listen(listen.to_owned()))?;
-        if !listen.ip().is_loopback() {
-            return Err(BadConfig::Exposed(listen));
+        let is_database = |url: &String| {
+            ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
+        };
+        if self.database.as_ref().is_some_and(|url| !is_database(url)) {
+            return Err(BadConfig::Database);
         }
         let mut providers = BTreeMap::new();
         for (name, api, url) in KNOWN {
@@ -217,6 +229,9 @@ impl RawConfig {
         Ok(Config {
             listen,
             data: self.data,
+            database: self.database.map(Secret::new),
+            behind_proxy: self.behind_proxy,
+            private_alerts: self.private_alerts,
             policies,
             providers,
             on_kill: self.on_kill.unwrap_or_default(),
@@ -287,7 +302,7 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expected) in [
             ("listen = \"nowhere\"", "`nowhere` is not an address"),
-            ("listen = \"0.0.0.0:4141\"", "reachable from other machines"),
+            ("database = \"mysql://a\"", "no address of a database"),
             ("[providers.x]", "providers.x has no base_url"),
             ("[providers.x]\nbase_url = \"ftp://a\"", "is not a URL"),
             ("[providers.x]\nbase_url = \"a b\"", "is not a URL"),

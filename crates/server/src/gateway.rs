@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Ticket, Trip, Verdict};
+use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Trip, Verdict};
+use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
@@ -29,9 +30,11 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
+use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, Warden};
-use flow::Flow;
+use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
+use deadstop_store::StoreError;
+use flow::{Admitted, Flow};
 use route::Route;
 pub(crate) use upstream::Lines;
 
@@ -41,17 +44,19 @@ type Request = http::Request<Incoming>;
 pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
+    auth: Arc<Auth>,
     prices: Prices,
     places: Arc<Semaphore>,
 }
 
 impl Gateway {
-    pub(crate) fn new(config: Config, warden: Arc<Warden>) -> Gateway {
+    pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
         Gateway {
             places: Arc::new(Semaphore::new(config.max_in_flight)),
             prices: Prices::builtin(),
             config,
             warden,
+            auth,
         }
     }
 
@@ -77,12 +82,7 @@ impl Gateway {
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
-        if let Some(key) = &route.provider.client_key
-            && !brought(&parts.headers).any(|theirs| key.is(theirs))
-        {
-            let text = "this server holds the provider's key; bring the Deadstop key in its place";
-            return Err(plain(StatusCode::FORBIDDEN, text));
-        }
+        let caller = self.caller(&parts.headers, route).await?;
         let body = self.read_body(body).await?;
         let api = route.provider.api;
         let dialect = request::dialect(api, parts.method.as_str(), &route.path);
@@ -94,7 +94,10 @@ impl Gateway {
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
-        let chain = self.chain(&who).await?;
+        if caller.agent.is_some() {
+            who.agent = caller.agent;
+        }
+        let chain = self.chain(&caller.project, &who).await?;
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
         let asked =
@@ -117,13 +120,18 @@ impl Gateway {
         if opening {
             facts.prompt = None;
         }
+        if self.warden.is_closed(&chain) {
+            return Err(unavailable());
+        }
         let mut warnings = self.results(&chain, &facts);
 
         let call = Call::Model(self.model_call(route, &facts));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-        let (ticket, more) = self.admit(&chain, &call, &exchange).await?;
+        let request = std::mem::take(&mut facts.said);
+        let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
         warnings.extend(more);
-        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, ticket, place);
+        let admitted = Admitted { running, request };
+        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.opening = opening;
 
         strip_hop_by_hop(&mut parts.headers);
@@ -141,6 +149,46 @@ impl Gateway {
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
         Ok(warned(response, &warnings))
+    }
+
+    /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
+    async fn caller(
+        &self,
+        headers: &HeaderMap,
+        route: &Route<'_>,
+    ) -> Result<Caller, Response<Body>> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // Where the server holds the provider's key, ours may stand in its place.
+        let instead = brought(headers)
+            .find(|key| key.starts_with("ds_"))
+            .filter(|_| route.provider.key.is_some());
+        if let Some(key) = text(KEY_HEADER).or(instead) {
+            let who = self.auth.by_key(key).await.map_err(|_| {
+                plain(StatusCode::UNAUTHORIZED, "this Deadstop key is unknown, wrong or revoked")
+            })?;
+            if who.role == Role::Viewer {
+                return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
+            }
+            return Ok(Caller { project: who.project, agent: who.agent });
+        }
+        if let Some(key) = &route.provider.client_key {
+            if brought(headers).any(|theirs| key.is(theirs)) {
+                return Ok(Caller::anybody());
+            }
+            let text = "this server holds the provider's key; bring the Deadstop key in its place";
+            return Err(plain(StatusCode::FORBIDDEN, text));
+        }
+        match self.auth.keyed().await {
+            Ok(false) => {
+                let named = text(PROJECT_HEADER).and_then(identity::name);
+                Ok(Caller { project: named.unwrap_or(DEFAULT_PROJECT.to_owned()), agent: None })
+            }
+            Ok(true) => {
+                let text = "this server wants a Deadstop key in the header x-deadstop-key";
+                Err(plain(StatusCode::UNAUTHORIZED, text))
+            }
+            Err(_) => Err(unavailable()),
+        }
     }
 
     /// The answer to a call that was stopped before anything came back.
@@ -165,7 +213,7 @@ impl Gateway {
         }
     }
 
-    async fn chain(&self, who: &Identity) -> Result<Chain, Response<Body>> {
+    async fn chain(&self, project: &str, who: &Identity) -> Result<Chain, Response<Body>> {
         // A private gateway has one agent and one session, whatever a client calls itself: under
         // another name it would start with fresh limits.
         let private = self.config.default_session.is_some();
@@ -176,15 +224,17 @@ impl Gateway {
         let session = match (named, &self.config.default_session) {
             (_, Some(only)) => only.clone(),
             (Some(words), None) if who.source == Source::Conversation => {
-                self.warden.conversation(agent, words)
+                self.warden.conversation(project, agent, words)
             }
             (Some(session), None) => session.clone(),
             (None, None) => "default".to_owned(),
         };
-        self.warden.chain(agent, &session, &who.nested).await.map_err(|error| {
+        let failed = |error: StoreError| {
             tracing::error!("{error}");
-            plain(StatusCode::INTERNAL_SERVER_ERROR, "the database failed; see the log")
-        })
+            unavailable()
+        };
+        let project = self.warden.project(project).await.map_err(failed)?;
+        self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
     }
 
     /// Tool results that came with this request: the calls they answer are over now. Gives what
@@ -195,13 +245,15 @@ impl Gateway {
             let mut conversation = chain.innermost().conversation.lock();
             let pending = conversation.answered(&result.id, result.name.as_deref());
             drop(conversation);
-            let Some(pending) = pending else { continue };
+            let Some(Pending { call, running, asked, .. }) = pending else { continue };
+            let mut said = Said { request: asked, response: Excerpt::default() };
+            said.response.push(&result.text);
             let outcome = Outcome {
                 status: if result.is_error { Status::Error } else { Status::Ok },
                 result: Some(facts::result(&result.text)),
                 ..Outcome::default()
             };
-            let decision = self.warden.settle(chain, &pending.call, pending.ticket, &outcome);
+            let decision = self.warden.settle(chain, &call, running, &outcome, said);
             trips.extend(decision.trips);
         }
         trips
@@ -224,23 +276,27 @@ impl Gateway {
         &self,
         chain: &Chain,
         call: &Call,
+        request: &Excerpt,
         exchange: &Exchange,
-    ) -> Result<(Ticket, Vec<Trip>), Response<Body>> {
+    ) -> Result<(Running, Vec<Trip>), Response<Body>> {
         let until = tokio::time::Instant::now() + self.config.hold;
         loop {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let (admission, incident) = self.warden.admit(chain, call);
-            if let Some(ticket) = admission.ticket {
-                return Ok((ticket, admission.trips));
-            }
-            let Some(trip) = admission.trips.first() else {
+            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
+                Ok(admitted) => return Ok(admitted),
+                Err(refused) => refused,
+            };
+            let Some(trip) = trips.first() else {
                 return Err(plain(StatusCode::FORBIDDEN, "refused"));
             };
             if trip.guard != GuardId::Paused {
                 // On disk before anybody is told.
-                self.warden.settle_kills(chain).await;
+                match incident {
+                    Some(_) => self.warden.settle_incident().await,
+                    None => self.warden.settle_kills(chain).await,
+                }
                 return Err(self.refusal(exchange, trip, incident.as_deref()));
             }
             let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
@@ -269,6 +325,18 @@ impl Gateway {
             }
         }
         response
+    }
+}
+
+/// On whose behalf a call is made.
+struct Caller {
+    project: String,
+    agent: Option<String>,
+}
+
+impl Caller {
+    fn anybody() -> Caller {
+        Caller { project: DEFAULT_PROJECT.to_owned(), agent: None }
     }
 }
 
@@ -329,7 +397,8 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers that are for us and not for the provider.
-const OURS: [&str; 3] = ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope"];
+const OURS: [&str; 5] =
+    ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
 /// Keeps some headers, in their order: to remove them one by one would stir the others.
 fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
@@ -354,6 +423,14 @@ fn not_found(config: &Config) -> Response<Body> {
         names.join(", /")
     );
     plain(StatusCode::NOT_FOUND, &text)
+}
+
+/// Nothing can be written down, and the policy wants nothing to happen that is not.
+fn unavailable() -> Response<Body> {
+    let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 /// An answer of the gateway's own, in a shape that every SDK can show.

@@ -3,11 +3,15 @@
 //! [`Server::start`] is all there is to call; the CLI runs it in the foreground, `deadstop run` in
 //! private, the demo beside its stand-in provider.
 
+mod alerts;
 mod api;
+mod backtest;
 mod config;
 mod gateway;
 mod metrics;
 mod net;
+mod retention;
+mod settings;
 mod warden;
 
 pub use config::{

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadstop_core::{GuardId, NanoUsd, Verdict};
+use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
 
 /// Every guard, in the order of their numbers.
 const GUARDS: [GuardId; 14] = [
@@ -139,11 +139,11 @@ impl Metrics {
     }
 
     /// What a call has used.
-    pub(crate) fn used(&self, input: u64, output: u64, cache_read: u64, cache_write: u64) {
-        add(&self.input, input);
-        add(&self.output, output);
-        add(&self.cache_read, cache_read);
-        add(&self.cache_write, cache_write);
+    pub(crate) fn used(&self, usage: &Usage) {
+        add(&self.input, usage.input.0);
+        add(&self.output, usage.output.0);
+        add(&self.cache_read, usage.cache_read.0);
+        add(&self.cache_write, usage.cache_write.0);
     }
 
     /// What a call has cost.
@@ -358,7 +358,12 @@ mod tests {
         metrics.allowed();
         metrics.verdict(GuardId::Loop, Verdict::Kill);
         metrics.verdict(GuardId::Strikes, Verdict::Block);
-        metrics.used(10, 20, 3, 4);
+        metrics.used(&Usage {
+            input: deadstop_core::Tokens(10),
+            output: deadstop_core::Tokens(20),
+            cache_read: deadstop_core::Tokens(3),
+            cache_write: deadstop_core::Tokens(4),
+        });
         metrics.spent(NanoUsd(1_500_000_000));
         metrics.stream_opened();
         metrics.queue_depth(7);

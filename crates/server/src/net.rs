@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,12 +19,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+use crate::alerts::Courier;
 use crate::api;
 use crate::api::auth::{Auth, Peer};
 use crate::config::Config;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
-use crate::warden::Warden;
+use crate::retention;
+use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden};
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
 
@@ -42,6 +44,12 @@ pub enum StartError {
     /// The machine gives us no more threads.
     #[error("cannot start a thread: {0}")]
     Threads(std::io::Error),
+    /// Reachable from other machines, and everybody would be let in.
+    #[error("{0} is reachable from other machines, and there is no key yet")]
+    Exposed(SocketAddr),
+    /// Alerts could not be sent over TLS.
+    #[error("cannot set up TLS for alerts: {0}")]
+    Alerts(String),
     /// The data folder cannot be made.
     #[error("cannot make the folder {0}: {1}")]
     Folder(String, std::io::Error),
@@ -61,28 +69,31 @@ pub struct Server {
 impl Server {
     /// Starts listening.
     pub async fn start(config: Config) -> Result<Server, StartError> {
-        let store = match &config.data {
-            None => None,
-            Some(folder) => {
-                std::fs::create_dir_all(folder)
-                    .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
-                Some(Store::open(&folder.join(FILE)).await?)
-            }
-        };
-        let warden = Warden::new(config.policies.clone(), store).await?;
+        let store = open(&config).await?;
+        let private_alerts = config.private_alerts;
+        let metrics = Arc::new(Metrics::default());
+        let warden = Warden::new(config.policies.clone(), store, Arc::clone(&metrics)).await?;
         let listen = config.listen;
+        if !listen.ip().is_loopback() && !has_key(warden.store()).await? {
+            return Err(StartError::Exposed(listen));
+        }
         let listener =
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
         let auth = Arc::new(Auth::new(warden.store().cloned()));
-        let metrics = Arc::new(Metrics::default());
+        let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
-            gateway: Gateway::new(config, Arc::clone(&warden)),
-            port: address.port(),
+            gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
+            address,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
+        if warden.store().is_some() {
+            let courier = Courier::new(&warden, private_alerts).map_err(StartError::Alerts)?;
+            tokio::spawn(courier.run());
+            tokio::spawn(retention::run(Arc::downgrade(&warden)));
+        }
         let (stop, stopping) = watch::channel(false);
         let done = tokio::spawn(accept(listener, door, workers, stopping));
         Ok(Server { address, stop, done, warden })
@@ -107,27 +118,52 @@ impl Server {
 
     /// Ends a session of this server with a reason; true once it is in force and on disk.
     pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
-        let Ok(chain) = self.warden.chain(agent, session, &[]).await else { return false };
+        let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
+        let order = Order { who: "deadstop run", done: "killed", reason };
         self.warden
-            .order(&scope, |state, now| state.kill("deadstop run", reason, now))
+            .order(&scope, order, |state, now| state.kill("deadstop run", reason, now))
             .await
             .is_ok()
     }
 
     /// What a session has come to: its state as it is now.
     pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
-        let chain = self.warden.chain(agent, session, &[]).await.ok()?;
+        let chain = self.chain(agent, session).await?;
         let state = chain.innermost().state.lock().clone();
         Some(state)
     }
+
+    async fn chain(&self, agent: &str, session: &str) -> Option<Chain> {
+        let project = self.warden.project(DEFAULT_PROJECT).await.ok()?;
+        self.warden.chain(project, agent, session, &[]).await.ok()
+    }
+}
+
+/// Whether callers must show who they are.
+async fn has_key(store: Option<&Store>) -> Result<bool, StoreError> {
+    match store {
+        Some(store) => Ok(store.count_keys().await?.live > 0),
+        None => Ok(false),
+    }
+}
+
+/// The database that the configuration names.
+async fn open(config: &Config) -> Result<Option<Store>, StartError> {
+    if let Some(url) = &config.database {
+        return Ok(Some(Store::connect(url.reveal()).await?));
+    }
+    let Some(folder) = &config.data else { return Ok(None) };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
+    Ok(Some(Store::open(&folder.join(FILE)).await?))
 }
 
 /// Everything that a request may be for.
 struct Door {
     api: axum::Router,
     gateway: Gateway,
-    port: u16,
+    address: SocketAddr,
 }
 
 async fn accept(
@@ -209,23 +245,24 @@ impl Door {
     }
 
     /// A page of another origin must not reach a server that trusts its machine, not even by a name
-    /// that was made to resolve to it.
+    /// that was made to resolve to it. A server that is reachable from elsewhere has keys, and may
+    /// have any name; the pages that talk to it are still its own.
     fn ours(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        if let Some(host) = headers.get(header::HOST) {
-            let host = host.to_str().map_err(|_| "bad host")?;
-            if !is_loopback(host) {
-                return Err("this server answers to 127.0.0.1 and localhost only");
-            }
+        let text =
+            |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+        let (host, origin) = (text(header::HOST), text(header::ORIGIN));
+        let local = self.address.ip().is_loopback();
+        if local && host.is_some_and(|host| !is_loopback(host)) {
+            return Err("this server answers to 127.0.0.1 and localhost only");
         }
-        if let Some(origin) = headers.get(header::ORIGIN) {
-            let origin = origin.to_str().map_err(|_| "bad origin")?;
-            let host = origin.strip_prefix("http://").unwrap_or_default();
-            let port = format!(":{}", self.port);
-            if !(is_loopback(host) && host.ends_with(&port)) {
-                return Err("this server does not answer pages of other origins");
-            }
-        }
-        Ok(())
+        let Some(origin) = origin else { return Ok(()) };
+        let theirs = origin.split_once("://").map_or("", |(_, host)| host);
+        let port = format!(":{}", self.address.port());
+        let own = match local {
+            true => is_loopback(theirs) && theirs.ends_with(&port),
+            false => host.is_some_and(|host| host.eq_ignore_ascii_case(theirs)),
+        };
+        if own { Ok(()) } else { Err("this server does not answer pages of other origins") }
     }
 }
 

@@ -1,30 +1,43 @@
 //! The warden: knows the scopes in use, locks a call's chain from the root down, asks the engine,
 //! and sees to it that a kill reaches calls in flight and the disk.
 //!
-//! A decision takes a microsecond under a lock. Writing is somebody else's business: changed scopes
-//! are written in the background several times a second; a kill is written before it is
-//! acknowledged.
+//! A decision takes a microsecond under a lock. Writing is somebody else's business: what has
+//! changed and what has happened is written in the background (`writer`); a kill and an incident
+//! are written before they are acknowledged.
 
 mod control;
+mod events;
+mod govern;
+mod project;
+mod recent;
+mod record;
 mod scope;
 mod writer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{
-    Admission, Call, Decision, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
-    Time, Trip, Verdict, admit, progress, settle,
+    Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
+    Time, Trip, admit, progress, settle,
 };
-use deadstop_store::{AuditEvent, Store, StoreError, StoredIncident};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
-use serde::Serialize;
 use smallvec::SmallVec;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-pub(crate) use control::Policies;
-pub(crate) use scope::{Chain, Pending, Scope};
+use crate::alerts::Bunches;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+pub(crate) use events::{Event, Events};
+pub(crate) use govern::{Governed, Reply, Reported};
+pub(crate) use project::{Policies, Project};
+pub(crate) use recent::{Recent, Said};
+pub(crate) use record::Facts;
+pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
+pub(crate) use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
 const MOST_SCOPES: usize = 20_000;
@@ -32,28 +45,59 @@ const MOST_SCOPES: usize = 20_000;
 const IDLE_MS: u64 = 2 * SILENCE_MS;
 /// After so long a conversation that has no name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
-
-/// Something that happened, for whoever watches.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Event {
-    pub(crate) at: Time,
-    pub(crate) what: &'static str,
-    pub(crate) agent: String,
-    pub(crate) session: String,
-    pub(crate) text: String,
-}
+/// The project of whoever names none.
+pub(crate) const DEFAULT_PROJECT: &str = "default";
 
 /// The warden.
 pub(crate) struct Warden {
-    policies: RwLock<Arc<Policies>>,
-    project: Arc<Scope>,
+    /// What holds where nobody has saved anything else.
+    configured: Arc<PolicySet>,
+    projects: RwLock<HashMap<String, Arc<Project>>>,
     scopes: Mutex<HashMap<String, Arc<Scope>>>,
     store: Option<Store>,
+    /// For a server that keeps nothing.
+    numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
-    dirty: Mutex<Vec<Arc<Scope>>>,
-    incidents: Mutex<Vec<StoredIncident>>,
-    audit: Mutex<Vec<AuditEvent>>,
-    events: broadcast::Sender<Event>,
+    /// Told when much waits to be written.
+    full: Notify,
+    outbox: Mutex<writer::Outbox>,
+    outage: RwLock<Option<Outage>>,
+    /// When bunches of alerts may speak again, and who is told that one is in the outbox.
+    pub(crate) bunches: Bunches,
+    pub(crate) posted: Arc<Notify>,
+    pub(crate) recent: Recent,
+    pub(crate) events: Events,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// A call that was admitted.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its id among all calls.
+    pub(crate) id: i64,
+    pub(crate) ticket: Ticket,
+    /// What was said about it when it was let pass.
+    warned: Option<Box<Trip>>,
+}
+
+/// A call that may not run, or not go on.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Why, strictest first.
+    pub(crate) trips: Vec<Trip>,
+    /// The incident that it became, if it is a new one.
+    pub(crate) incident: Option<String>,
+}
+
+/// What a person has ordered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order<'a> {
+    /// Who.
+    pub(crate) who: &'a str,
+    /// What, as done: `killed`, `cleared`, `reset`, `paused`, `resumed`.
+    pub(crate) done: &'static str,
+    /// Why.
+    pub(crate) reason: &'a str,
 }
 
 /// The current time, for the engine.
@@ -67,61 +111,166 @@ impl Warden {
     pub(crate) async fn new(
         policies: PolicySet,
         store: Option<Store>,
+        metrics: Arc<Metrics>,
     ) -> Result<Arc<Warden>, StoreError> {
-        let key = scope::key(None, None, &[]);
-        let state = Self::stored(store.as_ref(), &key, ScopeKind::Project).await?;
-        let project = Arc::new(Scope::new(key, ScopeKind::Project, "", "default", state));
         let (queue, waiting) = mpsc::unbounded_channel();
         let warden = Arc::new(Warden {
-            policies: RwLock::new(Arc::new(Policies {
-                default: Arc::new(policies),
-                agents: HashMap::new(),
-            })),
-            project,
+            configured: Arc::new(policies),
+            projects: RwLock::default(),
             scopes: Mutex::new(HashMap::new()),
             store,
+            numbers: Numbers::new(0),
             queue,
-            dirty: Mutex::new(Vec::new()),
-            incidents: Mutex::new(Vec::new()),
-            audit: Mutex::new(Vec::new()),
-            events: broadcast::channel(1024).0,
+            full: Notify::new(),
+            outbox: Mutex::default(),
+            outage: RwLock::new(None),
+            bunches: Bunches::default(),
+            posted: Arc::default(),
+            recent: Recent::default(),
+            events: Events::new(now().0),
+            metrics,
         });
+        warden.remember().await?;
+        warden.project(DEFAULT_PROJECT).await?;
         tokio::spawn(writer::run(Arc::downgrade(&warden), waiting));
         Ok(warden)
     }
 
+    /// Reads what must be known also when the store does not answer: where alerts go, what is kept,
+    /// and who is dead. Policies come from the API, which knows their documents.
+    async fn remember(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        for project in store.projects().await? {
+            self.project(&project.name).await?;
+        }
+        for target in store.all_targets().await? {
+            let project = self.project(&target.project).await?;
+            let mut targets = project.targets.write();
+            Arc::make_mut(&mut targets).push(target);
+        }
+        for setting in store.settings().await? {
+            let project = self.project(&setting.project).await?;
+            let read: Result<Settings, _> = serde_json::from_str(&setting.value);
+            let read = read.map_err(|error| error.to_string());
+            match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
+                Ok(settings) => project.set_settings(settings),
+                Err(error) => {
+                    tracing::error!(project = setting.project, "bad settings: {error}");
+                }
+            }
+        }
+        for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
+            for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
+                let place = Place {
+                    key: stored.key.clone(),
+                    project: stored.project.clone(),
+                    kind,
+                    agent: stored.agent.clone(),
+                    agent_number: 0,
+                    name: stored.name.clone(),
+                };
+                let Ok(mut state) = ScopeState::from_blob(&stored.state) else { continue };
+                state.recover();
+                let tally = self.tally(&place, stored.number).await?;
+                let scope = Arc::new(Scope::new(place, stored.number, state, tally));
+                scope.touch(stored.updated);
+                self.scopes.lock().insert(stored.key, scope);
+            }
+        }
+        Ok(())
+    }
+
+    /// A project by its name.
+    pub(crate) async fn project(&self, name: &str) -> Result<Arc<Project>, StoreError> {
+        if let Some(project) = self.projects.read().get(name) {
+            return Ok(Arc::clone(project));
+        }
+        let key = scope::key(name, None, None, &[]);
+        let place = Place {
+            key,
+            project: name.to_owned(),
+            kind: ScopeKind::Project,
+            agent: String::new(),
+            agent_number: 0,
+            name: name.to_owned(),
+        };
+        if let Some(store) = &self.store {
+            store.ensure_project(name, now()).await?;
+        }
+        let scope = self.load(place).await?;
+        let project = Arc::new(Project::new(name, scope, Arc::clone(&self.configured)));
+        // Somebody else may have been faster: the first one stays.
+        let mut projects = self.projects.write();
+        Ok(Arc::clone(projects.entry(name.to_owned()).or_insert(project)))
+    }
+
+    /// All projects.
+    pub(crate) fn projects(&self) -> Vec<Arc<Project>> {
+        self.projects.read().values().cloned().collect()
+    }
+
+    /// What holds where nobody has saved anything else.
+    pub(crate) fn configured(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.configured)
+    }
+
     /// An agent's scope.
-    pub(crate) async fn agent(&self, agent: &str) -> Result<Arc<Scope>, StoreError> {
-        self.scope(ScopeKind::Agent, agent, agent, scope::key(Some(agent), None, &[])).await
+    pub(crate) async fn agent(
+        &self,
+        project: &Project,
+        agent: &str,
+    ) -> Result<Arc<Scope>, StoreError> {
+        let key = scope::key(&project.name, Some(agent), None, &[]);
+        self.scope(
+            || Place {
+                key: key.clone(),
+                project: project.name.clone(),
+                kind: ScopeKind::Agent,
+                agent: agent.to_owned(),
+                agent_number: 0,
+                name: agent.to_owned(),
+            },
+            &key,
+        )
+        .await
     }
 
     /// The chain of scopes that a call is charged to.
     pub(crate) async fn chain(
         &self,
+        project: Arc<Project>,
         agent: &str,
         session: &str,
         nested: &[String],
     ) -> Result<Chain, StoreError> {
-        let mut chain = Chain::new(Arc::clone(&self.project));
-        chain.push(self.agent(agent).await?);
-        let key = scope::key(Some(agent), Some(session), &[]);
-        chain.push(self.scope(ScopeKind::Session, agent, session, key).await?);
-        for depth in 1..=nested.len() {
-            let key = scope::key(Some(agent), Some(session), &nested[..depth]);
-            let name = &nested[depth - 1];
-            chain.push(self.scope(ScopeKind::Nested, agent, name, key).await?);
+        let name = project.name.clone();
+        let of_agent = self.agent(&project, agent).await?;
+        let agent_number = of_agent.number();
+        let mut chain = Chain::new(project);
+        chain.push(of_agent);
+        for depth in 0..=nested.len() {
+            let key = scope::key(&name, Some(agent), Some(session), &nested[..depth]);
+            let place = || Place {
+                key: key.clone(),
+                project: name.clone(),
+                kind: if depth == 0 { ScopeKind::Session } else { ScopeKind::Nested },
+                agent: agent.to_owned(),
+                agent_number,
+                name: if depth == 0 { session.to_owned() } else { nested[depth - 1].clone() },
+            };
+            chain.push(self.scope(place, &key).await?);
         }
         Ok(chain)
     }
 
     /// The session for a conversation that only its first messages name: after a long silence the
     /// same words open a new one.
-    pub(crate) fn conversation(&self, agent: &str, name: &str) -> String {
+    pub(crate) fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
         let scopes = self.scopes.lock();
         let now = now();
         let numbered = |n: u32| if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
         let over = |session: &String| {
-            let found = scopes.get(&scope::key(Some(agent), Some(session), &[]));
+            let found = scopes.get(&scope::key(project, Some(agent), Some(session), &[]));
             found.is_some_and(|scope| scope.idle(now, SILENCE_MS))
         };
         (1..1000).map(numbered).find(|session| !over(session)).unwrap_or_else(|| name.to_owned())
@@ -130,55 +279,126 @@ impl Warden {
     /// A scope by its key: from memory, from the store, or new.
     async fn scope(
         &self,
-        kind: ScopeKind,
-        agent: &str,
-        name: &str,
-        key: String,
+        place: impl FnOnce() -> Place,
+        key: &str,
     ) -> Result<Arc<Scope>, StoreError> {
-        if let Some(scope) = self.scopes.lock().get(&key) {
+        if let Some(scope) = self.scopes.lock().get(key) {
             scope.touch(now());
             return Ok(Arc::clone(scope));
         }
-        let state = Self::stored(self.store.as_ref(), &key, kind).await?;
-        let fresh = Arc::new(Scope::new(key.clone(), kind, agent, name, state));
+        let fresh = self.load(place()).await?;
         let mut scopes = self.scopes.lock();
         if scopes.len() >= MOST_SCOPES {
             let now = now();
             scopes.retain(|_, scope| Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS));
         }
         // Somebody else may have been faster: the first one stays.
-        let scope = Arc::clone(scopes.entry(key).or_insert(fresh));
+        let scope = Arc::clone(scopes.entry(key.to_owned()).or_insert(fresh));
         scope.touch(now());
         Ok(scope)
     }
 
-    async fn stored(
-        store: Option<&Store>,
-        key: &str,
-        kind: ScopeKind,
-    ) -> Result<ScopeState, StoreError> {
-        let stored = match store {
-            Some(store) => store.scope(key).await?,
-            None => None,
+    /// Reads a scope, or makes it. Where the store does not answer and the policy fails open, it is
+    /// made for the time being.
+    async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
+        let new = |place: Place| {
+            let state = ScopeState::new(place.kind, now());
+            Scope::new(place, self.number(), state, Tally::default())
         };
-        let read = stored.and_then(|stored| match ScopeState::from_blob(&stored.state) {
+        let Some(store) = &self.store else { return Ok(Arc::new(new(place))) };
+        let stored = match store.scope(&place.key).await {
+            Ok(stored) => stored,
+            Err(error) if error.is_outage() && self.fails_open(&place) => {
+                self.note_outage(&error);
+                let scope = new(place);
+                scope.set_provisional(true);
+                return Ok(Arc::new(scope));
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(stored) = stored else { return Ok(Arc::new(new(place))) };
+        let state = match ScopeState::from_blob(&stored.state) {
             Ok(mut state) => {
                 state.recover();
-                Some(state)
+                state
             }
             Err(error) => {
-                tracing::error!(scope = key, "{error}");
-                None
+                tracing::error!(scope = place.key, "{error}");
+                ScopeState::new(place.kind, now())
             }
-        });
-        Ok(read.unwrap_or_else(|| ScopeState::new(kind, now())))
+        };
+        let number = if stored.number == 0 { self.number() } else { stored.number };
+        let tally = self.tally(&place, number).await?;
+        Ok(Arc::new(Scope::new(place, number, state, tally)))
     }
 
-    /// May this call run? With the incident, if it may not.
-    pub(crate) fn admit(&self, chain: &Chain, call: &Call) -> (Admission, Option<String>) {
+    async fn tally(&self, place: &Place, number: i64) -> Result<Tally, StoreError> {
+        let Some(store) = &self.store else { return Ok(Tally::default()) };
+        Ok(match place.kind {
+            ScopeKind::Agent => {
+                let counters = store.agent(&place.project, &place.name).await?.map(|a| a.counters);
+                let counters = counters.unwrap_or_default();
+                let (loops, incidents) = (counters.loops, counters.incidents);
+                Tally { loops, incidents, ..Tally::default() }
+            }
+            ScopeKind::Session => match store.session(&place.project, number).await? {
+                Some(session) => Tally {
+                    loops: session.counters.loops,
+                    incidents: session.counters.incidents,
+                    tags: session.tags.into_iter().collect(),
+                    provider: session.provider,
+                    model: session.model,
+                },
+                None => Tally::default(),
+            },
+            ScopeKind::Project | ScopeKind::Nested => Tally::default(),
+        })
+    }
+
+    fn fails_open(&self, place: &Place) -> bool {
+        let project = self.projects.read().get(&place.project).cloned();
+        let policies = project.map_or_else(|| self.configured(), |p| p.policies(&place.agent));
+        policies.session.fail_mode == FailMode::Open
+    }
+
+    /// Whether calls of a chain are refused because what must last cannot be written.
+    pub(crate) fn is_closed(&self, chain: &Chain) -> bool {
+        self.outage.read().is_some() && chain.policies().session.fail_mode == FailMode::Closed
+    }
+
+    /// A number that nothing else has.
+    pub(crate) fn number(&self) -> i64 {
+        match &self.store {
+            Some(store) => store.number(now()),
+            None => self.numbers.next(now()),
+        }
+    }
+
+    /// May this call run?
+    pub(crate) fn admit(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        let begun = Instant::now();
         let admission = self.decide(chain, |links, now| admit(links, call, now));
-        let incident = self.record(chain, &admission.trips);
-        (admission, incident)
+        self.metrics.decided(begun.elapsed());
+        let id = self.number();
+        let said = || Said { request: request.clone(), response: Excerpt::default() };
+        let incident = self.record(chain, call, id, &admission.trips, said);
+        match admission.ticket {
+            Some(ticket) => {
+                let warned = admission.trips.first().cloned().map(Box::new);
+                Ok((Running { id, ticket, warned }, admission.trips))
+            }
+            None => {
+                if let Some(trip) = admission.trips.first() {
+                    self.refused(chain, call, id, trip, incident.clone());
+                }
+                Err(Refused { trips: admission.trips, incident })
+            }
+        }
     }
 
     /// May this call go on? With the incident, if it may not.
@@ -186,11 +406,16 @@ impl Warden {
         &self,
         chain: &Chain,
         call: &Call,
-        ticket: &mut Ticket,
+        running: &mut Running,
         new: Progress<'_>,
+        said: impl Fn() -> Said,
     ) -> (Decision, Option<String>) {
+        let ticket = &mut running.ticket;
         let decision = self.decide(chain, |links, now| progress(links, call, ticket, new, now));
-        let incident = self.record(chain, &decision.trips);
+        let incident = self.record(chain, call, running.id, &decision.trips, said);
+        if let Some(trip) = decision.trips.first() {
+            running.warned = Some(Box::new(trip.clone()));
+        }
         (decision, incident)
     }
 
@@ -199,17 +424,26 @@ impl Warden {
         &self,
         chain: &Chain,
         call: &Call,
-        ticket: Ticket,
+        running: Running,
         outcome: &Outcome,
+        said: Said,
     ) -> Decision {
+        let Running { id, ticket, warned } = running;
+        let (number, admitted) = (ticket.number, ticket.admitted);
         let decision = self.decide(chain, |links, now| settle(links, call, ticket, outcome, now));
-        self.record(chain, &decision.trips);
+        let incident = self.record(chain, call, id, &decision.trips, || said.clone());
+        let trip = decision.trips.first().or(warned.as_deref());
+        self.ended(
+            chain,
+            call,
+            record::Ended { id, number, admitted, outcome, trip, incident, said },
+        );
         decision
     }
 
     /// Runs the engine over a locked chain, then carries new kills out.
     fn decide<T>(&self, chain: &Chain, decide: impl FnOnce(&mut [Link<'_>], Time) -> T) -> T {
-        let policies = Arc::clone(self.policies.read().of(chain.names().0));
+        let policies = chain.policies();
         // Chains are short: nothing of this needs the allocator.
         let mut states: SmallVec<[_; 6]> =
             chain.scopes().iter().map(|scope| scope.state.lock()).collect();
@@ -219,23 +453,27 @@ impl Warden {
             .iter_mut()
             .zip(chain.scopes())
             .map(|(state, scope)| Link {
-                name: &scope.name,
-                policy: policies.of(scope.kind),
+                name: scope.name(),
+                policy: policies.of(scope.kind()),
                 state,
             })
             .collect();
         let decision = decide(&mut links, now());
         drop(links);
+        let mut killed: SmallVec<[_; 2]> = SmallVec::new();
         for ((scope, state), alive) in chain.scopes().iter().zip(&states).zip(alive) {
             if let Some(kill) = state.killed().filter(|_| alive) {
                 scope.note_kill();
                 if !kill.drains {
                     scope.cut();
                 }
-                self.tell("kill", &scope.agent, &scope.name, kill.because.clone());
+                killed.push((Arc::clone(scope), kill.clone()));
             }
         }
         drop(states);
+        for (scope, kill) in killed {
+            self.killed_by_guard(&scope, &kill);
+        }
         for scope in chain.scopes() {
             self.mark(scope);
         }
@@ -244,60 +482,16 @@ impl Warden {
 
     fn mark(&self, scope: &Arc<Scope>) {
         if scope.mark_dirty() {
-            self.dirty.lock().push(Arc::clone(scope));
+            self.outbox.lock().changed.push(Arc::clone(scope));
         }
     }
 
-    /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
-    /// that the strictest trip has become.
-    fn record(&self, chain: &Chain, trips: &[Trip]) -> Option<String> {
-        let mut first = None;
-        for trip in trips.iter().filter(|trip| trip.guard != deadstop_core::GuardId::Killed) {
-            let what = match trip.verdict {
-                Verdict::Allow => continue,
-                Verdict::Warn => "warn",
-                Verdict::Block => "block",
-                Verdict::Kill => "stop",
-            };
-            let (agent, session) = chain.names();
-            self.tell(what, agent, session, trip.explain());
-            if trip.verdict >= Verdict::Block && trip.guard != deadstop_core::GuardId::Paused {
-                let id = uuid::Uuid::now_v7().to_string();
-                first.get_or_insert_with(|| id.clone());
-                self.incidents.lock().push(StoredIncident {
-                    id,
-                    project: "default".to_owned(),
-                    at: now(),
-                    agent: agent.to_owned(),
-                    session: session.to_owned(),
-                    session_number: None,
-                    call: None,
-                    provider: None,
-                    trip: trip.clone(),
-                    acknowledged: None,
-                });
-            }
-        }
-        first
-    }
-
-    /// Tells whoever watches.
-    pub(crate) fn tell(&self, what: &'static str, agent: &str, session: &str, text: String) {
-        if self.events.receiver_count() > 0 {
-            let (agent, session) = (agent.to_owned(), session.to_owned());
-            let _ = self.events.send(Event { at: now(), what, agent, session, text });
-        }
-    }
-
-    /// Events from now on.
-    pub(crate) fn watch(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
-    }
-
-    /// Changes one scope's standing by an operator's word; returns when it is on disk.
+    /// Changes one scope's standing by an operator's word; returns when it and its entry in the
+    /// audit are on disk.
     pub(crate) async fn order(
         &self,
         scope: &Arc<Scope>,
+        order: Order<'_>,
         change: impl FnOnce(&mut ScopeState, Time),
     ) -> Result<(), String> {
         {
@@ -309,8 +503,30 @@ impl Warden {
             }
         }
         scope.changed.notify_waiters();
+        self.ordered(scope, &order);
         self.mark(scope);
-        self.flush().await
+        let written = self.flush().await;
+        self.tell_order(scope, &order);
+        written
+    }
+
+    /// A fresh start under the same name for a session that was ended, and for what is nested in
+    /// it. What happened before stays with the old number.
+    pub(crate) async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
+        let below = format!("{}\u{1f}", scope.place.key);
+        for nested in self.scopes(&scope.place.project) {
+            if nested.place.key.starts_with(&below) {
+                nested.renumber(self.number());
+                nested.state.lock().reset(now());
+                nested.renew();
+                self.mark(&nested);
+            }
+        }
+        // Written as it ended, before its row is another one's.
+        self.mark(scope);
+        self.flush().await?;
+        scope.renumber(self.number());
+        self.order(scope, order, ScopeState::reset).await
     }
 
     /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.
@@ -323,6 +539,13 @@ impl Warden {
         }
     }
 
+    /// Waits until an incident is on disk.
+    pub(crate) async fn settle_incident(&self) {
+        if let Err(error) = self.flush().await {
+            tracing::error!("an incident could not be written: {error}");
+        }
+    }
+
     /// Waits until everything that was decided so far is on disk.
     pub(crate) async fn flush(&self) -> Result<(), String> {
         let (done, written) = oneshot::channel();
@@ -330,14 +553,10 @@ impl Warden {
         written.await.map_err(|_| "the writer has stopped".to_owned())?
     }
 
-    /// The project's scope.
-    pub(crate) fn project(&self) -> &Arc<Scope> {
-        &self.project
-    }
-
-    /// Every scope in memory.
-    pub(crate) fn scopes(&self) -> Vec<Arc<Scope>> {
-        self.scopes.lock().values().cloned().collect()
+    /// Every scope of a project in memory.
+    pub(crate) fn scopes(&self, project: &str) -> Vec<Arc<Scope>> {
+        let scopes = self.scopes.lock();
+        scopes.values().filter(|scope| scope.place.project == project).cloned().collect()
     }
 
     /// The store, if there is one.

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query as Prepared;
 use sqlx::sqlite::{
@@ -26,7 +27,7 @@ const SQLITE_READERS: u32 = 4;
 /// How long somebody waits for a connection before the database counts as away.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
-const CHUNKS: [usize; 4] = [64, 16, 4, 1];
+const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
 
 /// Which database it is.
 #[derive(Debug, Clone)]
@@ -37,10 +38,41 @@ pub(crate) enum Backend {
     Postgres(PgPool),
 }
 
-/// A transaction on either.
+/// A transaction on either. One that is dropped before its end has not happened.
 pub(crate) enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
+    Sqlite(Held),
     Postgres(Transaction<'static, Postgres>),
+}
+
+/// A SQLite connection inside a transaction. SQLite ends a transaction by itself when the disk is
+/// full, and then sqlx's own count of them is wrong for good; so we say BEGIN and COMMIT ourselves,
+/// and a connection that has not got to its end is closed.
+pub(crate) struct Held {
+    connection: PoolConnection<Sqlite>,
+    ended: bool,
+}
+
+impl Held {
+    async fn begin(writer: &SqlitePool) -> Result<Held, sqlx::Error> {
+        let mut held = Held { connection: writer.acquire().await?, ended: false };
+        // A transaction that becomes a writer only later may find that it cannot.
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *held.connection).await?;
+        Ok(held)
+    }
+
+    async fn end(mut self, how: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::query(how).execute(&mut *self.connection).await?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 /// A row of either.
@@ -188,6 +220,7 @@ impl Backend {
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(30))
+            .test_before_acquire(false)
             .connect_with(options.clone())
             .await
             .map_err(broken)?;
@@ -250,10 +283,7 @@ impl Backend {
     /// Begins a transaction that will write.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {
-            // A transaction that only then becomes a writer may find that it cannot.
-            Backend::Sqlite { writer, .. } => {
-                Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?)
-            }
+            Backend::Sqlite { writer, .. } => Tx::Sqlite(Held::begin(writer).await?),
             Backend::Postgres(pool) => Tx::Postgres(pool.begin().await?),
         })
     }
@@ -357,15 +387,24 @@ impl Tx {
     /// Makes it last.
     pub(crate) async fn commit(self) -> Result<(), StoreError> {
         match self {
-            Tx::Sqlite(transaction) => transaction.commit().await?,
+            Tx::Sqlite(held) => held.end("COMMIT").await?,
             Tx::Postgres(transaction) => transaction.commit().await?,
+        }
+        Ok(())
+    }
+
+    /// Takes it back. Dropping it does the same, but costs SQLite its connection.
+    pub(crate) async fn undo(self) -> Result<(), StoreError> {
+        match self {
+            Tx::Sqlite(held) => held.end("ROLLBACK").await?,
+            Tx::Postgres(transaction) => transaction.rollback().await?,
         }
         Ok(())
     }
 
     fn executor(&mut self) -> Either<&mut sqlx::SqliteConnection, &mut sqlx::PgConnection> {
         match self {
-            Tx::Sqlite(transaction) => Either::Sqlite(&mut **transaction),
+            Tx::Sqlite(held) => Either::Sqlite(&mut *held.connection),
             Tx::Postgres(transaction) => Either::Postgres(&mut **transaction),
         }
     }

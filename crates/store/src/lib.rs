@@ -136,10 +136,12 @@ impl Store {
         let Some(event) = audit else { return self.backend.run(query).await };
         let mut tx = self.backend.begin().await?;
         let changed = tx.run(query).await?;
-        if changed > 0 {
-            audit::append(&mut tx, [event]).await?;
-            tx.commit().await?;
+        if changed == 0 {
+            tx.undo().await?;
+            return Ok(0);
         }
+        audit::append(&mut tx, [event]).await?;
+        tx.commit().await?;
         Ok(changed)
     }
 }

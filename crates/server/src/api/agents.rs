@@ -218,7 +218,7 @@ fn unwritten(project: &str, scope: &Scope) -> StoredAgent {
     StoredAgent {
         number: 0,
         project: project.to_owned(),
-        name: scope.name.clone(),
+        name: scope.name().to_owned(),
         opened: deadstop_core::Time(row.opened_ms),
         used: deadstop_core::Time(row.used_ms),
         tags: Vec::new(),
@@ -283,7 +283,6 @@ pub(crate) async fn change(
     }
     if let Some(active) = change.active {
         let scope = app.warden.agent_in(&who.project, &name).await?;
-        let scope = scope.ok_or_else(|| Problem::not_found("agent"))?;
         let what = if active { What::Clear } else { What::Kill };
         let why = Why { reason: change.reason, by: change.by };
         let Json(_) = carry_out(&app, &who, &scope, what, &why).await?;

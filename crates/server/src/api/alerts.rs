@@ -243,6 +243,7 @@ pub(crate) async fn create(
     let detail = json!({ "name": stored.name, "kind": stored.kind, "to": target.summary() });
     let event = app.event(&who, "alert.create", &stored.id.to_string(), "", &detail);
     store.create_target(&stored, Some(&event)).await?;
+    app.warden.reload_targets(&who.project).await?;
     let body = MadeTarget { target: stored.into(), secret };
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
@@ -301,6 +302,7 @@ pub(crate) async fn put(
     if !app.store()?.update_target(&stored, Some(&event)).await? {
         return Err(Problem::not_found("target"));
     }
+    app.warden.reload_targets(&who.project).await?;
     Ok(Json(MadeTarget { target: stored.into(), secret }))
 }
 
@@ -319,6 +321,7 @@ pub(crate) async fn delete(
     if !app.store()?.delete_target(&who.project, id, now(), Some(&event)).await? {
         return Err(Problem::not_found("target"));
     }
+    app.warden.reload_targets(&who.project).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -363,6 +366,7 @@ pub(crate) async fn test(
         due: at,
     };
     store.enqueue(std::slice::from_ref(&delivery)).await?;
+    app.warden.posted.notify_one();
     let tested = Tested { delivery: number.to_string() };
     Ok((StatusCode::ACCEPTED, Json(tested)).into_response())
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse};
 use deadstop_core::ScopeKind;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
 use super::problem::Problem;
-use crate::warden::Scope;
+use crate::warden::{Event, Scope, now};
 
 /// A session or an agent as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -62,9 +63,9 @@ impl Row {
             (None, None) => ("running", None),
         };
         Row {
-            kind: scope.kind,
-            agent: scope.agent.clone(),
-            name: scope.name.clone(),
+            kind: scope.kind(),
+            agent: scope.agent().to_owned(),
+            name: scope.name().to_owned(),
             state: standing,
             why,
             steps: ledger.spent.steps,
@@ -94,13 +95,12 @@ pub(crate) struct Status {
     get, path = "/", tag = "server",
     responses((status = 200, description = "A page", body = String, content_type = "text/html"))
 )]
-pub(crate) async fn home(State(app): State<Arc<App>>) -> Html<String> {
-    let running = app.warden.scopes().iter().filter(|s| s.kind == ScopeKind::Session).count();
-    Html(format!(
+pub(crate) async fn home() -> Html<&'static str> {
+    Html(
         "<!doctype html><title>Deadstop</title><h1>Deadstop is running</h1>\
-         <p>{running} sessions in memory. See <code>deadstop status</code> and \
-         <code>deadstop watch</code>, or <a href=\"/api/docs\">what the API can do</a>.</p>"
-    ))
+         <p>See <code>deadstop status</code> and <code>deadstop watch</code>, or \
+         <a href=\"/api/docs\">what the API can do</a>.</p>",
+    )
 }
 
 /// What runs now.
@@ -109,32 +109,51 @@ pub(crate) async fn home(State(app): State<Arc<App>>) -> Html<String> {
     responses((status = 200, description = "Every scope in memory", body = Status))
 )]
 pub(crate) async fn status(State(app): State<Arc<App>>, who: Who) -> Result<Json<Status>, Problem> {
-    let project = app.warden.project_in(&who.project);
-    let project = project.ok_or_else(|| Problem::not_found("project"))?;
+    let project = app.project(&who).await?;
     let mut scopes: Vec<Row> =
-        app.warden.scopes_in(&who.project).iter().map(|scope| Row::of(scope)).collect();
+        app.warden.scopes(&project.name).iter().map(|scope| Row::of(scope)).collect();
     scopes.sort_by(|a, b| b.used_ms.cmp(&a.used_ms).then_with(|| a.name.cmp(&b.name)));
-    Ok(Json(Status { project: Row::of(&project), scopes }))
+    Ok(Json(Status { project: Row::of(&project.scope), scopes }))
 }
 
-/// Events as they happen.
+/// Events as they happen, and what a watcher missed that says what it saw last.
 #[utoipa::path(
     get, path = "/api/events", tag = "live",
+    params(("last-event-id" = Option<String>, Header, description = "The last event that was seen")),
     responses((status = 200, description = "Server-sent events", body = String, content_type = "text/event-stream"))
 )]
-pub(crate) async fn events(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
-    let watching = app.warden.watch_in(&who.project);
-    let watching = watching.ok_or_else(|| Problem::not_found("project"))?;
-    let watching = stream::unfold(watching, |mut watching| async move {
+pub(crate) async fn events(
+    State(app): State<Arc<App>>,
+    who: Who,
+    headers: HeaderMap,
+) -> impl IntoResponse {
+    let since = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let (missed, live) = app.warden.events.watch(since, now());
+    let first: Vec<Sse> = match missed {
+        Some(missed) => {
+            missed.iter().filter(|event| event.project == who.project).map(told).collect()
+        }
+        None => vec![Sse::default().event("missed").data("what happened before is too long ago")],
+    };
+    let live = stream::unfold((live, who.project), |(mut live, project)| async move {
         use tokio::sync::broadcast::error::RecvError;
-        let event = match watching.recv().await {
-            Ok(event) => Sse::default().event(event.what).json_data(&event).unwrap_or_default(),
-            Err(RecvError::Lagged(missed)) => {
-                Sse::default().event("missed").data(missed.to_string())
+        let event = loop {
+            match live.recv().await {
+                Ok(event) if event.project == project => break told(&event),
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => {
+                    break Sse::default().event("missed").data(missed.to_string());
+                }
+                Err(RecvError::Closed) => return None,
             }
-            Err(RecvError::Closed) => return None,
         };
-        Some((Ok::<_, Infallible>(event), watching))
+        Some((event, (live, project)))
     });
-    Ok(Stream::new(watching).keep_alive(KeepAlive::default()).into_response())
+    let all = stream::iter(first).chain(live).map(Ok::<_, Infallible>);
+    Stream::new(all).keep_alive(KeepAlive::default())
+}
+
+fn told(event: &Event) -> Sse {
+    let id = event.id.to_string();
+    Sse::default().id(id).event(event.what).json_data(event).unwrap_or_default()
 }

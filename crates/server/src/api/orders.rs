@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{ScopeKind, ScopeState};
+use deadstop_core::ScopeKind;
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::FieldFault;
-use deadstop_store::AuditEvent;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::ToSchema;
 
 use super::App;
@@ -105,16 +103,6 @@ impl What {
             What::Reset => "reset",
             What::Pause => "paused",
             What::Resume => "resumed",
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            What::Kill => "kill",
-            What::Clear => "clear",
-            What::Reset => "reset",
-            What::Pause => "pause",
-            What::Resume => "resume",
         }
     }
 }
@@ -213,21 +201,17 @@ pub(crate) async fn carry_out(
     why: &Why,
 ) -> Carried {
     let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
-    let action = format!("{}.{}", scope.kind.name(), what.name());
-    let event = app.event(who, &action, &named(scope), reason, &json!({}));
-    let event = AuditEvent { who: by.clone(), ..event };
-    app.warden.tell(done, &scope.agent, &scope.name, format!("{done} by {by}: {reason}"));
     let because = if reason.is_empty() { "no reason given" } else { reason };
+    let order = crate::warden::Order { who: &by, done, reason: because };
+    let warden = &app.warden;
     let carried = match what {
-        What::Clear => app.warden.clear(&who.project, scope, event).await,
-        What::Kill => {
-            app.warden.carry_out(scope, event, |state, now| state.kill(&by, because, now)).await
-        }
-        What::Reset => app.warden.carry_out(scope, event, ScopeState::reset).await,
+        What::Clear => warden.clear(scope, order).await,
+        What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,
+        What::Reset => warden.reset(scope, order).await,
         What::Pause => {
-            app.warden.carry_out(scope, event, |state, now| state.pause(&by, reason, now)).await
+            warden.order(scope, order, |state, now| state.pause(&by, because, now)).await
         }
-        What::Resume => app.warden.carry_out(scope, event, |state, _| state.resume()).await,
+        What::Resume => warden.order(scope, order, |state, _| state.resume()).await,
     };
     match carried {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
@@ -238,30 +222,21 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// A scope as the audit names it.
-fn named(scope: &Scope) -> String {
-    match scope.kind {
-        ScopeKind::Project | ScopeKind::Agent => scope.name.clone(),
-        ScopeKind::Session | ScopeKind::Nested => format!("{}/{}", scope.agent, scope.name),
-    }
-}
-
 /// The scope that an order is about.
 async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
-    let nowhere = || Problem::not_found("project");
     let (warden, project) = (&app.warden, &who.project);
     match (order.all, &order.agent, &order.session) {
-        (true, None, None) => warden.project_in(project).ok_or_else(nowhere),
+        (true, None, None) => Ok(Arc::clone(&warden.project(project).await?.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),
         (false, Some(agent), Some(session)) => {
-            warden.session_in(project, agent, session).await?.ok_or_else(nowhere)
+            Ok(warden.session_in(project, agent, session).await?)
         }
-        (false, Some(agent), None) => warden.agent_in(project, agent).await?.ok_or_else(nowhere),
+        (false, Some(agent), None) => Ok(warden.agent_in(project, agent).await?),
         (false, None, Some(session)) => {
             let named =
-                |scope: &Arc<Scope>| scope.kind == ScopeKind::Session && scope.name == *session;
-            let found: Vec<_> = warden.scopes_in(project).into_iter().filter(named).collect();
+                |scope: &Arc<Scope>| scope.kind() == ScopeKind::Session && scope.name() == session;
+            let found: Vec<_> = warden.scopes(project).into_iter().filter(named).collect();
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
                 [] => {

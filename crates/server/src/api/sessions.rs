@@ -196,7 +196,7 @@ async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Pr
         let stored = app.store()?.session_named(&who.project, agent, session).await?;
         stored.ok_or_else(nobody)?;
     }
-    app.warden.session_in(&who.project, agent, session).await?.ok_or_else(nobody)
+    Ok(app.warden.session_in(&who.project, agent, session).await?)
 }
 
 /// Ends a session, for good.

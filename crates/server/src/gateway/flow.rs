@@ -9,26 +9,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextFacts, TextHasher, Ticket,
-    Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextFacts, TextHasher, Tokens, Trip,
+    Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Pending, Warden};
+use crate::warden::{Chain, Pending, Refused, Running, Said, Warden};
+use deadstop_protocol::excerpt::Excerpt;
 
 /// A call on its way.
 pub(super) struct Flow {
     warden: Arc<Warden>,
     pub(super) chain: Chain,
     call: Call,
-    ticket: Option<Ticket>,
+    running: Option<Running>,
     stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Text that was taken in and not judged yet.
     new: String,
-    said: Said,
+    words: Words,
     asked: Vec<Digest>,
     /// Tool calls of this answer that wait for their results, by their numbers.
     waiting: Vec<u64>,
@@ -41,12 +42,22 @@ pub(super) struct Flow {
     failed: bool,
     output: Tokens,
     usage: Option<Usage>,
+    /// What was asked and answered, for people.
+    request: Excerpt,
+    response: Excerpt,
     _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// What a flow begins with.
+pub(super) struct Admitted {
+    pub(super) running: Running,
+    /// What was asked.
+    pub(super) request: Excerpt,
 }
 
 /// The text of an answer, the same whatever the pieces in which it came.
 #[derive(Default)]
-struct Said {
+struct Words {
     hasher: TextHasher,
     anything: bool,
     /// The beginning of a word whose end is not in yet.
@@ -56,7 +67,7 @@ struct Said {
 /// A word that is longer than this is hashed in parts.
 const LONGEST_WORD: usize = 4096;
 
-impl Said {
+impl Words {
     fn push(&mut self, text: &str) {
         self.anything |= !text.is_empty();
         // After a digit a space may stand inside a date.
@@ -109,19 +120,21 @@ impl Flow {
         warden: Arc<Warden>,
         chain: Chain,
         call: Call,
-        ticket: Ticket,
+        admitted: Admitted,
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Flow {
+        let Admitted { running, request } = admitted;
+        warden.metrics.stream_opened();
         let stops =
             chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
         Flow {
             warden,
             chain,
             call,
-            ticket: Some(ticket),
+            running: Some(running),
             stops,
             new: String::new(),
-            said: Said::default(),
+            words: Words::default(),
             asked: Vec::new(),
             waiting: Vec::new(),
             warnings: Vec::new(),
@@ -129,6 +142,8 @@ impl Flow {
             failed: false,
             output: Tokens(0),
             usage: None,
+            request,
+            response: Excerpt::default(),
             _place: place,
         }
     }
@@ -179,8 +194,9 @@ impl Flow {
     /// Judges what was taken in since the last time.
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
         let new = std::mem::take(&mut self.new);
+        self.response.push(&new);
         let (decision, incident) = self.progress(&new);
-        self.said.push(&new);
+        self.words.push(&new);
         // Its memory serves again.
         self.new = new;
         self.new.clear();
@@ -194,9 +210,10 @@ impl Flow {
 
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
-        let Some(ticket) = &mut self.ticket else { return (allowed, None) };
+        let Some(running) = &mut self.running else { return (allowed, None) };
         let new = Progress { output: self.output, text };
-        self.warden.progress(&self.chain, &self.call, ticket, new)
+        let said = || Said { request: self.request.clone(), response: self.response.clone() };
+        self.warden.progress(&self.chain, &self.call, running, new, said)
     }
 
     /// A tool call in the answer: judged before the agent can see it.
@@ -204,15 +221,24 @@ impl Flow {
         let facts = facts::tool_call(asked.name, asked.arguments);
         self.asked.push(facts.signature);
         let call = Call::Tool(facts);
-        let (admission, incident) = self.warden.admit(&self.chain, &call);
-        let Some(ticket) = admission.ticket else {
-            let trip = admission.trips.into_iter().next().map(Box::new);
-            return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from: asked.held_from }));
+        let mut words = Excerpt::default();
+        words.push(asked.name);
+        words.push(" ");
+        words.push(&asked.arguments.to_string());
+        self.response.line(words.text());
+        let (running, trips) = match self.warden.admit(&self.chain, &call, &words) {
+            Ok(admitted) => admitted,
+            Err(Refused { trips, incident }) => {
+                let trip = trips.into_iter().next().map(Box::new);
+                let from = asked.held_from;
+                return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
+            }
         };
-        self.warnings.extend(admission.trips);
-        self.waiting.push(ticket.number);
+        self.warnings.extend(trips);
+        self.waiting.push(running.ticket.number);
+        let id = asked.id.to_owned();
         let mut conversation = self.chain.innermost().conversation.lock();
-        let forgotten = conversation.wait_for(Pending { id: asked.id.to_owned(), call, ticket });
+        let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });
         drop(conversation);
         self.cancel(forgotten);
         Ok(())
@@ -230,14 +256,16 @@ impl Flow {
 
     fn cancel(&self, calls: impl IntoIterator<Item = Pending>) {
         let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-        for Pending { call, ticket, .. } in calls {
-            self.warden.settle(&self.chain, &call, ticket, &outcome);
+        for Pending { call, running, asked, .. } in calls {
+            let said = Said { request: asked, response: Excerpt::default() };
+            self.warden.settle(&self.chain, &call, running, &outcome, said);
         }
     }
 
     /// Settles the call; a second time does nothing.
     pub(super) fn settle(&mut self, status: Status) -> Option<Decision> {
-        let ticket = self.ticket.take()?;
+        let running = self.running.take()?;
+        self.warden.metrics.stream_ended();
         let status = if self.failed && status == Status::Ok { Status::Fault } else { status };
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
         let usage = match (self.usage, status) {
@@ -246,14 +274,17 @@ impl Flow {
             (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
             (None, _) => estimated,
         };
-        self.said.push(&std::mem::take(&mut self.new));
-        let said = std::mem::take(&mut self.said).finish();
+        self.words.push(&std::mem::take(&mut self.new));
+        let said = std::mem::take(&mut self.words).finish();
         let answer = Answer {
             text: said.filter(|_| !self.opening),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
         let outcome = Outcome { status, usage, answer: Some(answer), result: None };
-        Some(self.warden.settle(&self.chain, &self.call, ticket, &outcome))
+        let request = std::mem::take(&mut self.request);
+        let response = std::mem::take(&mut self.response);
+        let said = Said { request, response };
+        Some(self.warden.settle(&self.chain, &self.call, running, &outcome, said))
     }
 
     fn input(&self) -> Tokens {

@@ -1,42 +1,73 @@
 //! A scope in use: its state under a lock, and what calls below it wait for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use deadstop_core::{Call, Digest, ScopeKind, ScopeState, Ticket, Time};
-use deadstop_protocol::llm::request::Seen;
-use deadstop_store::StoredScope;
+use deadstop_core::{Call, Digest, GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_protocol::llm::request::Seen as SeenBefore;
+use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use super::{Governed, Project, Running};
 
 /// Tool calls of one conversation that wait for their results.
 const MOST_PENDING: usize = 256;
 
 /// A scope in use.
 pub(crate) struct Scope {
-    pub(crate) key: String,
-    pub(crate) kind: ScopeKind,
-    /// The agent it belongs to; empty for the project.
-    pub(crate) agent: String,
-    pub(crate) name: String,
+    pub(crate) place: Place,
     pub(crate) state: Mutex<ScopeState>,
     /// Told when the scope is held, released or ended by a person.
     pub(crate) changed: Notify,
     pub(crate) conversation: Mutex<Conversation>,
+    /// Calls that a client reports itself.
+    pub(crate) governed: Mutex<Governed>,
+    pub(crate) tally: Mutex<Tally>,
     stop: Mutex<CancellationToken>,
+    /// A number that no other scope has. A session that was reset is another one.
+    number: AtomicI64,
     dirty: AtomicBool,
     /// Whether a kill has not reached the disk yet.
     unwritten: AtomicBool,
+    /// Whether nobody could read what the store has of it.
+    provisional: AtomicBool,
     used: AtomicU64,
+}
+
+/// Where a scope stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) key: String,
+    pub(crate) project: String,
+    pub(crate) kind: ScopeKind,
+    /// The agent it belongs to, with its number; empty for the project.
+    pub(crate) agent: String,
+    pub(crate) agent_number: i64,
+    pub(crate) name: String,
+}
+
+/// What the engine does not count, and people want to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) loops: u64,
+    pub(crate) incidents: u64,
+    /// Health tags.
+    pub(crate) tags: BTreeSet<String>,
+    /// The provider and the model that were used last.
+    pub(crate) provider: Option<String>,
+    pub(crate) model: Option<String>,
 }
 
 /// What is remembered of a conversation between two requests.
 #[derive(Default)]
 pub(crate) struct Conversation {
     /// What the last request held.
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenBefore,
     /// The words that it was opened with.
     opening: Option<Digest>,
     pending: VecDeque<Pending>,
@@ -46,7 +77,9 @@ pub(crate) struct Conversation {
 pub(crate) struct Pending {
     pub(crate) id: String,
     pub(crate) call: Call,
-    pub(crate) ticket: Ticket,
+    pub(crate) running: Running,
+    /// The arguments it was asked with, for people.
+    pub(crate) asked: Excerpt,
 }
 
 impl Conversation {
@@ -65,7 +98,7 @@ impl Conversation {
     pub(crate) fn take_back(&mut self, numbers: &[u64]) -> VecDeque<Pending> {
         let (taken, left) = std::mem::take(&mut self.pending)
             .into_iter()
-            .partition(|pending| numbers.contains(&pending.ticket.number));
+            .partition(|pending| numbers.contains(&pending.running.ticket.number));
         self.pending = left;
         taken
     }
@@ -80,30 +113,58 @@ impl Conversation {
 }
 
 impl Scope {
-    pub(crate) fn new(
-        key: String,
-        kind: ScopeKind,
-        agent: &str,
-        name: &str,
-        state: ScopeState,
-    ) -> Scope {
+    pub(crate) fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
         let stop = CancellationToken::new();
         if state.killed().is_some() {
             stop.cancel();
         }
         Scope {
-            key,
-            kind,
-            agent: agent.to_owned(),
-            name: name.to_owned(),
+            place,
             state: Mutex::new(state),
             changed: Notify::new(),
             conversation: Mutex::new(Conversation::default()),
+            governed: Mutex::default(),
+            tally: Mutex::new(tally),
             stop: Mutex::new(stop),
+            number: AtomicI64::new(number),
             dirty: AtomicBool::new(false),
             unwritten: AtomicBool::new(false),
+            provisional: AtomicBool::new(false),
             used: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn kind(&self) -> ScopeKind {
+        self.place.kind
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    pub(crate) fn agent(&self) -> &str {
+        &self.place.agent
+    }
+
+    pub(crate) fn number(&self) -> i64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// A fresh start under the same name: history stays with the old number.
+    pub(crate) fn renumber(&self, number: i64) {
+        self.number.store(number, Ordering::Relaxed);
+        *self.tally.lock() = Tally::default();
+        *self.conversation.lock() = Conversation::default();
+        *self.governed.lock() = Governed::default();
+    }
+
+    /// Marks it as one whose stored state could not be read.
+    pub(crate) fn set_provisional(&self, provisional: bool) {
+        self.provisional.store(provisional, Ordering::Release);
+    }
+
+    pub(crate) fn is_provisional(&self) -> bool {
+        self.provisional.load(Ordering::Acquire)
     }
 
     /// Cuts every call in flight below this scope.
@@ -143,11 +204,9 @@ impl Scope {
         self.unwritten.load(Ordering::Acquire)
     }
 
-    /// What was to be written is on disk.
-    pub(crate) fn written(&self, scope: &StoredScope) {
-        if scope.killed {
-            self.unwritten.store(false, Ordering::Release);
-        }
+    /// Its kill is on disk.
+    pub(crate) fn kill_written(&self) {
+        self.unwritten.store(false, Ordering::Release);
     }
 
     /// Says that the state has changed; true if nobody had said so yet.
@@ -156,65 +215,162 @@ impl Scope {
         !self.dirty.load(Ordering::Acquire) && !self.dirty.swap(true, Ordering::AcqRel)
     }
 
-    /// What is to be written; from here on, changes count as new.
-    pub(crate) fn to_stored(&self) -> StoredScope {
+    /// What is to be written, with the row that people see; from here on, changes count as new.
+    pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
         let state = self.state.lock();
-        StoredScope {
-            key: self.key.clone(),
-            project: "default".to_owned(),
-            number: 0,
-            kind: self.kind,
-            agent: self.agent.clone(),
-            name: self.name.clone(),
+        let Place { key, project, kind, agent, agent_number, name } = self.place.clone();
+        let (number, used) = (self.number(), self.used());
+        let scope = StoredScope {
+            key,
+            project: project.clone(),
+            number,
+            kind,
+            agent: agent.clone(),
+            name: name.clone(),
             killed: state.killed().is_some(),
-            updated: self.used(),
+            updated: used,
             state: state.to_blob(),
-        }
+        };
+        let opened = state.opened();
+        let tally = self.tally.lock().clone();
+        let spent = state.ledger().spent;
+        let counters = Counters {
+            calls: state.calls(),
+            loops: tally.loops,
+            incidents: tally.incidents,
+            tokens: spent.input + spent.output + spent.cache_read,
+            cost: spent.cost,
+        };
+        let seen = match kind {
+            ScopeKind::Agent => Seen::Agent(StoredAgent {
+                number,
+                project,
+                name,
+                opened,
+                used,
+                tags: Vec::new(),
+                active: state.killed().is_none(),
+                deactivated_by: state.killed().map(deactivated_by),
+                deactivated: state.killed().map(|kill| kill.at),
+                counters,
+            }),
+            ScopeKind::Session => {
+                let (state, why) = match (state.killed(), state.paused()) {
+                    (Some(kill), _) => (SessionState::Killed, Some(kill.because.clone())),
+                    (None, Some(pause)) => (SessionState::Paused, Some(pause.because.clone())),
+                    (None, None) => (SessionState::Running, None),
+                };
+                Seen::Session(StoredSession {
+                    number,
+                    project,
+                    agent_number,
+                    agent,
+                    name,
+                    opened,
+                    used,
+                    state,
+                    why,
+                    tags: tally.tags.into_iter().collect(),
+                    provider: tally.provider,
+                    model: tally.model,
+                    counters,
+                })
+            }
+            ScopeKind::Project | ScopeKind::Nested => Seen::Nothing,
+        };
+        Rows { scope, seen }
+    }
+}
+
+/// A scope as it is written.
+pub(crate) struct Rows {
+    pub(crate) scope: StoredScope,
+    pub(crate) seen: Seen,
+}
+
+/// The row that people see of it.
+pub(crate) enum Seen {
+    Agent(StoredAgent),
+    Session(StoredSession),
+    Nothing,
+}
+
+/// Who switched an agent off: the similarity guard is the page's kill switch.
+pub(crate) fn deactivated_by(kill: &Kill) -> String {
+    match kill.guard {
+        Some(GuardId::Similarity) => "kill_switch".to_owned(),
+        Some(guard) => guard.name().to_owned(),
+        None => kill.by.clone(),
     }
 }
 
 /// The chain of scopes that a call is charged to, from the project down.
 #[derive(Clone)]
-pub(crate) struct Chain(Vec<Arc<Scope>>);
+pub(crate) struct Chain {
+    pub(crate) project: Arc<Project>,
+    scopes: SmallVec<[Arc<Scope>; 4]>,
+}
 
 impl Chain {
-    pub(crate) fn new(project: Arc<Scope>) -> Chain {
-        let mut scopes = Vec::with_capacity(4);
-        scopes.push(project);
-        Chain(scopes)
+    pub(crate) fn new(project: Arc<Project>) -> Chain {
+        let scopes = SmallVec::from_iter([Arc::clone(&project.scope)]);
+        Chain { project, scopes }
     }
 
     pub(crate) fn push(&mut self, scope: Arc<Scope>) {
-        self.0.push(scope);
+        self.scopes.push(scope);
     }
 
     pub(crate) fn scopes(&self) -> &[Arc<Scope>] {
-        &self.0
+        &self.scopes
     }
 
     /// The scope in which the call is made.
     pub(crate) fn innermost(&self) -> &Arc<Scope> {
-        &self.0[self.0.len() - 1]
+        &self.scopes[self.scopes.len() - 1]
+    }
+
+    pub(crate) fn agent(&self) -> Option<&Arc<Scope>> {
+        self.scopes.iter().find(|scope| scope.kind() == ScopeKind::Agent)
+    }
+
+    pub(crate) fn session(&self) -> Option<&Arc<Scope>> {
+        self.scopes.iter().find(|scope| scope.kind() == ScopeKind::Session)
+    }
+
+    /// The names of what is nested in the session, one below the other.
+    pub(crate) fn nested(&self) -> Option<String> {
+        let nested = self.scopes.iter().filter(|scope| scope.kind() == ScopeKind::Nested);
+        let names: Vec<&str> = nested.map(|scope| scope.name()).collect();
+        (!names.is_empty()).then(|| names.join("/"))
     }
 
     /// Agent and session.
     pub(crate) fn names(&self) -> (&str, &str) {
-        let name = |kind| self.0.iter().find(|scope| scope.kind == kind);
-        let agent = name(ScopeKind::Agent).map_or("", |scope| &scope.name);
-        let session = name(ScopeKind::Session).map_or("", |scope| &scope.name);
-        (agent, session)
+        let agent = self.agent().map_or("", |scope| scope.name());
+        (agent, self.session().map_or("", |scope| scope.name()))
+    }
+
+    /// The policies that hold for it.
+    pub(crate) fn policies(&self) -> Arc<PolicySet> {
+        self.project.policies(self.agent().map_or("", |scope| scope.name()))
     }
 
     /// What ends a call of this chain: the end of any of its scopes.
     pub(crate) fn stops(&self) -> Vec<CancellationToken> {
-        self.0.iter().map(|scope| scope.token()).collect()
+        self.scopes.iter().map(|scope| scope.token()).collect()
     }
 }
 
 /// The key of a scope: names one below the other, which no name can imitate.
-pub(crate) fn key(agent: Option<&str>, session: Option<&str>, nested: &[String]) -> String {
-    let mut key = "default".to_owned();
+pub(crate) fn key(
+    project: &str,
+    agent: Option<&str>,
+    session: Option<&str>,
+    nested: &[String],
+) -> String {
+    let mut key = project.to_owned();
     let parts = agent.into_iter().chain(session).chain(nested.iter().map(String::as_str));
     for part in parts {
         key.push('\u{1f}');

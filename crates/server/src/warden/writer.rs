@@ -1,19 +1,78 @@
-//! Writes what has changed, in the background and on demand.
+//! Writes what has changed and what has happened, in the background and on demand.
 //!
-//! One task, so that a scope's older state can never overwrite a newer one.
+//! One task, so that a scope's older state can never overwrite a newer one. What waits is bounded:
+//! when the store cannot keep up, single calls are dropped and counted; kills, incidents, charges
+//! and the audit never are.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use deadstop_store::Batch;
+use deadstop_core::{ScopeState, Time};
+use deadstop_store::{
+    AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall,
+};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Warden;
+use super::record::NewIncident;
+use super::scope::{Rows, Seen};
+use super::{Event, Said, Scope, Warden, now};
+use crate::alerts::Alert;
+use crate::metrics::Metrics;
 
 /// How often changes are written when nobody waits for them.
 const EVERY: Duration = Duration::from_millis(500);
+/// Calls that wait before they are written at once.
+const MANY: usize = 4096;
+/// Calls that may wait; more are dropped and counted.
+const MOST: usize = 65_536;
 
 type Waiting = oneshot::Sender<Result<(), String>>;
+
+/// What waits to be written.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) changed: Vec<Arc<Scope>>,
+    calls: Vec<StoredCall>,
+    /// Project, call and what was said.
+    pub(super) payloads: Vec<(String, i64, Said)>,
+    pub(super) incidents: Vec<NewIncident>,
+    pub(super) audit: Vec<AuditEvent>,
+    pub(super) deliveries: Vec<Delivery>,
+}
+
+impl Outbox {
+    /// Takes a call in, if there is room.
+    pub(super) fn call(&mut self, call: StoredCall, metrics: &Metrics) {
+        if self.calls.len() >= MOST {
+            metrics.dropped(1);
+            return;
+        }
+        self.calls.push(call);
+    }
+
+    /// Whether so much waits that it should be written now.
+    pub(super) fn is_full(&self) -> bool {
+        self.calls.len() >= MANY
+    }
+
+    fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+            && self.calls.is_empty()
+            && self.payloads.is_empty()
+            && self.incidents.is_empty()
+            && self.audit.is_empty()
+            && self.deliveries.is_empty()
+    }
+}
+
+/// The store does not take what must last.
+#[derive(Debug, Clone)]
+pub(crate) struct Outage {
+    /// Since when.
+    pub(crate) since: Time,
+    /// What it says.
+    pub(crate) why: String,
+}
 
 /// Runs until the warden is gone.
 pub(super) async fn run(warden: Weak<Warden>, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
@@ -21,13 +80,16 @@ pub(super) async fn run(warden: Weak<Warden>, mut waiting: mpsc::UnboundedReceiv
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let mut asked = Vec::new();
+        let Some(full) = warden.upgrade() else { return };
         tokio::select! {
             _ = tick.tick() => {}
+            () = full.full.notified() => full.metrics.back_pressure(),
             first = waiting.recv() => match first {
                 Some(first) => asked.push(first),
                 None => return,
             },
         }
+        drop(full);
         while let Ok(more) = waiting.try_recv() {
             asked.push(more);
         }
@@ -42,28 +104,201 @@ pub(super) async fn run(warden: Weak<Warden>, mut waiting: mpsc::UnboundedReceiv
 
 impl Warden {
     async fn write(&self) -> Result<(), String> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let changed = std::mem::take(&mut *self.dirty.lock());
-        let incidents = std::mem::take(&mut *self.incidents.lock());
-        let audit = std::mem::take(&mut *self.audit.lock());
-        if changed.is_empty() && incidents.is_empty() && audit.is_empty() {
+        let Some(store) = &self.store else {
+            *self.outbox.lock() = Outbox::default();
             return Ok(());
+        };
+        let outbox = std::mem::take(&mut *self.outbox.lock());
+        if outbox.is_empty() {
+            return match self.outage() {
+                None => Ok(()),
+                Some(outage) => self.ask_again(outage).await,
+            };
         }
-        let scopes: Vec<_> = changed.iter().map(|scope| scope.to_stored()).collect();
-        let batch = Batch { scopes, incidents, audit, ..Batch::default() };
-        let written = store.write(&batch).await;
-        if written.is_ok() {
-            changed.iter().zip(&batch.scopes).for_each(|(scope, stored)| scope.written(stored));
-        }
-        if let Err(error) = &written {
-            tracing::error!("{error}");
-            // Nothing is lost: it is tried again with the next round.
-            for scope in &changed {
-                self.mark(scope);
+        let (batch, dead) = self.batch(&outbox);
+        match store.write(&batch).await {
+            Ok(()) => {
+                self.metrics.batch_written(batch.rows());
+                dead.iter().for_each(|scope| scope.kill_written());
+                if !batch.deliveries.is_empty() {
+                    self.posted.notify_one();
+                }
+                self.end_outage().await;
+                Ok(())
             }
-            self.incidents.lock().splice(0..0, batch.incidents);
-            self.audit.lock().splice(0..0, batch.audit);
+            Err(error) => {
+                tracing::error!("{error}");
+                self.metrics.batch_failed();
+                self.note_outage(&error);
+                self.put_back(outbox);
+                Err(error.to_string())
+            }
         }
-        written.map_err(|error| error.to_string())
+    }
+
+    /// The rows of what waits, and the scopes that are dead in them; secrets are removed here.
+    fn batch<'o>(&self, outbox: &'o Outbox) -> (Batch, Vec<&'o Arc<Scope>>) {
+        let mut dead = Vec::new();
+        let mut batch = Batch {
+            calls: outbox.calls.clone(),
+            audit: outbox.audit.clone(),
+            deliveries: outbox.deliveries.clone(),
+            ..Batch::default()
+        };
+        for scope in outbox.changed.iter().filter(|scope| !scope.is_provisional()) {
+            let Rows { scope: row, seen } = scope.to_rows();
+            if row.killed {
+                dead.push(scope);
+            }
+            batch.scopes.push(row);
+            match seen {
+                Seen::Agent(agent) => batch.agents.push(agent),
+                Seen::Session(session) => batch.sessions.push(session),
+                Seen::Nothing => {}
+            }
+        }
+        for NewIncident { incident, exhibits } in &outbox.incidents {
+            for (exhibit, position) in exhibits.iter().zip(0..) {
+                batch.evidence.push(Evidence {
+                    project: incident.project.clone(),
+                    incident: incident.id.clone(),
+                    position,
+                    at: incident.at,
+                    call: Some(exhibit.call),
+                    exchange: self.exchange(&incident.project, &exhibit.said),
+                });
+            }
+            batch.incidents.push(incident.clone());
+        }
+        for (project, call, said) in &outbox.payloads {
+            let exchange = self.exchange(project, said);
+            batch.payloads.push(Payload { project: project.clone(), call: *call, exchange });
+        }
+        (batch, dead)
+    }
+
+    fn exchange(&self, project: &str, said: &Said) -> Exchange {
+        let text = |text: &str| (!text.is_empty()).then(|| self.redacted(project, text));
+        Exchange {
+            request: text(said.request.text()),
+            response: text(said.response.text()),
+            request_chars: said.request.chars(),
+            response_chars: said.response.chars(),
+            request_cut: said.request.is_cut(),
+            response_cut: said.response.is_cut(),
+        }
+    }
+
+    /// Nothing is lost: it is tried again with the next round.
+    fn put_back(&self, mut old: Outbox) {
+        for scope in std::mem::take(&mut old.changed) {
+            self.mark(&scope);
+        }
+        let mut new = self.outbox.lock();
+        new.incidents.splice(0..0, old.incidents);
+        new.audit.splice(0..0, old.audit);
+        new.deliveries.splice(0..0, old.deliveries);
+        let room = MOST.saturating_sub(new.calls.len());
+        let lost = old.calls.len().saturating_sub(room);
+        self.metrics.dropped(lost as u64);
+        new.calls.splice(0..0, old.calls.into_iter().skip(lost));
+        if lost == 0 {
+            new.payloads.splice(0..0, old.payloads);
+        }
+    }
+
+    /// Since when the store does not take what must last.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.outage.read().clone()
+    }
+
+    /// The store has failed: from here on the policies' fail mode holds.
+    pub(super) fn note_outage(&self, error: &StoreError) {
+        let mut outage = self.outage.write();
+        let since = outage.as_ref().map_or_else(now, |outage| outage.since);
+        let first = outage.is_none();
+        *outage = Some(Outage { since, why: error.to_string() });
+        drop(outage);
+        if first {
+            self.metrics.set_degraded(true);
+            let text = format!("the database does not take writes: {error}");
+            for project in self.projects() {
+                let alert = Alert {
+                    kind: deadstop_alerts::Kind::Degraded,
+                    agent: None,
+                    session: None,
+                    trip: None,
+                    sentence: text.clone(),
+                    incident: None,
+                };
+                self.alert(&project, &alert);
+            }
+            self.tell_all("degraded", text);
+        }
+    }
+
+    async fn ask_again(&self, outage: Outage) -> Result<(), String> {
+        let Some(store) = &self.store else { return Ok(()) };
+        match store.health().await {
+            Ok(()) => {
+                self.end_outage().await;
+                Ok(())
+            }
+            Err(_) => Err(outage.why),
+        }
+    }
+
+    async fn end_outage(&self) {
+        if self.outage.write().take().is_none() {
+            return;
+        }
+        self.metrics.set_degraded(false);
+        self.tell_all("recovered", "the database takes writes again".to_owned());
+        let provisional: Vec<_> =
+            self.scopes.lock().values().filter(|scope| scope.is_provisional()).cloned().collect();
+        for scope in provisional {
+            self.adopt(&scope).await;
+        }
+    }
+
+    /// A scope that was made while nobody could read it: what the store has of it holds again, but
+    /// a kill of the meantime stays.
+    async fn adopt(&self, scope: &Arc<Scope>) {
+        let Some(store) = &self.store else { return };
+        let stored = match store.scope(&scope.place.key).await {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.note_outage(&error);
+                return;
+            }
+        };
+        if let Some(mut read) = stored.and_then(|row| ScopeState::from_blob(&row.state).ok()) {
+            read.recover();
+            let mut state = scope.state.lock();
+            if let Some(kill) = state.killed() {
+                read.kill(&kill.by, &kill.because, kill.at);
+            }
+            if read.killed().is_some() {
+                scope.cut();
+            }
+            *state = read;
+        }
+        scope.set_provisional(false);
+        self.mark(scope);
+    }
+
+    fn tell_all(&self, what: &'static str, text: String) {
+        for project in self.projects() {
+            self.events.tell(Event {
+                id: 0,
+                at: now(),
+                what,
+                project: project.name.clone(),
+                agent: String::new(),
+                session: String::new(),
+                text: text.clone(),
+                incident: None,
+            });
+        }
     }
 }

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use deadstop_store::Store;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 
+/// Names a server to test with.
+pub(crate) const SERVER: &str = "DEADSTOP_TEST_POSTGRES";
+
 /// Every case on both databases.
 macro_rules! on_both {
     ($($case:ident),* $(,)?) => {
@@ -54,8 +57,11 @@ impl Place {
         Place { address: format!("{server}/{name}"), name, _folder: None }
     }
 
+    /// On a server of our own it goes with the server.
     pub(crate) async fn remove(&self) {
-        on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
+        if std::env::var(SERVER).is_ok() {
+            on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
+        }
     }
 
     pub(crate) async fn open(&self) -> Store {
@@ -81,9 +87,9 @@ async fn on_server(sql: String) {
 
 /// The address of the server that all cases share.
 fn server() -> &'static str {
-    static SERVER: OnceLock<String> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        if let Ok(address) = std::env::var("DEADSTOP_TEST_POSTGRES") {
+    static ADDRESS: OnceLock<String> = OnceLock::new();
+    ADDRESS.get_or_init(|| {
+        if let Ok(address) = std::env::var(SERVER) {
             return address;
         }
         start(&[&std::process::id().to_string()]).1

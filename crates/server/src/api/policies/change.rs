@@ -32,7 +32,7 @@ pub(crate) async fn load(
     let mut projects: Vec<_> = all.iter().map(|version| version.project.as_str()).collect();
     projects.dedup();
     for project in projects {
-        warden.set_policies(project, in_force(&all, project, base));
+        warden.set_policies(project, in_force(&all, project, base)).await?;
     }
     Ok(())
 }
@@ -224,9 +224,9 @@ async fn put(
         }
     }
     let all = store.policies().await?;
-    app.warden.set_policies(&who.project, in_force(&all, &who.project, &app.base));
+    app.warden.set_policies(&who.project, in_force(&all, &who.project, &app.base)).await?;
     let text = format!("the policy of {} was changed", target.agent.unwrap_or("the project"));
-    app.warden.tell("change", target.agent.unwrap_or_default(), "", text);
+    app.warden.tell_change(&who.project, target.agent.unwrap_or_default(), text);
     Ok(())
 }
 

@@ -1,0 +1,245 @@
+//! Alerts: which messages there are, for whom, and that they arrive.
+//!
+//! A message is in the outbox with whatever it tells of, in one transaction, and stays there until
+//! it was delivered or given up. The first of its kind goes out at once; those that follow within a
+//! while become one, so that a storm is one message.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use deadstop_alerts::{Kind, Message, Sender, Settings, Target, backoff};
+use deadstop_core::{GuardId, Measure, Time, Trip, Verdict};
+use deadstop_store::{Attempt, Delivery, StoredDelivery};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::warden::{Project, Warden, now};
+
+/// Messages alike within so long become one.
+const BUNCH_MS: u64 = 60_000;
+/// Bunches that are remembered.
+const MOST_BUNCHES: usize = 4096;
+/// How often the outbox is looked into when nobody says that something is in it.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a message is ours once we have taken it.
+const LEASE_MS: u64 = 120_000;
+/// Messages that are on their way at a time.
+const AT_ONCE: u32 = 16;
+
+/// When bunches may speak again.
+#[derive(Default)]
+pub(crate) struct Bunches(Mutex<HashMap<String, Time>>);
+
+impl Bunches {
+    /// When a message of a bunch is to be sent.
+    fn due(&self, bunch: &str, now: Time) -> Time {
+        let mut bunches = self.0.lock();
+        if bunches.len() >= MOST_BUNCHES {
+            bunches.retain(|_, free| *free > now);
+        }
+        match bunches.get(bunch) {
+            Some(free) if *free > now => *free,
+            _ => {
+                bunches.insert(bunch.to_owned(), Time(now.0 + BUNCH_MS));
+                now
+            }
+        }
+    }
+}
+
+/// Something that people may want to hear of.
+pub(crate) struct Alert<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) agent: Option<&'a str>,
+    pub(crate) session: Option<&'a str>,
+    pub(crate) trip: Option<&'a Trip>,
+    pub(crate) sentence: String,
+    pub(crate) incident: Option<&'a str>,
+}
+
+/// What a trip is called in alerts; `None` if it is not worth one.
+pub(crate) fn kind_of(trip: &Trip) -> Option<Kind> {
+    match (trip.guard, trip.verdict) {
+        (GuardId::Killed | GuardId::Paused, _) | (_, Verdict::Allow) => None,
+        (_, Verdict::Kill) => Some(Kind::Kill),
+        (GuardId::Budget, Verdict::Warn) => Some(Kind::BudgetWarning),
+        (GuardId::Breaker, _) => Some(Kind::BreakerOpen),
+        _ => Some(Kind::Trip),
+    }
+}
+
+impl Warden {
+    /// The messages that an alert becomes: one for every target that wants to hear of it.
+    pub(crate) fn messages(&self, project: &Project, alert: &Alert<'_>) -> Vec<Delivery> {
+        let targets = Arc::clone(&project.targets.read());
+        let at = now();
+        let wants = |target: &&deadstop_store::AlertTarget| {
+            target.active
+                && target.agent.as_deref().is_none_or(|own| Some(own) == alert.agent)
+                && target.events.iter().any(|event| event == alert.kind.name())
+        };
+        let message = |target: &deadstop_store::AlertTarget| {
+            let id = self.number();
+            let mut message =
+                Message::new(&id.to_string(), alert.kind, &project.name, &alert.sentence, at);
+            message.agent = alert.agent.map(str::to_owned);
+            message.session = alert.session.map(str::to_owned);
+            message.link = alert.incident.map(|incident| format!("/incidents/{incident}"));
+            if let Some(trip) = alert.trip {
+                message.guard = Some(trip.guard.name().to_owned());
+                message.reason = Some(trip.reason.clone());
+                message.score = score(trip.measured);
+                message.threshold = score(trip.limit);
+            }
+            let guard = message.guard.as_deref().unwrap_or_default();
+            let agent = alert.agent.unwrap_or_default();
+            let bunch = format!("{}:{}:{agent}:{guard}", target.id, alert.kind.name());
+            Delivery {
+                id,
+                project: project.name.clone(),
+                target: target.id,
+                event: alert.kind.name().to_owned(),
+                agent: message.agent.clone(),
+                session: message.session.clone(),
+                incident: alert.incident.map(str::to_owned),
+                due: self.bunches.due(&bunch, at),
+                bunch,
+                body: serde_json::to_string(&message).unwrap_or_default(),
+                at,
+            }
+        };
+        targets.iter().filter(wants).map(message).collect()
+    }
+}
+
+fn score(measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::Score(score) => Some(score),
+        _ => None,
+    }
+}
+
+/// Sends what is in the outbox, until the warden is gone.
+pub(crate) struct Courier {
+    pub(crate) sender: Arc<Sender>,
+    warden: Weak<Warden>,
+    /// Told when something is in the outbox.
+    pub(crate) waiting: Arc<Notify>,
+}
+
+impl Courier {
+    pub(crate) fn new(warden: &Arc<Warden>, private: bool) -> Result<Courier, String> {
+        let settings = Settings { allow_private: private, ..Settings::default() };
+        let sender = Sender::new(&settings).map_err(|error| error.to_string())?;
+        let (warden, waiting) = (Arc::downgrade(warden), Arc::clone(&warden.posted));
+        Ok(Courier { sender: Arc::new(sender), warden, waiting })
+    }
+
+    pub(crate) async fn run(self) {
+        loop {
+            let _ = tokio::time::timeout(LOOK, self.waiting.notified()).await;
+            let Some(warden) = self.warden.upgrade() else { return };
+            while self.round(&warden).await > 0 {}
+        }
+    }
+
+    /// Sends what is due; how much that was.
+    async fn round(&self, warden: &Arc<Warden>) -> usize {
+        let Some(store) = warden.store() else { return 0 };
+        let at = now();
+        let taken = store.claim_deliveries(at, Time(at.0 + LEASE_MS), AT_ONCE).await;
+        // A store that does not answer is the writer's to tell.
+        let taken = taken.unwrap_or_default();
+        let count = taken.len();
+        let sent = taken.into_iter().map(|delivery| self.send(warden, delivery));
+        futures_util::future::join_all(sent).await;
+        count
+    }
+
+    async fn send(&self, warden: &Arc<Warden>, taken: StoredDelivery) {
+        let Some(store) = warden.store() else { return };
+        let Delivery { id, project, target, body, .. } = taken.delivery;
+        let (attempt, answer) =
+            match self.attempt(warden, &project, target, &body, taken.times, taken.last).await {
+                Ok(answer) => (Attempt::Delivered, answer),
+                Err(Undelivered::Never(why)) => (Attempt::Failed, why),
+                Err(Undelivered::NotYet(why, after)) => {
+                    let failed = u32::try_from(taken.attempts).unwrap_or(u32::MAX);
+                    let jitter =
+                        f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
+                    match backoff(failed, jitter) {
+                        Some(wait) => {
+                            let wait = wait.0.max(after);
+                            (Attempt::Again { due: Time(now().0 + wait) }, why)
+                        }
+                        None => (Attempt::Failed, why),
+                    }
+                }
+            };
+        match attempt {
+            Attempt::Delivered => warden.metrics.delivered(),
+            Attempt::Again { .. } | Attempt::Failed => warden.metrics.delivery_failed(),
+        }
+        if let Err(error) = store.finish_delivery(id, attempt, &answer, now()).await {
+            // It will be sent again: at least once is the promise.
+            tracing::warn!("cannot note how an alert ended: {error}");
+        }
+    }
+
+    async fn attempt(
+        &self,
+        warden: &Arc<Warden>,
+        project: &str,
+        target: i64,
+        body: &str,
+        times: u64,
+        last: Time,
+    ) -> Result<String, Undelivered> {
+        let never = |why: &str| Undelivered::Never(why.to_owned());
+        let project = warden.project(project).await;
+        let project = project.map_err(|error| Undelivered::NotYet(error.to_string(), 0))?;
+        let targets = Arc::clone(&project.targets.read());
+        let found = targets.iter().find(|known| known.id == target);
+        let found = found.ok_or_else(|| never("the target was deleted"))?;
+        let target: Target = serde_json::from_str(&found.settings)
+            .map_err(|_| never("the target cannot be read; save it again"))?;
+        let mut message: Message =
+            serde_json::from_str(body).map_err(|_| never("the message cannot be read"))?;
+        message.count = times;
+        message.last_seen = message.last_seen.max(last);
+        match self.sender.deliver(&target, &message).await {
+            Ok(receipt) => Ok(format!("{} {}", receipt.status, receipt.reply)),
+            Err(error) if error.retry() => {
+                let after = error
+                    .retry_after()
+                    .map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+                Err(Undelivered::NotYet(error.to_string(), after))
+            }
+            Err(error) => Err(Undelivered::Never(error.to_string())),
+        }
+    }
+}
+
+/// Why a message did not arrive.
+enum Undelivered {
+    /// And never will.
+    Never(String),
+    /// And may later, after so many milliseconds.
+    NotYet(String, u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_is_one_message_now_and_one_later() {
+        let bunches = Bunches::default();
+        assert_eq!(bunches.due("a", Time(1000)), Time(1000));
+        assert_eq!(bunches.due("a", Time(1001)), Time(1000 + BUNCH_MS));
+        assert_eq!(bunches.due("b", Time(1002)), Time(1002));
+        assert_eq!(bunches.due("a", Time(2000)), Time(1000 + BUNCH_MS));
+        assert_eq!(bunches.due("a", Time(1000 + BUNCH_MS)), Time(1000 + BUNCH_MS));
+    }
+}

@@ -1,0 +1,591 @@
+//! Govern: for SDKs, and for anything else that cannot go through the gateway.
+//!
+//! A session is opened; before a call it asks ([`preflight`] for a model, [`propose`] for the tools
+//! that an answer asks for), while it runs it may tell how far it is ([`progress`]), afterwards it
+//! tells how it went ([`receipt`]). Everything carries the client's own id and may be said twice.
+//! Once the session is dead, everything is refused.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use deadstop_core::{
+    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextHasher, Tokens, Trip,
+    Usage, Verdict,
+};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_protocol::facts;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::App;
+use super::auth::Who;
+use super::extract::{At, Body, Name, Strict};
+use super::live::Row;
+use super::problem::{Code, Problem, ProblemBody};
+use crate::warden::{Chain, Refused, Reply, Reported, Said};
+
+/// Opens a session.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Opening {
+    /// The agent.
+    #[schema(min_length = 1, max_length = 200)]
+    agent: String,
+    /// The session's name; one is made up if none is given.
+    #[schema(min_length = 1, max_length = 200)]
+    session: Option<String>,
+}
+
+impl Strict for Opening {}
+
+/// A session that is open.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Opened {
+    /// The agent.
+    agent: String,
+    /// The session's name.
+    session: String,
+    /// The policy in force, for an engine of the client's own.
+    policy: Value,
+    /// The session as it is now.
+    scope: Row,
+}
+
+/// A model call that is about to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Preflight {
+    /// The client's id for this call.
+    #[schema(min_length = 1, max_length = 200)]
+    id: String,
+    /// The model.
+    #[schema(min_length = 1, max_length = 200)]
+    model: String,
+    /// The provider.
+    #[schema(max_length = 200)]
+    provider: Option<String>,
+    /// Tokens of the prompt, as far as they are known.
+    #[serde(default)]
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    input_tokens: u64,
+    /// The most tokens that the answer may have.
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    max_output_tokens: Option<u64>,
+    /// What is new in the prompt since the last call.
+    prompt: Option<String>,
+    /// Whether a person has said it.
+    #[serde(default)]
+    from_person: bool,
+    /// The nested scopes in which it is made, the outermost first.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    scope: Vec<String>,
+}
+
+impl Strict for Preflight {}
+
+/// Tool calls that an answer asks for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Proposal {
+    /// The calls, in order.
+    #[schema(min_items = 1, max_items = 256)]
+    calls: Vec<ProposedCall>,
+    /// The nested scopes in which they are made, the outermost first.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    scope: Vec<String>,
+}
+
+impl Strict for Proposal {}
+
+/// A tool call that an answer asks for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProposedCall {
+    /// The client's id for this call.
+    #[schema(min_length = 1, max_length = 200)]
+    id: String,
+    /// The tool.
+    #[schema(min_length = 1, max_length = 200)]
+    tool: String,
+    /// The server that it runs on.
+    #[schema(max_length = 200)]
+    server: Option<String>,
+    /// Its arguments.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    arguments: Value,
+}
+
+/// How far a call is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The client's id for the call.
+    #[schema(min_length = 1, max_length = 200)]
+    id: String,
+    /// Tokens of the answer so far.
+    #[serde(default)]
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    output_tokens: u64,
+    /// What was said since the last report.
+    #[serde(default)]
+    text: String,
+    /// The nested scopes in which it was made, the outermost first.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    scope: Vec<String>,
+}
+
+impl Strict for Report {}
+
+/// How a call ended.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Receipt {
+    /// The client's id for the call.
+    #[schema(min_length = 1, max_length = 200)]
+    id: String,
+    /// How it ended.
+    status: Ended,
+    /// The tokens that it used, by the provider's figures.
+    #[serde(default)]
+    usage: Used,
+    /// A model's answer, or a tool's result.
+    text: Option<String>,
+    /// The nested scopes in which it was made, the outermost first.
+    #[serde(default)]
+    #[schema(max_items = 16)]
+    scope: Vec<String>,
+}
+
+impl Strict for Receipt {}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ended {
+    /// It did what it should.
+    Ok,
+    /// It was answered with an error.
+    Error,
+    /// It was not answered.
+    Fault,
+    /// It was cut off.
+    Cancelled,
+}
+
+impl Ended {
+    fn status(self) -> Status {
+        match self {
+            Ended::Ok => Status::Ok,
+            Ended::Error => Status::Error,
+            Ended::Fault => Status::Fault,
+            Ended::Cancelled => Status::Cancelled,
+        }
+    }
+}
+
+/// Tokens that a call used.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Used {
+    /// Of the prompt, without those of the cache.
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    input: u64,
+    /// Of the answer.
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    output: u64,
+    /// Read from the provider's cache.
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    cache_read: u64,
+    /// Written to it.
+    #[schema(maximum = 1_000_000_000_000_u64)]
+    cache_write: u64,
+}
+
+/// What was decided.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Decided {
+    /// The client's id for the call.
+    id: String,
+    /// Whether it may go ahead.
+    allowed: bool,
+    /// `allow`, `warn`, `block` or `kill`.
+    verdict: String,
+    /// Every guard that has something to say, the strictest first.
+    trips: Vec<Spoken>,
+    /// The incident that it became, if it is a new one.
+    #[schema(required)]
+    incident: Option<String>,
+}
+
+/// What a guard says.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Spoken {
+    /// The guard.
+    guard: &'static str,
+    /// Its code for why.
+    reason: String,
+    /// Why, in a sentence.
+    explain: String,
+    /// What was measured.
+    #[schema(value_type = Object)]
+    measured: Value,
+    /// The limit.
+    #[schema(value_type = Object)]
+    limit: Value,
+}
+
+/// What was decided about each of several calls.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DecidedAll {
+    /// One for each call, in order.
+    calls: Vec<Decided>,
+}
+
+/// Opens a session.
+#[utoipa::path(
+    post, path = "/api/sessions", tag = "govern", request_body = Opening,
+    responses(
+        (status = 200, description = "It is open", body = Opened),
+        (status = 403, description = "It is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn open(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Body(opening): Body<Opening>,
+) -> Result<Response, Problem> {
+    let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
+    if let Some(refusal) = dead(&chain) {
+        return Ok(refusal.into_response());
+    }
+    let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
+    let scope = Row::of(chain.innermost());
+    let (agent, session) = (opening.agent, session);
+    Ok(Json(Opened { agent, session, policy, scope }).into_response())
+}
+
+/// May this model call be made?
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/preflight", tag = "govern", request_body = Preflight,
+    params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
+    responses(
+        (status = 200, description = "It may", body = Decided),
+        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn preflight(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At((Name(agent), Name(session))): At<(Name, Name)>,
+    Body(asked): Body<Preflight>,
+) -> Result<Response, Problem> {
+    let chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    let mut request = Excerpt::default();
+    request.push(asked.prompt.as_deref().unwrap_or_default());
+    let hashed = asked.prompt.as_ref().map(|prompt| {
+        let mut hasher = TextHasher::default();
+        hasher.push(prompt);
+        hasher.finish()
+    });
+    let call = Call::Model(ModelCall {
+        rates: app.prices.price(&asked.model).rates,
+        model: asked.model,
+        server: asked.provider,
+        input: Tokens(asked.input_tokens),
+        max_output: asked.max_output_tokens.map(Tokens),
+        prompt: hashed,
+        from_person: asked.from_person,
+    });
+    let reply = ask(&app, &chain, asked.id, call, request)?;
+    settle_down(&app, &chain, &reply).await?;
+    Ok(reply.into_response())
+}
+
+/// May these tool calls be made? Each is decided by itself, in order.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/proposal", tag = "govern", request_body = Proposal,
+    params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
+    responses(
+        (status = 200, description = "What was decided about each", body = DecidedAll),
+        (status = 403, description = "The session is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn propose(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At((Name(agent), Name(session))): At<(Name, Name)>,
+    Body(asked): Body<Proposal>,
+) -> Result<Response, Problem> {
+    let chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    if let Some(refusal) = dead(&chain) {
+        return Ok(refusal.into_response());
+    }
+    let mut decided = Vec::new();
+    for proposed in asked.calls {
+        let mut request = Excerpt::default();
+        request.push(&format!("{} {}", proposed.tool, proposed.arguments));
+        let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
+        facts.server = proposed.server;
+        let reply = ask(&app, &chain, proposed.id, Call::Tool(facts), request)?;
+        decided.push(reply);
+    }
+    for reply in &decided {
+        settle_down(&app, &chain, reply).await?;
+    }
+    let calls: Vec<Value> = decided.into_iter().map(Reply::into_decision).collect();
+    Ok(Json(json!({ "calls": calls })).into_response())
+}
+
+/// May this call go on?
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/progress", tag = "govern", request_body = Report,
+    params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
+    responses(
+        (status = 200, description = "It may", body = Decided),
+        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It may not", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn progress(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At((Name(agent), Name(session))): At<(Name, Name)>,
+    Body(report): Body<Report>,
+) -> Result<Response, Problem> {
+    let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
+    let reply = {
+        let mut governed = chain.innermost().governed.lock();
+        let reported = governed.get(&report.id).ok_or_else(no_call)?;
+        let Reported { call, running, request, response, .. } = reported;
+        let Some(running) = running else { return Err(no_call()) };
+        response.push(&report.text);
+        let new = Progress { output: Tokens(report.output_tokens), text: &report.text };
+        let said = || Said { request: request.clone(), response: response.clone() };
+        let (decision, incident) = app.warden.progress(&chain, call, running, new, said);
+        decided(&report.id, decision.verdict, &decision.trips, incident)
+    };
+    settle_down(&app, &chain, &reply).await?;
+    Ok(reply.into_response())
+}
+
+/// This call has ended. What it cost is on disk when this is answered.
+#[utoipa::path(
+    post, path = "/api/sessions/{agent}/{session}/receipt", tag = "govern", request_body = Receipt,
+    params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
+    responses(
+        (status = 200, description = "It is booked", body = Decided),
+        (status = 403, description = "It is booked, and the session is dead", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn receipt(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At((Name(agent), Name(session))): At<(Name, Name)>,
+    Body(receipt): Body<Receipt>,
+) -> Result<Response, Problem> {
+    let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
+    let reply = book(&app, &chain, &receipt)?;
+    app.warden.flush().await.map_err(|error| {
+        let text = format!("it is booked here, but could not be written yet: {error}");
+        Problem::new(Code::NotDurable, text)
+    })?;
+    Ok(reply.into_response())
+}
+
+fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
+    let mut governed = chain.innermost().governed.lock();
+    let reported = governed.get(&receipt.id).ok_or_else(no_call)?;
+    if let Some(reply) = &reported.receipt {
+        return Ok(reply.clone());
+    }
+    let Some(running) = reported.running.take() else { return Err(no_call()) };
+    let text = receipt.text.as_deref().unwrap_or_default();
+    let mut said = Said {
+        request: std::mem::take(&mut reported.request),
+        response: std::mem::take(&mut reported.response),
+    };
+    if said.response.is_empty() {
+        said.response.push(text);
+    }
+    let Used { input, output, cache_read, cache_write } = receipt.usage;
+    let model = reported.call.model().is_some();
+    let outcome = Outcome {
+        status: receipt.status.status(),
+        usage: Usage {
+            input: Tokens(input),
+            output: Tokens(output),
+            cache_read: Tokens(cache_read),
+            cache_write: Tokens(cache_write),
+        },
+        result: (!model && receipt.text.is_some()).then(|| facts::result(text)),
+        answer: model.then(|| {
+            let mut hasher = TextHasher::default();
+            hasher.push(text);
+            Answer { text: (!text.is_empty()).then(|| hasher.finish()), calls: None::<Digest> }
+        }),
+    };
+    let decision = app.warden.settle(chain, &reported.call, running, &outcome, said);
+    let reply = decided(&receipt.id, decision.verdict, &decision.trips, None);
+    // A dead session hears that it is dead, although its receipt is booked.
+    let reply = dead(chain).unwrap_or(reply);
+    reported.receipt = Some(reply.clone());
+    Ok(reply)
+}
+
+/// Asks the engine, unless it was asked before.
+fn ask(
+    app: &App,
+    chain: &Chain,
+    id: String,
+    call: Call,
+    request: Excerpt,
+) -> Result<Reply, Problem> {
+    if app.warden.is_closed(chain) {
+        let text = "the database does not answer, and the policy's fail_mode says closed";
+        return Err(Problem::new(Code::StoreFailed, text));
+    }
+    let mut governed = chain.innermost().governed.lock();
+    if let Some(reported) = governed.get(&id) {
+        return Ok(dead(chain).unwrap_or_else(|| reported.admitted.clone()));
+    }
+    let (running, admitted) = match app.warden.admit(chain, &call, &request) {
+        Ok((running, trips)) => {
+            let verdict = if trips.is_empty() { Verdict::Allow } else { Verdict::Warn };
+            (Some(running), decided(&id, verdict, &trips, None))
+        }
+        Err(Refused { trips, incident }) => {
+            let verdict = trips.first().map_or(Verdict::Block, |trip| trip.verdict);
+            (None, decided(&id, verdict, &trips, incident))
+        }
+    };
+    // A call that was refused may be asked for again: the answer may be another one by then.
+    if running.is_none() {
+        return Ok(admitted);
+    }
+    let response = Excerpt::default();
+    let reply = admitted.clone();
+    let reported = Reported { call, running, request, response, admitted, receipt: None };
+    if let Some(forgotten) = governed.insert(id, reported)
+        && let Some(running) = forgotten.running
+    {
+        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        app.warden.settle(chain, &forgotten.call, running, &outcome, Said::default());
+    }
+    Ok(reply)
+}
+
+/// The chain of a session that is the caller's to use.
+async fn chain(
+    app: &App,
+    who: &Who,
+    agent: &str,
+    session: &str,
+    nested: &[String],
+) -> Result<Chain, Problem> {
+    who.may_see(agent)?;
+    let project = app.project(who).await?;
+    app.warden.chain(project, agent, session, nested).await.map_err(|error| {
+        tracing::error!("{error}");
+        Problem::new(Code::StoreFailed, "the database failed; see the log")
+    })
+}
+
+/// What a dead session is told, whatever it asks.
+fn dead(chain: &Chain) -> Option<Reply> {
+    let code = chain.scopes().iter().find_map(|scope| {
+        let state = scope.state.lock();
+        let kill = state.killed()?;
+        let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
+        Some((
+            code,
+            format!("{} {} was ended: {}", scope.kind().name(), scope.name(), kill.because),
+        ))
+    });
+    let (code, why) = code?;
+    Some(Reply { status: 403, body: problem(403, code, &why, Value::Null) })
+}
+
+/// A kill or an incident lasts before anybody is told.
+async fn settle_down(app: &App, chain: &Chain, reply: &Reply) -> Result<(), Problem> {
+    if reply.status != 200 {
+        app.warden.settle_kills(chain).await;
+        app.warden.settle_incident().await;
+    }
+    Ok(())
+}
+
+fn no_call() -> Problem {
+    Problem::not_found("call that runs")
+}
+
+/// The answer to a question.
+fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>) -> Reply {
+    let json = |measure: &deadstop_core::Measure| serde_json::to_value(measure).unwrap_or_default();
+    let said = |trip: &Trip| Spoken {
+        guard: trip.guard.name(),
+        reason: trip.reason.clone(),
+        explain: trip.explain(),
+        measured: json(&trip.measured),
+        limit: json(&trip.limit),
+    };
+    let allowed = verdict <= Verdict::Warn;
+    let decision = Decided {
+        id: id.to_owned(),
+        allowed,
+        verdict: verdict.to_string(),
+        trips: trips.iter().map(said).collect(),
+        incident,
+    };
+    let decision = serde_json::to_value(decision).unwrap_or_default();
+    let Some(trip) = trips.first().filter(|_| !allowed) else {
+        return Reply { status: 200, body: decision };
+    };
+    let status = match trip.guard {
+        GuardId::Budget | GuardId::Tokens | GuardId::Steps | GuardId::Time => 402,
+        _ => 403,
+    };
+    // One that is dead already says what killed it.
+    let code = match trip.verdict {
+        Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
+        _ => &trip.reason,
+    };
+    Reply { status, body: problem(status, code, &trip.explain(), decision) }
+}
+
+fn problem(status: u16, code: &str, detail: &str, decision: Value) -> Value {
+    let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": detail,
+        "errors": [],
+        "decision": decision,
+    })
+}
+
+impl Reply {
+    /// What was decided, without the error around it.
+    fn into_decision(mut self) -> Value {
+        if self.status == 200 { self.body } else { self.body["decision"].take() }
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::FORBIDDEN);
+        let kind = if self.status == 200 { "application/json" } else { "application/problem+json" };
+        (status, [(header::CONTENT_TYPE, kind)], self.body.to_string()).into_response()
+    }
+}

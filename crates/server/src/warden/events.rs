@@ -1,0 +1,126 @@
+//! What happens, for whoever watches; a watcher who lost the line goes on where it was.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use deadstop_core::Time;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+/// Events that are kept for those who come back.
+const KEPT: usize = 4096;
+/// After so long without a watcher single calls are told no more.
+const WATCHED_MS: u64 = 5 * 60 * 1000;
+
+/// Something that happened.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Event {
+    /// Its number; the next one is larger.
+    pub(crate) id: u64,
+    pub(crate) at: Time,
+    pub(crate) what: &'static str,
+    /// Not told: whoever sees the event knows it.
+    #[serde(skip)]
+    pub(crate) project: String,
+    pub(crate) agent: String,
+    pub(crate) session: String,
+    pub(crate) text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) incident: Option<String>,
+}
+
+/// All that happens.
+pub(crate) struct Events {
+    sender: broadcast::Sender<Event>,
+    kept: Mutex<VecDeque<Event>>,
+    last: AtomicU64,
+    watched: AtomicU64,
+}
+
+impl Events {
+    /// `first` makes the numbers go on over a restart: a time is enough.
+    pub(crate) fn new(first: u64) -> Events {
+        Events {
+            sender: broadcast::channel(1024).0,
+            kept: Mutex::new(VecDeque::new()),
+            last: AtomicU64::new(first),
+            watched: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells of something.
+    pub(crate) fn tell(&self, mut event: Event) {
+        let mut kept = self.kept.lock();
+        event.id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(event.clone());
+        // Nobody may be listening.
+        let _ = self.sender.send(event);
+    }
+
+    /// Whether anybody watches, or did shortly before.
+    pub(crate) fn watched(&self, now: Time) -> bool {
+        self.sender.receiver_count() > 0
+            || now.0.saturating_sub(self.watched.load(Ordering::Relaxed)) < WATCHED_MS
+    }
+
+    /// What was missed since an event, and everything from now on. `None` in place of what was
+    /// missed when it is too long ago to tell.
+    pub(crate) fn watch(
+        &self,
+        since: Option<u64>,
+        now: Time,
+    ) -> (Option<Vec<Event>>, broadcast::Receiver<Event>) {
+        self.watched.store(now.0, Ordering::Relaxed);
+        let kept = self.kept.lock();
+        let receiver = self.sender.subscribe();
+        let Some(since) = since else { return (Some(Vec::new()), receiver) };
+        let last = self.last.load(Ordering::Relaxed);
+        let first = kept.front().map_or(last + 1, |event| event.id);
+        if since > last || since + 1 < first {
+            return (None, receiver);
+        }
+        let missed = kept.iter().filter(|event| event.id > since).cloned().collect();
+        (Some(missed), receiver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tell(events: &Events, text: &str) {
+        events.tell(Event {
+            id: 0,
+            at: Time(0),
+            what: "kill",
+            project: "default".into(),
+            agent: String::new(),
+            session: String::new(),
+            text: text.into(),
+            incident: None,
+        });
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_goes_on_where_it_was() {
+        let events = Events::new(100);
+        tell(&events, "a");
+        tell(&events, "b");
+        let (missed, mut live) = events.watch(Some(101), Time(0));
+        assert_eq!(missed.unwrap().iter().map(|e| e.text.as_str()).collect::<Vec<_>>(), ["b"]);
+        tell(&events, "c");
+        assert_eq!(live.recv().await.unwrap().id, 103);
+        // From before the restart, and from a time that never was.
+        assert!(events.watch(Some(50), Time(0)).0.is_none());
+        assert!(events.watch(Some(500), Time(0)).0.is_none());
+        assert_eq!(events.watch(None, Time(0)).0.unwrap().len(), 0);
+        for _ in 0..=KEPT {
+            tell(&events, "more");
+        }
+        assert!(events.watch(Some(101), Time(0)).0.is_none());
+    }
+}

@@ -1,0 +1,399 @@
+//! What is kept of what happened: calls, incidents with their evidence, the audit, alerts.
+//!
+//! Everything goes to the outbox, and from there to the store in the background.
+
+use std::sync::Arc;
+
+use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, ToolCall, Trip, Usage, Verdict};
+use deadstop_core::{GuardId, ScopeKind};
+use deadstop_store::{AuditEvent, CallKind, StoredCall, StoredIncident};
+use serde::{Deserialize, Serialize};
+
+use super::recent::Exhibit;
+use super::{Chain, Event, Order, Project, Said, Scope, Warden, now};
+use crate::alerts::{self, Alert};
+use crate::metrics::Kind;
+use crate::settings::Capture;
+use deadstop_protocol::redact::Redactor;
+
+/// Calls that are shown with an incident that names none.
+const FEW: usize = 5;
+
+/// The form in which facts are written.
+const FACTS_VERSION: u8 = 1;
+
+/// A call that has ended.
+pub(super) struct Ended<'a> {
+    pub(super) id: i64,
+    pub(super) number: u64,
+    pub(super) admitted: Time,
+    pub(super) outcome: &'a Outcome,
+    pub(super) trip: Option<&'a Trip>,
+    pub(super) incident: Option<String>,
+    pub(super) said: Said,
+}
+
+/// An incident that is to be written.
+pub(super) struct NewIncident {
+    pub(super) incident: StoredIncident,
+    pub(super) exhibits: Vec<Exhibit>,
+}
+
+/// A call as a backtest needs it: facts alone, no texts.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) call: Call,
+    pub(crate) outcome: Outcome,
+}
+
+impl Facts {
+    pub(crate) fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
+        // Arguments are texts and may hold anything; their digest is enough.
+        let call = match call {
+            Call::Tool(tool) if !tool.arguments.is_empty() => {
+                Call::Tool(ToolCall { arguments: Vec::new(), ..tool.clone() })
+            }
+            other => other.clone(),
+        };
+        let facts = Facts { call, outcome: outcome.clone() };
+        postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Option<Facts> {
+        match bytes.split_first() {
+            Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
+            // Of another version: it counts, but cannot be tried again.
+            _ => None,
+        }
+    }
+}
+
+impl Warden {
+    /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
+    /// that the strictest trip has become.
+    pub(super) fn record(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        id: i64,
+        trips: &[Trip],
+        said: impl Fn() -> Said,
+    ) -> Option<String> {
+        let mut first = None;
+        for trip in trips {
+            self.metrics.verdict(trip.guard, trip.verdict);
+            let what = match trip.verdict {
+                _ if trip.guard == GuardId::Killed => continue,
+                Verdict::Allow => continue,
+                Verdict::Warn => "warn",
+                Verdict::Block => "block",
+                Verdict::Kill => "stop",
+            };
+            let stops = trip.verdict >= Verdict::Block && trip.guard != GuardId::Paused;
+            let mut trip = trip.clone();
+            trip.because = chain.project.redact(&trip.because);
+            let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
+            self.tally_trip(chain, &trip, stops);
+            self.tell(chain, what, trip.explain(), incident.clone());
+            self.alert_trip(chain, &trip, incident.as_deref());
+            let Some(incident) = incident else { continue };
+            first.get_or_insert_with(|| incident.clone());
+            self.keep_incident(chain, call, id, trip, incident, said());
+        }
+        first
+    }
+
+    fn tally_trip(&self, chain: &Chain, trip: &Trip, stops: bool) {
+        let tag = trip.guard.tag(trip.verdict);
+        let looped = u64::from(tag == "loop_detected");
+        for scope in [chain.agent(), chain.session()].into_iter().flatten() {
+            let mut tally = scope.tally.lock();
+            tally.loops += looped;
+            tally.incidents += u64::from(stops);
+            if scope.kind() == ScopeKind::Session && !tally.tags.contains(tag) {
+                tally.tags.insert(tag.to_owned());
+            }
+        }
+    }
+
+    fn keep_incident(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        id: i64,
+        trip: Trip,
+        incident: String,
+        said: Said,
+    ) {
+        let (agent, session) = chain.names();
+        let scope = chain.innermost().number();
+        let settings = Arc::clone(&chain.project.settings.read());
+        let mut exhibits = match settings.capture {
+            Capture::None => Vec::new(),
+            _ => self.recent.find(scope, &trip.evidence, FEW),
+        };
+        if settings.capture != Capture::None && !said.request.is_empty() {
+            exhibits.retain(|exhibit| exhibit.call != id);
+            exhibits.push(Exhibit { scope, number: u64::MAX, call: id, said });
+        }
+        let incident = StoredIncident {
+            id: incident,
+            project: chain.project.name.clone(),
+            at: now(),
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            session_number: chain.session().map(|scope| scope.number()),
+            call: Some(id),
+            provider: server(call).map(str::to_owned),
+            trip,
+            acknowledged: None,
+        };
+        self.outbox.lock().incidents.push(NewIncident { incident, exhibits });
+    }
+
+    /// A guard has ended a scope: the audit says so.
+    pub(super) fn killed_by_guard(&self, scope: &Arc<Scope>, kill: &Kill) {
+        let guard = kill.guard.map_or("guard", GuardId::name);
+        let tag = kill.guard.map_or("killed", |guard| guard.tag(Verdict::Kill));
+        let because = self.redacted(&scope.place.project, &kill.because);
+        let action = format!("{}_killed", scope.kind().name());
+        self.outbox.lock().audit.push(AuditEvent {
+            number: self.number(),
+            project: scope.place.project.clone(),
+            at: kill.at,
+            who: format!("guard:{guard}"),
+            action,
+            subject: subject(scope),
+            reason: format!("{tag}: {because}"),
+            detail: "{}".to_owned(),
+        });
+        self.events.tell(Event {
+            id: 0,
+            at: now(),
+            what: "kill",
+            project: scope.place.project.clone(),
+            agent: scope.agent().to_owned(),
+            session: scope.name().to_owned(),
+            text: because,
+            incident: None,
+        });
+    }
+
+    /// A person's order, for the audit.
+    pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
+        self.outbox.lock().audit.push(AuditEvent {
+            number: self.number(),
+            project: scope.place.project.clone(),
+            at: now(),
+            who: order.who.to_owned(),
+            action: format!("{}_{}", scope.kind().name(), order.done),
+            subject: subject(scope),
+            reason: self.redacted(&scope.place.project, order.reason),
+            detail: "{}".to_owned(),
+        });
+    }
+
+    /// A person's order, once it is in force.
+    pub(super) fn tell_order(&self, scope: &Scope, order: &Order<'_>) {
+        let reason = self.redacted(&scope.place.project, order.reason);
+        let text = format!("{} by {}: {reason}", order.done, order.who);
+        let project = self.projects.read().get(&scope.place.project).cloned();
+        if let Some(project) = project.filter(|_| order.done == "killed") {
+            let named = |kind| (scope.kind() == kind).then(|| scope.name());
+            let alert = Alert {
+                kind: deadstop_alerts::Kind::Kill,
+                agent: Some(scope.agent()).filter(|agent| !agent.is_empty()),
+                session: named(ScopeKind::Session),
+                trip: None,
+                sentence: format!("{} was {text}", subject(scope)),
+                incident: None,
+            };
+            self.alert(&project, &alert);
+        }
+        self.events.tell(Event {
+            id: 0,
+            at: now(),
+            what: order.done,
+            project: scope.place.project.clone(),
+            agent: scope.agent().to_owned(),
+            session: scope.name().to_owned(),
+            text,
+            incident: None,
+        });
+    }
+
+    /// Tells whoever watches.
+    pub(crate) fn tell(
+        &self,
+        chain: &Chain,
+        what: &'static str,
+        text: String,
+        incident: Option<String>,
+    ) {
+        let (agent, session) = chain.names();
+        self.events.tell(Event {
+            id: 0,
+            at: now(),
+            what,
+            project: chain.project.name.clone(),
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            text,
+            incident,
+        });
+    }
+
+    /// A call that never ran.
+    pub(super) fn refused(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        id: i64,
+        trip: &Trip,
+        incident: Option<String>,
+    ) {
+        self.count(call);
+        if self.store().is_none() || trip.guard == GuardId::Paused {
+            return;
+        }
+        let row = self.row(chain, call, id, now(), Some(trip));
+        self.outbox.lock().call(StoredCall { incident, ..row }, &self.metrics);
+    }
+
+    /// A call that has ended.
+    pub(super) fn ended(&self, chain: &Chain, call: &Call, ended: Ended<'_>) {
+        self.count(call);
+        let Ended { id, number, admitted, outcome, trip, incident, said } = ended;
+        let usage = outcome.usage;
+        self.metrics.used(&usage);
+        let cost = cost(call, &usage);
+        self.metrics.spent(cost);
+        if let (Some(model), Some(session)) = (call.model(), chain.session()) {
+            let mut tally = session.tally.lock();
+            if tally.model.as_deref() != Some(&model.model) || tally.provider != model.server {
+                tally.model = Some(model.model.clone());
+                tally.provider.clone_from(&model.server);
+            }
+        }
+        let at = now();
+        if self.events.watched(at) {
+            let text = format!("{} {}", call.name(), cost);
+            self.tell(chain, "call", text, None);
+        }
+        if self.store().is_none() {
+            return;
+        }
+        let row = StoredCall {
+            duration: Some(Millis(at.0.saturating_sub(admitted.0))),
+            status: Some(outcome.status),
+            usage,
+            cost,
+            incident,
+            facts: Facts::write(call, outcome),
+            ..self.row(chain, call, id, admitted, trip)
+        };
+        let capture = chain.project.settings.read().capture;
+        let scope = chain.innermost().number();
+        let payload =
+            (capture == Capture::All).then(|| (chain.project.name.clone(), id, said.clone()));
+        {
+            let mut outbox = self.outbox.lock();
+            outbox.call(row, &self.metrics);
+            outbox.payloads.extend(payload);
+            if outbox.is_full() {
+                self.full.notify_one();
+            }
+        }
+        if capture != Capture::None {
+            self.recent.push(Exhibit { scope, number, call: id, said });
+        }
+    }
+
+    fn count(&self, call: &Call) {
+        self.metrics.call(match call {
+            Call::Model(_) => Kind::Model,
+            Call::Tool(_) => Kind::Tool,
+        });
+    }
+
+    fn row(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        id: i64,
+        at: Time,
+        trip: Option<&Trip>,
+    ) -> StoredCall {
+        StoredCall {
+            id,
+            project: chain.project.name.clone(),
+            agent_number: chain.agent().map_or(0, |scope| scope.number()),
+            session_number: chain.session().map_or(0, |scope| scope.number()),
+            nested: chain.nested(),
+            position: chain.session().map_or(0, |scope| scope.state.lock().calls()),
+            kind: if call.tool().is_some() { CallKind::Tool } else { CallKind::Model },
+            name: call.name().to_owned(),
+            server: server(call).map(str::to_owned),
+            at,
+            duration: None,
+            verdict: trip.map_or(Verdict::Allow, |trip| trip.verdict),
+            guard: trip.map(|trip| trip.guard),
+            reason: trip.map(|trip| trip.reason.clone()),
+            status: None,
+            usage: Usage::default(),
+            cost: NanoUsd(0),
+            incident: None,
+            facts: None,
+        }
+    }
+
+    /// Puts messages about a trip into the outbox.
+    fn alert_trip(&self, chain: &Chain, trip: &Trip, incident: Option<&str>) {
+        let Some(kind) = alerts::kind_of(trip) else { return };
+        let (agent, session) = chain.names();
+        let alert = Alert {
+            kind,
+            agent: Some(agent),
+            session: Some(session),
+            trip: Some(trip),
+            sentence: trip.explain(),
+            incident,
+        };
+        self.alert(&chain.project, &alert);
+    }
+
+    /// Puts messages into the outbox.
+    pub(crate) fn alert(&self, project: &Project, alert: &Alert<'_>) {
+        let messages = self.messages(project, alert);
+        if !messages.is_empty() {
+            self.outbox.lock().deliveries.extend(messages);
+        }
+    }
+
+    pub(super) fn redacted(&self, project: &str, text: &str) -> String {
+        match self.projects.read().get(project) {
+            Some(project) => project.redact(text),
+            None => Redactor::default().redact(text).into_owned(),
+        }
+    }
+}
+
+/// What an entry of the audit is about.
+pub(crate) fn subject(scope: &Scope) -> String {
+    match scope.kind() {
+        ScopeKind::Project => format!("project {}", scope.name()),
+        ScopeKind::Agent => format!("agent {}", scope.name()),
+        kind => format!("{} {} of agent {}", kind.name(), scope.name(), scope.agent()),
+    }
+}
+
+fn server(call: &Call) -> Option<&str> {
+    match call {
+        Call::Model(call) => call.server.as_deref(),
+        Call::Tool(call) => call.server.as_deref(),
+    }
+}
+
+fn cost(call: &Call, usage: &Usage) -> NanoUsd {
+    call.model().map_or(NanoUsd(0), |call| call.rates.cost(usage))
+}

@@ -1,0 +1,115 @@
+//! Sessions that are governed by preflight and receipt, without the gateway (B7, D3).
+
+use serde_json::{Value, json};
+
+use crate::support::{Ask, Gate, Got, Reply};
+
+async fn gate(policy: Value) -> Gate {
+    Gate::start(policy, |_| Reply::json(200, &json!({}))).await
+}
+
+async fn post(gate: &Gate, what: &str, body: Value) -> Got {
+    gate.ask(&Ask::post(&format!("/api/sessions/cleaner/s1/{what}"), &body)).await
+}
+
+fn delete(id: u32) -> Value {
+    let arguments = json!({ "asset_id": "fact_sales" });
+    json!({ "calls": [{ "id": format!("t{id}"), "tool": "delete_asset", "arguments": arguments }] })
+}
+
+#[tokio::test]
+async fn a_delete_loop_ends_the_session_and_everything_after_is_refused() {
+    let gate = gate(json!({ "preset": "strict" })).await;
+    let opening = json!({ "agent": "cleaner", "session": "s1" });
+    let opened = gate.ask(&Ask::post("/api/sessions", &opening)).await.json();
+    assert_eq!(opened["session"], "s1");
+    assert_eq!(opened["policy"]["destructive"]["max_deletes"], 3);
+    for attempt in 1..=2 {
+        let got = post(&gate, "proposal", delete(attempt)).await.json();
+        assert_eq!(got["calls"][0]["allowed"], true, "{got}");
+        let receipt =
+            json!({ "id": format!("t{attempt}"), "status": "ok", "text": "asset still exists" });
+        assert_eq!(post(&gate, "receipt", receipt).await.status, 200);
+    }
+    let third = post(&gate, "proposal", delete(3)).await.json();
+    assert_eq!(third["calls"][0]["allowed"], false);
+    assert_eq!(third["calls"][0]["verdict"], "kill");
+    let why = third["calls"][0]["trips"][0]["explain"].as_str().unwrap();
+    assert!(why.contains("delete_asset on asset_id=fact_sales 3 times"), "{why}");
+
+    let preflight = json!({ "id": "m1", "model": "gpt-4o" });
+    for (what, body) in [
+        ("proposal", delete(4)),
+        ("preflight", preflight),
+        ("proposal", delete(1)),
+        ("receipt", json!({ "id": "t1", "status": "ok" })),
+    ] {
+        let got = post(&gate, what, body).await;
+        let json = got.json();
+        if what == "receipt" {
+            // It was booked before the end, and says again what it said then.
+            assert_eq!(got.status, 200, "{json}");
+        } else {
+            assert_eq!(
+                (got.status, &json["code"]),
+                (403, &json!("session_killed_loop_guard")),
+                "{json}"
+            );
+        }
+    }
+    let opening = json!({ "agent": "cleaner", "session": "s1" });
+    let again = gate.ask(&Ask::post("/api/sessions", &opening)).await;
+    assert_eq!((again.status, &again.json()["code"]), (403, &json!("session_killed_loop_guard")));
+
+    gate.order("reset", json!({ "agent": "cleaner", "session": "s1", "reason": "looked into it" }))
+        .await;
+    let got = post(&gate, "proposal", delete(5)).await.json();
+    assert_eq!(got["calls"][0]["allowed"], true, "{got}");
+}
+
+#[tokio::test]
+async fn what_is_said_twice_counts_once() {
+    let gate = gate(json!({ "budget": { "max_cost_usd": 1 } })).await;
+    let preflight =
+        json!({ "id": "m1", "model": "gpt-4o", "input_tokens": 1000, "max_output_tokens": 1000 });
+    let first = post(&gate, "preflight", preflight.clone()).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    assert_eq!(post(&gate, "preflight", preflight).await.json(), first.json());
+    assert_eq!(gate.scope("s1").await["model_calls"], 1);
+    let progress = json!({ "id": "m1", "output_tokens": 10, "text": "hello" });
+    assert_eq!(post(&gate, "progress", progress).await.json()["allowed"], true);
+    let receipt = json!({
+        "id": "m1", "status": "ok", "usage": { "input": 1000, "output": 100 }, "text": "hello you",
+    });
+    let booked = post(&gate, "receipt", receipt.clone()).await;
+    assert_eq!(booked.status, 200, "{}", booked.text());
+    assert_eq!(post(&gate, "receipt", receipt).await.json(), booked.json());
+    let scope = gate.scope("s1").await;
+    assert_eq!((&scope["cost_usd"], &scope["in_flight"]), (&json!(0.0035), &json!(0)));
+    let unknown = post(&gate, "receipt", json!({ "id": "m9", "status": "ok" })).await;
+    assert_eq!(unknown.status, 404);
+}
+
+#[tokio::test]
+async fn a_budget_refuses_the_next_call_with_402() {
+    let gate = gate(json!({ "budget": { "max_cost_usd": 0.001 } })).await;
+    let preflight = json!({ "id": "m1", "model": "gpt-4o", "input_tokens": 100_000 });
+    let got = post(&gate, "preflight", preflight).await;
+    assert_eq!(got.status, 402, "{}", got.text());
+    assert_eq!(got.json()["code"], "session_killed_budget");
+    assert_eq!(got.json()["decision"]["trips"][0]["guard"], "budget");
+}
+
+#[tokio::test]
+async fn what_a_session_has_spent_lasts() {
+    let policy = json!({ "budget": { "max_cost_usd": 10 } });
+    let gate = gate(policy.clone()).await;
+    let preflight = json!({ "id": "m1", "model": "gpt-4o", "input_tokens": 1000 });
+    assert_eq!(post(&gate, "preflight", preflight).await.status, 200);
+    let receipt = json!({ "id": "m1", "status": "ok", "usage": { "input": 1_000_000 } });
+    assert_eq!(post(&gate, "receipt", receipt).await.status, 200);
+    let gate = gate.restart(policy).await;
+    let preflight = json!({ "id": "m2", "model": "gpt-4o" });
+    assert_eq!(post(&gate, "preflight", preflight).await.status, 200);
+    assert_eq!(gate.scope("s1").await["cost_usd"], 2.5);
+}
