@@ -278,7 +278,8 @@ pub(crate) async fn change(
     // Fails for an agent that nobody has heard of.
     let Json(_) = show(&app, &who, &name).await?;
     if let Some(tags) = &change.tags {
-        let event = app.event(&who, "agent.tag", &name, &change.reason, &json!({ "tags": tags }));
+        let event =
+            app.event(&who, "agent_tagged", &name, &change.reason, &json!({ "tags": tags }));
         app.store()?.set_agent_tags(&who.project, &name, tags, Some(&event)).await?;
     }
     if let Some(active) = change.active {

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::kept::{AGENT, Kept, SESSION, keep};
 use crate::support::{Ask, Gate, Got, Reply};
 
+/// A session that is only governed, and that nobody ends.
+const GOVERNED: &str = "wall-governed";
 const ROLES: [&str; 4] = ["agent", "viewer", "operator", "admin"];
 
 /// A server with two projects, each with things in it and a key for every role.
@@ -24,7 +26,8 @@ struct World {
 struct Route {
     method: String,
     path: String,
-    role: Option<String>,
+    /// Those that may; nobody is asked if there are none.
+    roles: Vec<String>,
     has_body: bool,
 }
 
@@ -72,7 +75,8 @@ impl World {
                 routes.push(Route {
                     method: method.to_ascii_uppercase(),
                     path: path.clone(),
-                    role: operation["x-deadstop-role"].as_str().map(str::to_owned),
+                    roles: serde_json::from_value(operation["x-deadstop-roles"].clone())
+                        .unwrap_or_default(),
                     has_body: !operation["requestBody"].is_null(),
                 });
             }
@@ -97,12 +101,21 @@ impl World {
             path if path.starts_with("/api/calls/") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
+        let governed = ["preflight", "proposal", "progress", "receipt"];
+        let governs = governed.iter().any(|end| route.path.ends_with(end));
+        if route.path.ends_with("/progress") || route.path.ends_with("/receipt") {
+            // There must be a call to speak of.
+            let path = format!("/api/sessions/{AGENT}/{GOVERNED}/preflight");
+            let call = json!({ "id": "wall-call", "model": "gpt-4o" });
+            let got = self.gate.ask(&Ask::post(&path, &call).key(&admin)).await;
+            assert_eq!(got.status, 200, "{}", got.text());
+        }
         let path = route
             .path
+            .replace("{session}", if governs { GOVERNED } else { SESSION })
             .replace("{id}", &id)
             .replace("{name}", AGENT)
             .replace("{agent}", AGENT)
-            .replace("{session}", SESSION)
             .replace("{version}", "1");
         assert!(!path.contains('{'), "{path}: what stands for this parameter?");
         let body = route.has_body.then(|| self.body(route));
@@ -143,6 +156,19 @@ impl World {
             ),
             "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
+            "/api/sessions" => json!({ "agent": AGENT, "session": GOVERNED }),
+            "/api/backtest" => json!({
+                "policy": deadstop_protocol::policy_views::write_policy(
+                    &deadstop_core::Preset::Strict.policies(),
+                    deadstop_protocol::policy_views::Whose::Project,
+                ),
+            }),
+            _ if path.ends_with("/preflight") => json!({ "id": "wall-call", "model": "gpt-4o" }),
+            _ if path.ends_with("/proposal") => {
+                json!({ "calls": [{ "id": "wall-tool", "tool": "read", "arguments": {} }] })
+            }
+            _ if path.ends_with("/progress") => json!({ "id": "wall-call", "output_tokens": 1 }),
+            _ if path.ends_with("/receipt") => json!({ "id": "wall-call", "status": "ok" }),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
             _ if path.starts_with("/api/sessions/") || path.ends_with("/restore") => {
@@ -190,10 +216,9 @@ fn target() -> Value {
 #[tokio::test]
 async fn every_route_takes_its_role_and_no_less() {
     let world = World::new().await;
-    let rank = |role: &str| ROLES.iter().position(|one| *one == role).unwrap();
     for route in world.routes().await {
         let what = format!("{} {}", route.method, route.path);
-        let Some(need) = &route.role else {
+        if route.roles.is_empty() {
             let got = world.send(&world.request(&route).await).await;
             assert!(got.status < 400, "{what}: {} {}", got.status, got.text());
             continue;
@@ -207,7 +232,7 @@ async fn every_route_takes_its_role_and_no_less() {
         for role in ROLES {
             let ask = world.request(&route).await.key(&world.key(role));
             let got = world.send(&ask).await;
-            if rank(role) < rank(need) {
+            if !route.roles.iter().any(|one| one == role) {
                 let code = got.json()["code"].clone();
                 assert_eq!((got.status, code), (403, json!("forbidden")), "{what} as {role}");
             } else {
@@ -220,6 +245,8 @@ async fn every_route_takes_its_role_and_no_less() {
 /// Things of one project, as its admin sees them.
 async fn snapshot(world: &World) -> Vec<Value> {
     let mut seen = Vec::new();
+    // Whoever asks for incidents waits until everything is written.
+    world.gate.ask(&Ask::get("/api/incidents").key(&world.key("admin"))).await;
     for path in [
         format!("/api/agents/{AGENT}"),
         format!("/api/sessions/{AGENT}/{SESSION}"),
@@ -241,17 +268,19 @@ async fn snapshot(world: &World) -> Vec<Value> {
 #[tokio::test]
 async fn projects_are_walls() {
     let world = World::new().await;
-    // What upserts by name makes something of the caller's own.
-    let upserts = [
-        "/api/agents/{name}/prevention-config",
-        "/api/agents/{name}/kill-switch",
-        "/api/policies/agents/{name}",
-    ];
+    // What takes any name makes something of the caller's own.
+    let makes = |route: &Route| match route.method.as_str() {
+        "PUT" => ["/prevention-config", "/kill-switch", "/policies/agents/{name}"]
+            .iter()
+            .any(|end| route.path.ends_with(end)),
+        "POST" => route.path.ends_with("/preflight") || route.path.ends_with("/proposal"),
+        _ => false,
+    };
     let mut routes = world.routes().await;
-    routes.retain(|route| route.role.is_some());
+    routes.retain(|route| !route.roles.is_empty());
     // First what only looks, so that it cannot see what the rest has made; last what takes a name
     // that is the caller's own from then on.
-    routes.sort_by_key(|route| (route.method != "GET", route.method == "PUT"));
+    routes.sort_by_key(|route| (route.method != "GET", makes(route) || !route.path.contains('{')));
     // The targets that the requests are about are made first, so that they do not show as changes.
     let mut asks = Vec::new();
     for route in &routes {
@@ -262,8 +291,7 @@ async fn projects_are_walls() {
         let what = format!("{} {}", route.method, route.path);
         let got = world.send(ask).await;
         if route.path.contains('{') {
-            let upsert = route.method == "PUT" && upserts.contains(&route.path.as_str());
-            let expected = if upsert { 200 } else { 404 };
+            let expected = if makes(route) { 200 } else { 404 };
             assert_eq!(got.status, expected, "{what}: {}", got.text());
         }
         if route.method == "GET" {
