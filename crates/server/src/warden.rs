@@ -89,13 +89,52 @@ pub(crate) struct Refused {
     pub(crate) incident: Option<String>,
 }
 
+/// What an order wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The scope's end.
+    Kill,
+    /// The end of its end.
+    Clear,
+    /// A fresh start.
+    Reset,
+    /// A hold.
+    Pause,
+    /// The end of a hold.
+    Resume,
+}
+
+impl What {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            What::Kill => "kill",
+            What::Clear => "clear",
+            What::Reset => "reset",
+            What::Pause => "pause",
+            What::Resume => "resume",
+        }
+    }
+
+    /// The word for it once it is done.
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            What::Kill => "killed",
+            What::Clear => "cleared",
+            What::Reset => "reset",
+            What::Pause => "paused",
+            What::Resume => "resumed",
+        }
+    }
+}
+
 /// What a person has ordered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order<'a> {
     /// Who.
     pub(crate) who: &'a str,
-    /// What, as done: `killed`, `cleared`, `reset`, `paused`, `resumed`.
-    pub(crate) done: &'static str,
+    /// What.
+    pub(crate) what: What,
     /// Why.
     pub(crate) reason: &'a str,
 }

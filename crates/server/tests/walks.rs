@@ -188,7 +188,7 @@ async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &P
     assert_eq!(get(&gate, "/api/agents/looper/kill-switch").await, switch);
     assert_eq!(get(&gate, "/api/incidents?agent=looper").await["items"][0]["id"], id.as_str());
     let audit = get(&gate, "/api/audit").await.to_string();
-    for part in ["agent_killed", "agent_cleared", "it was the test data"] {
+    for part in ["agent.kill", "agent.clear", "it was the test data"] {
         assert!(audit.contains(part), "{part}: {audit}");
     }
     assert_eq!(get(&gate, "/api/audit/verify").await["whole"], true);
@@ -217,7 +217,7 @@ async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &Place)
 
     let audit = get(&gate, "/api/audit").await;
     let entry = audit["items"].as_array().unwrap().iter();
-    let entry = entry.into_iter().find(|entry| entry["action"] == "session_killed").unwrap();
+    let entry = entry.into_iter().find(|entry| entry["action"] == "session.kill").unwrap();
     let reason = entry["reason"].as_str().unwrap();
     assert!(
         reason.starts_with("loop_detected: delete_asset on asset_id=fact_sales 3 times"),

@@ -241,7 +241,7 @@ pub(crate) async fn create(
         changed: at,
     };
     let detail = json!({ "name": stored.name, "kind": stored.kind, "to": target.summary() });
-    let event = app.event(&who, "alert_created", &stored.id.to_string(), "", &detail);
+    let event = app.event(&who, "alert.create", &stored.id.to_string(), "", &detail);
     store.create_target(&stored, Some(&event)).await?;
     app.warden.reload_targets(&who.project).await?;
     let body = MadeTarget { target: stored.into(), secret };
@@ -298,7 +298,7 @@ pub(crate) async fn put(
         "name": stored.name, "kind": stored.kind, "active": stored.active,
         "events": stored.events, "agent": stored.agent, "moved": moved,
     });
-    let event = app.event(&who, "alert_changed", &id.to_string(), "", &detail);
+    let event = app.event(&who, "alert.change", &id.to_string(), "", &detail);
     if !app.store()?.update_target(&stored, Some(&event)).await? {
         return Err(Problem::not_found("target"));
     }
@@ -317,7 +317,7 @@ pub(crate) async fn delete(
     who: Who,
     At(id): At<i64>,
 ) -> Result<StatusCode, Problem> {
-    let event = app.event(&who, "alert_deleted", &id.to_string(), "", &json!({}));
+    let event = app.event(&who, "alert.delete", &id.to_string(), "", &json!({}));
     if !app.store()?.delete_target(&who.project, id, now(), Some(&event)).await? {
         return Err(Problem::not_found("target"));
     }

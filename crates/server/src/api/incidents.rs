@@ -400,7 +400,7 @@ pub(crate) async fn acknowledge(
 ) -> Result<Json<Incident>, Problem> {
     let store = app.store()?;
     let by = who.signed(seen.by.as_deref());
-    let event = app.event(&who, "incident_acknowledged", &id, &seen.note, &json!({}));
+    let event = app.event(&who, "incident.acknowledge", &id, &seen.note, &json!({}));
     let event = deadstop_store::AuditEvent { who: by.clone(), ..event };
     let word = Acknowledged { by, at: now(), note: seen.note };
     written(&app).await?;

@@ -149,7 +149,7 @@ pub(crate) async fn make(
         revoked_by: None,
     };
     let detail = json!({ "name": stored.name, "role": order.role.name(), "agent": stored.agent });
-    let event = app.event_in(project, who, "key_created", &stored.id, "", &detail);
+    let event = app.event_in(project, who, "key.create", &stored.id, "", &detail);
     app.store()?.create_key(&stored, Some(&event)).await?;
     app.auth.forget();
     Ok((made.text, stored))
@@ -180,7 +180,7 @@ pub(crate) async fn revoke(
         let detail = "this is the project's last admin key; make another one first";
         return Err(Problem::new(Code::LastAdminKey, detail));
     }
-    let event = app.event(&who, "key_revoked", &id, "", &json!({}));
+    let event = app.event(&who, "key.revoke", &id, "", &json!({}));
     let revoked = store.revoke_key(&who.project, &id, &event.who, now(), Some(&event)).await?;
     app.auth.forget();
     if !revoked {

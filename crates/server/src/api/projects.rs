@@ -89,7 +89,7 @@ pub(crate) async fn create(
     }
     let at = now();
     store.ensure_project(&name, at).await?;
-    store.audit(&app.event_in(&name, &who, "project_created", &name, "", &json!({}))).await?;
+    store.audit(&app.event_in(&name, &who, "project.create", &name, "", &json!({}))).await?;
     let admin = if app.auth.keyed().await? {
         let order =
             KeyOrder { name: format!("first admin of {name}"), role: Role::Admin, agent: None };

@@ -48,7 +48,7 @@ pub(crate) async fn put(
     let in_force =
         settings.in_force().map_err(|faults| Problem::fields(Code::InvalidBody, faults))?;
     let value = serde_json::to_value(&settings).unwrap_or_default();
-    let event = app.event(&who, "settings_changed", NAME, "", &value);
+    let event = app.event(&who, "settings.set", NAME, "", &value);
     let setting = Setting {
         project: who.project.clone(),
         name: NAME.to_owned(),

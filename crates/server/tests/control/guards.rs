@@ -247,15 +247,15 @@ async fn every_change_is_in_the_audit() {
         told,
         [
             "boss|login|",
-            "local user|key_created|",
-            "local user|alert_created|",
-            "local user|settings_changed|",
-            "ada|agent_cleared|it is fine",
-            "ada|agent_killed|it spams",
-            "local user|policy_changed|kill-switch",
+            "local user|key.create|",
+            "local user|alert.create|",
+            "local user|settings.set|",
+            "ada|agent.clear|it is fine",
+            "ada|agent.kill|it spams",
+            "local user|policy.set|kill-switch",
         ]
     );
-    let filtered = gate.ask(&Ask::get("/api/audit?who=ada&action=agent_killed").key(&key)).await;
+    let filtered = gate.ask(&Ask::get("/api/audit?who=ada&action=agent.kill").key(&key)).await;
     assert_eq!(filtered.json()["items"].as_array().unwrap().len(), 1);
     let verified = gate.ask(&Ask::get("/api/audit/verify").key(&key)).await.json();
     assert_eq!((&verified["whole"], &verified["entries"]), (&json!(true), &json!(7)));

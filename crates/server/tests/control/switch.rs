@@ -214,8 +214,8 @@ async fn orders_on_sessions() {
     let audit = get(&gate, "/api/audit?who=ada").await;
     let actions: Vec<_> =
         audit["items"].as_array().unwrap().iter().map(|e| e["action"].clone()).collect();
-    assert_eq!(actions, ["session_reset", "session_killed", "session_resumed", "session_paused"]);
-    assert_eq!(audit["items"][0]["subject"], "session s 1/2 of agent a");
+    assert_eq!(actions, ["session.reset", "session.kill", "session.resume", "session.pause"]);
+    assert_eq!(audit["items"][0]["subject"], "a/s 1/2");
 }
 
 #[tokio::test]

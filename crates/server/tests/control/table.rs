@@ -2,14 +2,13 @@
 //! nobody thought of fails here.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
 use super::kept::{AGENT, Kept, SESSION, keep};
 use crate::support::{Ask, Gate, Got, Reply};
 
-/// A session that is only governed, and that nobody ends.
-const GOVERNED: &str = "wall-governed";
 const ROLES: [&str; 4] = ["agent", "viewer", "operator", "admin"];
 
 /// A server with two projects, each with things in it and a key for every role.
@@ -20,6 +19,8 @@ struct World {
     keys: BTreeMap<&'static str, Value>,
     /// An admin of the project `other`.
     foreign: String,
+    /// For ids that must be new.
+    number: AtomicU32,
 }
 
 /// A route of the document.
@@ -52,7 +53,7 @@ impl World {
         let other = Ask::post("/api/projects", &json!({ "name": "other" })).key(&admin);
         let other = gate.ask(&other).await.json();
         let foreign = other["admin"]["key"].as_str().unwrap().to_owned();
-        let world = World { gate, kept, keys, foreign };
+        let world = World { gate, kept, keys, foreign, number: AtomicU32::new(0) };
         // A policy of its own, and a second version of the default.
         for path in
             ["/api/projects/prevention-config", &format!("/api/agents/{AGENT}/prevention-config")]
@@ -101,24 +102,32 @@ impl World {
             path if path.starts_with("/api/calls/") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
-        let governed = ["preflight", "proposal", "progress", "receipt"];
-        let governs = governed.iter().any(|end| route.path.ends_with(end));
-        if route.path.ends_with("/progress") || route.path.ends_with("/receipt") {
-            // There must be a call to speak of.
-            let path = format!("/api/sessions/{AGENT}/{GOVERNED}/preflight");
-            let call = json!({ "id": "wall-call", "model": "gpt-4o" });
-            let got = self.gate.ask(&Ask::post(&path, &call).key(&admin)).await;
-            assert_eq!(got.status, 200, "{}", got.text());
-        }
+        // Whoever asks first opens a governed session: it is not one of those that are looked at.
+        let (agent, session) =
+            if governs(&route.path) { ("wall-governor", "governed") } else { (AGENT, SESSION) };
         let path = route
             .path
-            .replace("{session}", if governs { GOVERNED } else { SESSION })
             .replace("{id}", &id)
             .replace("{name}", AGENT)
-            .replace("{agent}", AGENT)
+            .replace("{agent}", agent)
+            .replace("{session}", session)
             .replace("{version}", "1");
         assert!(!path.contains('{'), "{path}: what stands for this parameter?");
-        let body = route.has_body.then(|| self.body(route));
+        let mut body = route.has_body.then(|| self.body(route));
+        if let Some(body) = body.as_mut().filter(|_| governs(&route.path)) {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            body["id"] = json!(format!("wall-call-{number}"));
+            if path.ends_with("/progress") || path.ends_with("/receipt") {
+                let asked = path.rsplit_once('/').unwrap().0.to_owned() + "/preflight";
+                let preflight = json!({ "id": body["id"], "model": "gpt-4o" });
+                let asked = Ask::post(&asked, &preflight).key(&self.key("admin"));
+                assert_eq!(self.gate.ask(&asked).await.status, 200);
+            }
+            if path.ends_with("/proposal") {
+                let calls = json!([{ "id": body["id"], "tool": format!("wall_tool_{number}") }]);
+                *body = json!({ "calls": calls });
+            }
+        }
         // Most of these say which version they replace; any will do.
         Ask::of(&route.method, &path, body.as_ref()).with("if-match", "*")
     }
@@ -154,21 +163,20 @@ impl World {
                 &deadstop_core::Preset::Strict.policies(),
                 deadstop_protocol::policy_views::Whose::Project,
             ),
-            "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
-            "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
-            "/api/sessions" => json!({ "agent": AGENT, "session": GOVERNED }),
-            "/api/backtest" => json!({
-                "policy": deadstop_protocol::policy_views::write_policy(
+            "/api/backtest" => {
+                let policy = deadstop_protocol::policy_views::write_policy(
                     &deadstop_core::Preset::Strict.policies(),
                     deadstop_protocol::policy_views::Whose::Project,
-                ),
-            }),
-            _ if path.ends_with("/preflight") => json!({ "id": "wall-call", "model": "gpt-4o" }),
-            _ if path.ends_with("/proposal") => {
-                json!({ "calls": [{ "id": "wall-tool", "tool": "read", "arguments": {} }] })
+                );
+                json!({ "policy": policy })
             }
-            _ if path.ends_with("/progress") => json!({ "id": "wall-call", "output_tokens": 1 }),
-            _ if path.ends_with("/receipt") => json!({ "id": "wall-call", "status": "ok" }),
+            "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
+            _ if path.ends_with("/preflight") => json!({ "model": "gpt-4o" }),
+            _ if path.ends_with("/progress") => json!({ "text": "so far" }),
+            _ if path.ends_with("/receipt") => json!({ "status": "ok" }),
+            _ if path.ends_with("/proposal") => json!({}),
+            "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
+            "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
             _ if path.starts_with("/api/sessions/") || path.ends_with("/restore") => {
@@ -204,6 +212,11 @@ fn prevention() -> Value {
             "half_open_max_calls": 3
         }
     })
+}
+
+/// Whether a route is for sessions that report themselves.
+fn governs(path: &str) -> bool {
+    ["/preflight", "/proposal", "/progress", "/receipt"].iter().any(|end| path.ends_with(end))
 }
 
 fn target() -> Value {

@@ -204,7 +204,7 @@ async fn put(
             return Ok(());
         }
         let subject = target.agent.unwrap_or("default");
-        let action = if next.document.is_some() { "policy_changed" } else { "policy_reset" };
+        let action = if next.document.is_some() { "policy.set" } else { "policy.reset" };
         let detail = json!({ "version": version + 1, "agent": target.agent });
         let event = app.event(who, action, subject, target.reason, &detail);
         let change = PolicyChange {
