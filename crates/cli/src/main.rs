@@ -16,6 +16,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The system's allocator keeps an arena for every thread and gives little back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Brings a runaway AI agent to a dead stop.
 #[derive(Debug, Parser)]
 #[command(name = "deadstop", version, propagate_version = true, max_term_width = 100)]
