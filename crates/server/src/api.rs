@@ -6,7 +6,7 @@
 
 mod agents;
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod auth;
 mod calls;
 mod check;
@@ -16,7 +16,7 @@ mod extract;
 mod govern;
 mod health;
 mod incidents;
-mod keys;
+pub(crate) mod keys;
 mod live;
 mod openapi;
 mod orders;
