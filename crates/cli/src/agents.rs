@@ -12,7 +12,6 @@ use crate::table::{Table, facts};
 use crate::{ui, when};
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -58,7 +57,7 @@ enum Command {
     },
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 struct List {
     /// Only those with this tag
     #[arg(long)]
@@ -74,6 +73,9 @@ struct List {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.command.is_some() {
+        list::unfiltered(&args.list)?;
+    }
     let server = &args.server;
     match &args.command {
         None => list(&args.list, server),

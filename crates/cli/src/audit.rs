@@ -17,7 +17,6 @@ use crate::ui::Hinted;
 use crate::{ui, when};
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -37,12 +36,12 @@ enum Command {
     Export(Export),
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 struct List {
     /// Only what was done by this one
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Only this kind of thing, such as agent.kill or policy.set
+    /// Only this kind of thing, such as agent_killed or policy.set
     #[arg(long)]
     action: Option<String>,
     /// Only what was done to this
@@ -64,6 +63,9 @@ struct Export {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.command.is_some() {
+        list::unfiltered(&args.list)?;
+    }
     let server = &args.server;
     match &args.command {
         None => list(&args.list, server),

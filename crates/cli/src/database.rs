@@ -4,45 +4,57 @@ use std::path::PathBuf;
 
 use deadstop_server::{Database, DatabaseError, Place, Secret};
 
-use crate::remote::Server;
+use crate::remote::{Server, filled};
 use crate::ui::Hinted;
 
 /// Which database.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Without a server")]
 pub(crate) struct Source {
-    /// Work on the database in this folder, whether a server runs or not
-    #[arg(long, env = "DEADSTOP_DATA", value_name = "DIR")]
+    // Read by hand, as --server is: what is typed counts more than what is set for good.
+    /// Work on the database in this folder, whether a server runs or not [env: DEADSTOP_DATA]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Work on this PostgreSQL database; the variable does not show in `ps`
-    #[arg(long, env = "DEADSTOP_DATABASE", value_name = "URL", hide_env_values = true)]
+    /// Work on this PostgreSQL database; better in the variable, which `ps` does not show [env:
+    /// DEADSTOP_DATABASE]
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
     database: Option<String>,
 }
 
 impl Source {
-    /// Where the database is, if the command is to work on it. A server and a database at once is
-    /// nothing to guess about.
+    /// Where the database is, if the command is to work on it. What is typed counts more than what
+    /// the environment says; a server and a database at once is nothing to guess about.
     pub(crate) fn place(&self, server: &Server) -> anyhow::Result<Option<Place>> {
-        let place = match (&self.database, &self.data) {
-            (None, None) => return Ok(None),
-            (Some(url), _) if !is_postgres(url) => {
-                return Err(Hinted::error(
-                    "that is no address of a database",
-                    "write it as postgres://user@host/name; a folder is named with --data",
-                ));
+        let typed = place(self.database.clone(), self.data.clone())?;
+        let usual =
+            || place(filled("DEADSTOP_DATABASE"), filled("DEADSTOP_DATA").map(PathBuf::from));
+        match (typed, server.is_typed()) {
+            (Some(place), false) => Ok(Some(place)),
+            (None, true) => Ok(None),
+            (Some(_), true) => {
+                let problem = "both a server and a database are named";
+                Err(Hinted::error(problem, "leave --server out, or --data and --database"))
             }
-            // As for `deadstop serve`.
-            (Some(url), _) => Place::Url(Secret::new(url)),
-            (None, Some(folder)) => Place::Folder(folder.clone()),
-        };
-        if server.is_named() {
-            return Err(Hinted::error(
-                "both a server and a database are named",
-                "leave one out: --server (DEADSTOP_SERVER), or --data and --database \
-                 (DEADSTOP_DATA, DEADSTOP_DATABASE)",
-            ));
+            (None, false) => match (usual()?, Server::is_usual()) {
+                (Some(_), true) => Err(Hinted::error(
+                    "the environment names both a server and a database",
+                    "say which: --server URL, --data DIR or --database URL",
+                )),
+                (place, _) => Ok(place),
+            },
         }
-        Ok(Some(place))
+    }
+}
+
+/// One of the two, the database before the folder, as for `deadstop serve`.
+fn place(database: Option<String>, data: Option<PathBuf>) -> anyhow::Result<Option<Place>> {
+    match database {
+        Some(url) if !is_postgres(&url) => Err(Hinted::error(
+            "that is no address of a database",
+            "write it as postgres://user@host/name; a folder is named with --data",
+        )),
+        Some(url) => Ok(Some(Place::Url(Secret::new(url)))),
+        None => Ok(data.map(Place::Folder)),
     }
 }
 

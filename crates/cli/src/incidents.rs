@@ -12,7 +12,6 @@ use crate::table::Table;
 use crate::{ui, when};
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -34,7 +33,7 @@ enum Command {
     },
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 struct List {
     /// Only those of this agent
     #[arg(long, value_name = "NAME")]
@@ -64,6 +63,9 @@ struct List {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.command.is_some() {
+        list::unfiltered(&args.list)?;
+    }
     match &args.command {
         None => list(&args.list, &args.server),
         Some(Command::Ack { id, note }) => acknowledge(id, note, &args.server),

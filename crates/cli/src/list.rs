@@ -9,18 +9,21 @@ use serde_json::Value;
 use crate::client::{Client, encoded};
 use crate::remote::Server;
 use crate::table::Table;
+use crate::ui::Hinted;
 use crate::{ui, when};
 
 /// The longest page that a server gives.
 const PAGE: u64 = 1000;
 
+/// Entries that are shown unless more or fewer are wanted.
+const USUAL: u64 = 50;
+
 /// How much of a list.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Paging {
-    /// Show so many
-    #[arg(long, value_name = "N", default_value_t = 50,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    limit: u64,
+    /// Show so many [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
     /// Show all there are
     #[arg(long, conflicts_with = "limit")]
     all: bool,
@@ -29,12 +32,22 @@ pub(crate) struct Paging {
 impl Paging {
     /// So many, or all.
     pub(crate) fn most(&self) -> Option<u64> {
-        (!self.all).then_some(self.limit)
+        (!self.all).then_some(self.limit.unwrap_or(USUAL))
     }
 }
 
+/// Fails where filters of a list stand before a command that is about one thing: whoever wrote them
+/// believes that they do something.
+pub(crate) fn unfiltered<L: Default + PartialEq>(list: &L) -> anyhow::Result<()> {
+    if *list == L::default() {
+        return Ok(());
+    }
+    let problem = "filters are for lists, and this is a command about one thing";
+    Err(Hinted::error(problem, "leave them out, or write them after the command if it has them"))
+}
+
 /// Which span of time.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Span {
     /// Only from then on: 30m, 2d (ago), 2026-11-15, 2026-11-15T09:30
     #[arg(long, value_name = "TIME", value_parser = when::moment)]
@@ -100,10 +113,7 @@ impl<'c> Pages<'c> {
         let query =
             self.query.clone().some("limit", Some(limit)).some("cursor", self.cursor.take());
         let mut answer = self.client.get(query.path()).await?;
-        let items = match answer["items"].take() {
-            Value::Array(items) => items,
-            _ => Vec::new(),
-        };
+        let items = items(&mut answer)?;
         self.cursor = answer["next"].as_str().map(str::to_owned);
         self.left = self.left.map(|left| left.saturating_sub(items.len() as u64));
         self.over = self.cursor.is_none() || self.left == Some(0) || items.is_empty();
@@ -122,6 +132,14 @@ impl<'c> Pages<'c> {
             all.extend(items);
         }
         Ok(all)
+    }
+}
+
+/// What is on a page.
+fn items(answer: &mut Value) -> anyhow::Result<Vec<Value>> {
+    match answer["items"].take() {
+        Value::Array(items) => Ok(items),
+        _ => Err(Hinted::error("what answers is not a Deadstop server", "check --server")),
     }
 }
 
@@ -158,13 +176,12 @@ pub(crate) fn show_whole(
     table: impl Fn(&[Value]) -> Table,
 ) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let answer = ui::runtime()?.block_on(client.get(path))?;
-    let none = Vec::new();
-    let items = answer["items"].as_array().unwrap_or(&none);
+    let mut answer = ui::runtime()?.block_on(client.get(path))?;
+    let items = items(&mut answer)?;
     if items.is_empty() {
         eprintln!("no {what}");
     }
-    write(server, items, &table)?;
+    write(server, &items, &table)?;
     Ok(ExitCode::SUCCESS)
 }
 

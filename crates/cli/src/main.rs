@@ -107,3 +107,14 @@ fn main() -> ExitCode {
         Err(error) => ui::fail(&error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}

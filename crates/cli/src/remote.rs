@@ -14,8 +14,9 @@ const USUAL: &str = "http://127.0.0.1:4141";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// The server to talk to [default: http://127.0.0.1:4141]
-    #[arg(long, env = "DEADSTOP_SERVER", value_name = "URL", global = true)]
+    // Read by hand: a variable that is set for good must not conflict with --data.
+    /// The server to talk to [env: DEADSTOP_SERVER] [default: http://127.0.0.1:4141]
+    #[arg(long, value_name = "URL", global = true)]
     server: Option<String>,
     /// A file with the key to show; DEADSTOP_KEY may hold it as well
     #[arg(long, env = "DEADSTOP_KEY_FILE", value_name = "FILE", global = true)]
@@ -30,13 +31,19 @@ pub(crate) struct Server {
 
 impl Server {
     /// Its URL.
-    pub(crate) fn url(&self) -> &str {
-        self.server.as_deref().unwrap_or(USUAL)
+    pub(crate) fn url(&self) -> String {
+        let named = self.server.clone().or_else(|| filled("DEADSTOP_SERVER"));
+        named.unwrap_or_else(|| USUAL.to_owned())
     }
 
-    /// Whether somebody named it.
-    pub(crate) fn is_named(&self) -> bool {
+    /// Whether somebody named it on the command line.
+    pub(crate) fn is_typed(&self) -> bool {
         self.server.is_some()
+    }
+
+    /// Whether the environment names one.
+    pub(crate) fn is_usual() -> bool {
+        filled("DEADSTOP_SERVER").is_some()
     }
 
     /// The project that was named.
@@ -46,7 +53,7 @@ impl Server {
 
     /// A client for it.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        let mut client = Client::new(self.url())?;
+        let mut client = Client::new(&self.url())?;
         if let Some(project) = &self.project {
             client = client.with_project(project)?;
         }
@@ -62,7 +69,7 @@ impl Server {
     /// The key. Never an argument: those are for everybody on the machine to see.
     fn key(&self) -> anyhow::Result<Option<String>> {
         let Some(file) = &self.key_file else {
-            return Ok(std::env::var("DEADSTOP_KEY").ok().filter(|key| !key.trim().is_empty()));
+            return Ok(filled("DEADSTOP_KEY"));
         };
         let text = std::fs::read_to_string(file).map_err(|error| {
             let problem = format!("cannot read the key in {}: {error}", file.display());
@@ -83,5 +90,10 @@ impl Server {
 
 /// Who gives an order, for the record.
 pub(crate) fn operator() -> Option<String> {
-    std::env::var("USER").ok().filter(|user| !user.is_empty())
+    filled("USER")
+}
+
+/// A variable of the environment that says something.
+pub(crate) fn filled(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }

@@ -13,7 +13,6 @@ use crate::ui::Hinted;
 use crate::{timeline, ui, when};
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -35,7 +34,7 @@ enum Command {
     },
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, clap::Args)]
 struct List {
     /// Only those of this agent
     #[arg(long, value_name = "NAME")]
@@ -53,6 +52,9 @@ struct List {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.command.is_some() {
+        list::unfiltered(&args.list)?;
+    }
     match &args.command {
         None => list(&args.list, &args.server),
         Some(Command::Show { session, paging }) => show(session, paging, &args.server),

@@ -17,6 +17,10 @@ pub(crate) fn table(calls: &[Value], mark: Option<&dyn Fn(&Value) -> &'static st
         let at = call["at_ms"].as_u64();
         let gap = at.zip(before).map(|(at, before): (u64, u64)| at.saturating_sub(before));
         before = at.or(before);
+        // A call that was refused never became one of its session's.
+        let refused =
+            call["status"].is_null() && ["block", "kill"].iter().any(|v| call["verdict"] == *v);
+        let position = if refused { "-".to_owned() } else { ui::text(&call["position"]) };
         let took = call["duration_ms"].as_u64();
         let tokens = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
         let tokens: u64 = tokens.iter().filter_map(|kind| call[*kind].as_u64()).sum();
@@ -26,7 +30,7 @@ pub(crate) fn table(calls: &[Value], mark: Option<&dyn Fn(&Value) -> &'static st
         };
         table.row([
             mark.map(|mark| mark(call)).unwrap_or_default().to_owned(),
-            ui::text(&call["position"]),
+            position,
             when::local(&call["at_ms"]),
             gap.map(|gap| format!("+{}", when::length(gap))).unwrap_or_default(),
             ui::text(&call["kind"]),

@@ -76,8 +76,10 @@ pub(super) struct Versions {
 #[derive(Debug, clap::Args)]
 pub(super) struct Diff {
     /// The earlier version; 0 is what there was before the first
+    #[arg(value_name = "VERSION")]
     from: i64,
     /// The later version [default: the one in force]
+    #[arg(value_name = "VERSION")]
     to: Option<i64>,
     #[command(flatten)]
     of: Of,
@@ -88,7 +90,8 @@ pub(super) struct Diff {
 #[derive(Debug, clap::Args)]
 pub(super) struct Restore {
     /// The version that is to be in force again
-    version: i64,
+    #[arg(value_name = "VERSION")]
+    number: i64,
     #[command(flatten)]
     of: Of,
     /// Why; people will read it
@@ -190,10 +193,10 @@ pub(super) fn reset(args: &Reset) -> anyhow::Result<ExitCode> {
 
 pub(super) fn restore(args: &Restore) -> anyhow::Result<ExitCode> {
     let agent = args.of.agent.as_deref();
-    let path = format!("{}/versions/{}/restore", path(agent), args.version);
+    let path = format!("{}/versions/{}/restore", path(agent), args.number);
     let client = args.server.client()?;
     let answer = ui::runtime()?.block_on(client.post(&path, &json!({ "reason": args.reason })));
-    let answer = answer.with_context(|| format!("{}, version {}", whose(agent), args.version))?;
+    let answer = answer.with_context(|| format!("{}, version {}", whose(agent), args.number))?;
     tell(agent, &answer, &args.server)
 }
 
