@@ -158,7 +158,7 @@ fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
         "" => String::new(),
         by => format!("by {by}, {}", when::ago(&agent["deactivated_ms"])),
     };
-    let facts = facts([
+    let facts = facts(&[
         ("switch", switch(agent).to_owned()),
         ("health", ui::text(&agent["health"])),
         ("stopped", stopped),

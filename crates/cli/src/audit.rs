@@ -137,7 +137,7 @@ async fn verify_at(client: &Client, project: Option<&str>) -> anyhow::Result<Val
 /// The chains of a database: one project's, or all.
 async fn verify_in(place: &Place, project: Option<&str>) -> anyhow::Result<Vec<Value>> {
     let database = database::open(place, Make::Never).await?;
-    let found = chains(&database, project).await.map_err(database::hinted);
+    let found = chains(&database, project).await.map_err(|error| database::hinted(&error));
     database.close().await;
     found
 }
@@ -219,13 +219,13 @@ async fn export_from(
     args: &Export,
     project: Option<&str>,
 ) -> anyhow::Result<usize> {
-    let projects = database.audited_projects().await.map_err(database::hinted)?;
+    let projects = database.audited_projects().await.map_err(|error| database::hinted(&error))?;
     let mut out = open(args)?;
     let mut lines = 0;
     for name in projects.iter().filter(|name| project.is_none_or(|project| project == *name)) {
         let mut after = 0;
         while let Some((text, last)) =
-            database.audit_lines(name, after).await.map_err(database::hinted)?
+            database.audit_lines(name, after).await.map_err(|error| database::hinted(&error))?
         {
             lines += write(&mut out, text.as_bytes())?;
             after = last;

@@ -68,7 +68,7 @@ pub(crate) async fn open(place: &Place, make: Make) -> anyhow::Result<Database> 
         Make::IfMissing => Database::open_or_make(place).await,
         Make::Never => Database::open(place).await,
     };
-    opened.map_err(hinted)
+    opened.map_err(|error| hinted(&error))
 }
 
 /// Whether a database may be made.
@@ -81,8 +81,8 @@ pub(crate) enum Make {
 }
 
 /// The error, and what to do about it.
-pub(crate) fn hinted(error: DatabaseError) -> anyhow::Error {
-    let hint = match &error {
+pub(crate) fn hinted(error: &DatabaseError) -> anyhow::Error {
+    let hint = match error {
         DatabaseError::FirstKeyAdmin => "deadstop keys create --role admin --name NAME",
         DatabaseError::Wrong(_) => "--help says what is expected",
         _ => "check --data or --database",

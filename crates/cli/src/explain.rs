@@ -55,7 +55,7 @@ fn told(incident: &Value, shown: usize) -> String {
         }
     };
     let trip = &incident["trip"];
-    out += &facts([
+    out += &facts(&[
         ("incident", ui::text(&incident["id"])),
         ("at", when::ago(&incident["at_ms"])),
         ("session", format!("{}/{}", ui::text(&incident["agent"]), ui::text(&incident["session"]))),

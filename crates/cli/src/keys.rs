@@ -91,7 +91,7 @@ fn create_in(place: &Place, order: &Create, server: &Server) -> anyhow::Result<V
     };
     ui::runtime()?.block_on(async {
         let database = database::open(place, Make::IfMissing).await?;
-        let made = database.create_key(wanted).await.map_err(database::hinted);
+        let made = database.create_key(wanted).await.map_err(|error| database::hinted(&error));
         database.close().await;
         made
     })

@@ -137,7 +137,7 @@ fn told(session: &Value, calls: &[Value]) -> String {
             ui::dollars(&live["reserved_usd"])
         ),
     };
-    let facts = facts([
+    let facts = facts(&[
         ("state", ui::text(&session["state"])),
         ("why", ui::text(&session["why"])),
         ("tags", ui::text(&session["tags"])),

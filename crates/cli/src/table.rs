@@ -56,7 +56,7 @@ impl fmt::Display for Table {
 }
 
 /// Facts about one thing, a line each; those without a value are left out.
-pub(crate) fn facts<const N: usize>(facts: [(&str, String); N]) -> String {
+pub(crate) fn facts<const N: usize>(facts: &[(&str, String); N]) -> String {
     let told = || facts.iter().filter(|(_, value)| !value.is_empty());
     let width = told().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     told().map(|(name, value)| format!("  {name:<width$}  {}\n", ui::printable(value))).collect()
