@@ -8,6 +8,7 @@ mod agents;
 mod alerts;
 pub(crate) mod audit;
 pub(crate) mod auth;
+mod backtest;
 mod calls;
 mod check;
 mod costs;
@@ -187,6 +188,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
         .routes(routes!(costs::list))
+        .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .merge(policy_handlers())
         .routes(routes!(audit::list))

@@ -5,6 +5,7 @@
 
 mod alerts;
 mod api;
+mod backtest;
 mod config;
 mod database;
 mod gateway;

@@ -27,7 +27,7 @@ use crate::database;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
 use crate::retention;
-use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden};
+use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
 
@@ -119,7 +119,7 @@ impl Server {
     pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
         let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
-        let order = Order { who: "deadstop run", done: "killed", reason };
+        let order = Order { who: "deadstop run", what: What::Kill, reason };
         self.warden
             .order(&scope, order, |state, now| state.kill("deadstop run", reason, now))
             .await

@@ -35,6 +35,7 @@ pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
+pub(crate) use record::Facts;
 pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
 pub(crate) use writer::Outage;
 
@@ -88,13 +89,52 @@ pub(crate) struct Refused {
     pub(crate) incident: Option<String>,
 }
 
+/// What an order wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The scope's end.
+    Kill,
+    /// The end of its end.
+    Clear,
+    /// A fresh start.
+    Reset,
+    /// A hold.
+    Pause,
+    /// The end of a hold.
+    Resume,
+}
+
+impl What {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            What::Kill => "kill",
+            What::Clear => "clear",
+            What::Reset => "reset",
+            What::Pause => "pause",
+            What::Resume => "resume",
+        }
+    }
+
+    /// The word for it once it is done.
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            What::Kill => "killed",
+            What::Clear => "cleared",
+            What::Reset => "reset",
+            What::Pause => "paused",
+            What::Resume => "resumed",
+        }
+    }
+}
+
 /// What a person has ordered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order<'a> {
     /// Who.
     pub(crate) who: &'a str,
-    /// What, as done: `killed`, `cleared`, `reset`, `paused`, `resumed`.
-    pub(crate) done: &'static str,
+    /// What.
+    pub(crate) what: What,
     /// Why.
     pub(crate) reason: &'a str,
 }
@@ -150,7 +190,8 @@ impl Warden {
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
-            match read.map_err(|error| error.to_string()).and_then(|read| read.in_force()) {
+            let read = read.map_err(|error| error.to_string());
+            match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
                 Ok(settings) => project.set_settings(settings),
                 Err(error) => {
                     tracing::error!(project = setting.project, "bad settings: {error}");

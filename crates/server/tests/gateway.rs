@@ -9,6 +9,9 @@
 mod control;
 mod faults;
 mod fidelity;
+#[path = "../../store/tests/suite/place.rs"]
+mod place;
 mod stops;
 mod streams;
 mod support;
+mod walks;

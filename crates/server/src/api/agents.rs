@@ -16,9 +16,9 @@ use super::App;
 use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Name, Page, Paged, Strict};
 use super::live::Row;
-use super::orders::{What, Why, carry_out};
+use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem};
-use crate::warden::{Scope, now};
+use crate::warden::{Scope, What, now};
 
 /// An agent with incidents younger than this has something to look at.
 const RECENT: Millis = Millis::from_secs(24 * 60 * 60);

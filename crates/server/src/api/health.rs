@@ -48,15 +48,22 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let degraded = app.metrics.degraded();
     let (store, detail) = match app.warden.store() {
         None => ("none", None),
-        Some(_) if degraded => ("failed", Some("the database does not answer; see the log")),
-        Some(_) => ("ok", None),
+        Some(store) => match store.health().await {
+            Ok(()) if degraded => ("failed", Some("the database cannot be written".to_owned())),
+            Ok(()) => ("ok", None),
+            Err(error) => {
+                tracing::warn!("{error}");
+                let trouble = error.trouble().map_or("broken", deadstop_store::Trouble::name);
+                ("failed", Some(format!("the database does not answer ({trouble})")))
+            }
+        },
     };
     let body = Readiness {
         ready: detail.is_none(),
         store,
         degraded,
         queue_depth: app.metrics.waiting(),
-        detail: detail.map(str::to_owned),
+        detail,
     };
     let status = if body.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()

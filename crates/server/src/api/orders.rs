@@ -14,7 +14,7 @@ use super::auth::Who;
 use super::extract::{Body, Strict};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::Scope;
+use crate::warden::{Scope, What};
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -62,34 +62,6 @@ pub(crate) struct Done {
     done: &'static str,
     /// The scope as it is now.
     scope: Row,
-}
-
-/// What an order wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// The scope's end.
-    Kill,
-    /// The end of its end.
-    Clear,
-    /// A fresh start.
-    Reset,
-    /// A hold.
-    Pause,
-    /// The end of a hold.
-    Resume,
-}
-
-impl What {
-    /// The word for it once it is done.
-    fn done(self) -> &'static str {
-        match self {
-            What::Kill => "killed",
-            What::Clear => "cleared",
-            What::Reset => "reset",
-            What::Pause => "paused",
-            What::Resume => "resumed",
-        }
-    }
 }
 
 pub(crate) type Carried = Result<Json<Done>, Problem>;
@@ -186,7 +158,7 @@ pub(crate) async fn carry_out(
 ) -> Carried {
     let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
     let because = if reason.is_empty() { "no reason given" } else { reason };
-    let order = crate::warden::Order { who: &by, done, reason: because };
+    let order = crate::warden::Order { who: &by, what, reason: because };
     let warden = &app.warden;
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,

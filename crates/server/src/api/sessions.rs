@@ -13,9 +13,9 @@ use super::agents::Totals;
 use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
 use super::live::Row;
-use super::orders::{Carried, Done, What, Why, carry_out};
+use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::Problem;
-use crate::warden::Scope;
+use crate::warden::{Scope, What};
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]

@@ -46,6 +46,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/proposal", AGENT),
     ("POST", "/api/sessions/{agent}/{session}/progress", AGENT),
     ("POST", "/api/sessions/{agent}/{session}/receipt", AGENT),
+    ("POST", "/api/backtest", VIEWER),
     ("POST", "/api/kill", OPERATOR),
     ("POST", "/api/clear", OPERATOR),
     ("POST", "/api/reset", OPERATOR),
