@@ -54,11 +54,11 @@ enum Command {
 
 #[derive(Debug, clap::Subcommand)]
 enum Add {
-    /// A POST of JSON, signed if there is a secret.
+    /// A signed POST of JSON.
     Webhook {
         /// Where to; `-` reads it from stdin, for it may be a secret
         url: String,
-        /// A file with the secret that it is signed with
+        /// A file with the secret that it is signed with [default: one is made, and shown this once]
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
         #[command(flatten)]
@@ -134,10 +134,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn list(server: &Server) -> anyhow::Result<ExitCode> {
     list::show_whole(server, "/api/alerts/targets", "targets yet", |targets| {
-        let mut table =
-            Table::new(["target", "name", "kind", "to", "signed", "agent", "on", "made"]);
+        let mut table = Table::new(["target", "name", "to", "agent", "on", "made"]);
         for target in targets {
-            let signed = if target["signed"] == true { "yes" } else { "" };
             let on = match target["active"] == true {
                 true => ui::text(&target["events"]),
                 false => "off".to_owned(),
@@ -145,9 +143,7 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
             table.row([
                 ui::text(&target["id"]),
                 ui::text(&target["name"]),
-                ui::text(&target["kind"]),
                 ui::text(&target["summary"]),
-                signed.to_owned(),
                 ui::text(&target["agent"]),
                 on,
                 when::ago(&target["made_ms"]),
@@ -189,11 +185,11 @@ fn add(order: &Add, server: &Server) -> anyhow::Result<ExitCode> {
         ui::print(&made.to_string())?;
     } else {
         let id = ui::text(&made["id"]);
-        ui::print(&format!(
-            "target {id}: {} to {}",
-            ui::text(&made["kind"]),
-            ui::text(&made["summary"])
-        ))?;
+        ui::print(&format!("target {id}, {}", ui::text(&made["summary"])))?;
+        if let Some(secret) = made["secret"].as_str() {
+            ui::print(&format!("signed with {}", ui::printable(secret)))?;
+            eprintln!("keep the secret: it is not shown again");
+        }
         eprintln!("try it: deadstop alerts test {id}");
     }
     Ok(ExitCode::SUCCESS)

@@ -41,7 +41,7 @@ struct List {
     /// Only what was done by this one
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Only this kind of thing, such as agent_killed or policy.set
+    /// Only this kind of thing, such as agent.kill or policy.set
     #[arg(long)]
     action: Option<String>,
     /// Only what was done to this

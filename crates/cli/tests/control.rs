@@ -270,25 +270,16 @@ fn alerts_are_sent_tested_and_logged() {
     house.ask(&["alerts"]).refused_nothing("no targets yet\n");
     std::fs::write(house.path("secret"), "hush\n").unwrap();
     let url = house.provider.url("/services/T0/secret-path");
-    let made = house.ask(&[
-        "alerts",
-        "add",
-        "webhook",
-        &url,
-        "--name",
-        "pager",
-        "--on",
-        "kill,trip",
-        "--secret-file",
-        "secret",
-    ]);
-    let made = made.fine();
-    let id = made.out.split([' ', ':']).nth(1).unwrap();
+    let add = ["alerts", "add", "webhook", &url, "--name", "pager", "--on", "kill,trip"];
+    let made = house.ask(&[&add[..], &["--secret-file", "secret"]].concat()).fine();
+    assert!(!made.out.contains("signed with"), "{made:?}");
+    let id = made.out.split([' ', ',']).nth(1).unwrap();
     assert!(made.err.contains(&format!("deadstop alerts test {id}")), "{made:?}");
     let listed = house.ask(&["alerts", "list"]).fine();
     let row = &listed.rows()[0];
-    assert_eq!(&row[..3], [id, "pager", "webhook"]);
-    assert_eq!(&row[4..7], ["yes", "", "kill, trip"]);
+    assert_eq!(&row[..2], [id, "pager"]);
+    assert!(row[2].starts_with("webhook: http://127.0.0.1:"), "{listed:?}");
+    assert_eq!(&row[3..5], ["", "kill, trip"]);
     assert!(!listed.out.contains("secret-path") && !listed.out.contains("hush"), "{listed:?}");
 
     let tested = house.ask(&["alerts", "test", id]).fine();
@@ -299,6 +290,12 @@ fn alerts_are_sent_tested_and_logged() {
     assert_eq!(house.ask(&told).fine().rows()[0][3], "kill");
     let tests = house.ask(&["alerts", "log", "--target", id]).fine();
     assert!(tests.rows().iter().any(|row| row[3] == "test" && row[5] == "delivered"), "{tests:?}");
+
+    let signed = house.ask(&add).fine();
+    assert!(
+        signed.out.contains("\nsigned with ") && signed.err.contains("not shown again"),
+        "{signed:?}"
+    );
 
     let slack = ["alerts", "add", "slack", "-", "--name", "nobody there", "--json"];
     let dead = house.tell(&slack, "http://127.0.0.1:1/x\n").fine().json();
@@ -322,13 +319,13 @@ fn alerts_are_sent_tested_and_logged() {
         "mail",
     ];
     let mail = house.ask(&mail).fine();
-    assert!(mail.out.contains("email to b@example.org, c@example.org over smtp://"), "{mail:?}");
+    assert!(mail.out.contains("email: b@example.org, c@example.org over smtp://"), "{mail:?}");
 
     assert_eq!(house.ask(&["alerts", "remove", id]).fine().out, format!("removed: target {id}\n"));
     house.ask(&["alerts", "remove", id]).refused("no such target", "`deadstop alerts` lists");
     house.ask(&["alerts", "test", "7"]).refused("target 7: ", "`deadstop alerts` lists");
     let bad = house.ask(&["alerts", "add", "webhook", "nowhere", "--name", "x"]);
-    bad.refused("`target.url`: write a URL", "--help");
+    bad.refused("`target`: not a URL", "--help");
 }
 
 #[test]

@@ -158,10 +158,10 @@ fn the_audit_is_listed_exported_and_checked() {
     let listed = house.ask(&["audit"]).fine().rows();
     let told: Vec<_> = listed.iter().map(|row| [&*row[2], &*row[3], &*row[4], &*row[5]]).collect();
     assert_eq!(told[0], ["local user", "policy.set", "default", "safer"]);
-    assert_eq!(told[1], ["tester", "agent_cleared", "agent seeker", "fixed"]);
-    assert_eq!(told[2][..3], ["guard:similarity", "agent_killed", "agent seeker"]);
+    assert_eq!(told[1], ["tester", "agent.clear", "seeker", "fixed"]);
+    assert_eq!(told[2][..3], ["guard:similarity", "agent.kill", "seeker"]);
     is_time(&listed[0][1]);
-    for args in [&["--who", "tester"][..], &["--action", "agent_cleared"]] {
+    for args in [&["--who", "tester"][..], &["--action", "agent.clear"]] {
         let found = house.ask(&[&["audit", "list", "--json"], args].concat()).fine().json();
         assert_eq!((found.len(), &found[0]["reason"]), (1, &json!("fixed")), "{args:?}");
     }
@@ -199,7 +199,7 @@ fn broken(said: &Said) {
         said.out.contains("broken at entry 2: the entry was changed\n  it says: 20"),
         "{said:?}"
     );
-    assert!(said.out.contains(" tester agent_cleared agent seeker\n"), "{said:?}");
+    assert!(said.out.contains(" tester agent.clear seeker\n"), "{said:?}");
 }
 
 /// Does to the database what nobody should.

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     at_ms: u64,
     /// Who.
     who: String,
-    /// What was done, such as `agent_killed` or `policy.set`.
+    /// What was done, such as `agent.kill`.
     action: String,
     /// What it was done to.
     subject: String,
