@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
 use crate::ui;
 
@@ -22,6 +22,10 @@ impl Table {
             table.set_width(width);
         }
         table.set_header(columns);
+        // What stands first is what people copy: it is not broken into pieces.
+        if let Some(column) = table.column_mut(0) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
         Table(table)
     }
 
