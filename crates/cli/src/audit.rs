@@ -169,8 +169,8 @@ fn told(chain: &Value) -> String {
         name => format!("project {name}: "),
     };
     let Some(seq) = chain["broken_at"].as_i64() else {
-        let (entries, head) = (&chain["entries"], ui::text(&chain["head"]));
-        return format!("{project}whole: {entries} entries, the last hash is {head}");
+        let entries = counted(chain["entries"].as_u64().unwrap_or_default());
+        return format!("{project}whole: {entries}, the last hash is {}", ui::text(&chain["head"]));
     };
     let mut text = format!("{project}broken at entry {seq}: {}", ui::text(&chain["why"]));
     let entry = &chain["entry"];
@@ -184,6 +184,10 @@ fn told(chain: &Value) -> String {
         );
     }
     text
+}
+
+fn counted(entries: u64) -> String {
+    if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") }
 }
 
 fn export(args: &Export, server: &Server) -> anyhow::Result<ExitCode> {
@@ -210,7 +214,7 @@ fn export(args: &Export, server: &Server) -> anyhow::Result<ExitCode> {
         }
     })?;
     let to = args.out.as_ref().map(|file| format!(" to {}", file.display()));
-    eprintln!("{lines} entries{}", to.unwrap_or_default());
+    eprintln!("{}{}", counted(lines), to.unwrap_or_default());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -218,7 +222,7 @@ async fn export_from(
     database: &Database,
     args: &Export,
     project: Option<&str>,
-) -> anyhow::Result<usize> {
+) -> anyhow::Result<u64> {
     let projects = database.audited_projects().await.map_err(|error| database::hinted(&error))?;
     let mut out = open(args)?;
     let mut lines = 0;
@@ -247,7 +251,7 @@ fn open(args: &Export) -> anyhow::Result<Box<dyn Write>> {
 }
 
 /// Writes a piece; gives how many lines end in it.
-fn write(out: &mut dyn Write, piece: &[u8]) -> anyhow::Result<usize> {
+fn write(out: &mut dyn Write, piece: &[u8]) -> anyhow::Result<u64> {
     out.write_all(piece)?;
-    Ok(piece.iter().filter(|byte| **byte == b'\n').count())
+    Ok(piece.iter().filter(|byte| **byte == b'\n').count() as u64)
 }

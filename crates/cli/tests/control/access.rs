@@ -143,7 +143,7 @@ fn projects_are_walls() {
     // Each project has a chain of its own, and both can be checked in the database.
     let chains = house.alone(&["audit", "verify", "--data", &house.data()]).fine();
     assert_eq!(chains.out.lines().count(), 2, "{chains:?}");
-    assert!(chains.out.contains("project other: whole: 1 entries"), "{chains:?}");
+    assert!(chains.out.contains("project other: whole: 1 entry,"), "{chains:?}");
     let one = ["audit", "verify", "--data", &house.data(), "--project", "other", "--json"];
     let one = house.alone(&one).fine().json();
     assert_eq!((one.len(), &one[0]["project"]), (1, &json!("other")));
