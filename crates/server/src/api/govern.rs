@@ -25,7 +25,7 @@ use super::App;
 use super::auth::Who;
 use super::extract::{At, Body, Name, Strict};
 use super::live::Row;
-use super::problem::{Code, Problem, ProblemBody};
+use super::problem::{Code, Problem};
 use crate::warden::{Chain, Refused, Reply, Reported, Said};
 
 /// Opens a session.
@@ -242,6 +242,26 @@ pub(crate) struct Spoken {
     limit: Value,
 }
 
+/// A refusal: an error whose code is a guard's, with what was decided.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its schema is used: it is made where trips become words")]
+pub(crate) struct Refusal {
+    /// Always `about:blank`: the code tells more.
+    r#type: String,
+    /// The status in words.
+    title: String,
+    /// The status.
+    status: u16,
+    /// `session_killed…`, a guard's code for why, or one of the API's own codes.
+    code: String,
+    /// What went wrong, in words, and what to do about it.
+    detail: String,
+    /// The fields that are wrong; none for a refusal.
+    errors: Vec<deadstop_protocol::policy_views::FieldFault>,
+    /// What was decided, if it was about a call.
+    decision: Option<Decided>,
+}
+
 /// What was decided about each of several calls.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DecidedAll {
@@ -254,7 +274,7 @@ pub(crate) struct DecidedAll {
     post, path = "/api/sessions", tag = "govern", request_body = Opening,
     responses(
         (status = 200, description = "It is open", body = Opened),
-        (status = 403, description = "It is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn open(
@@ -279,8 +299,8 @@ pub(crate) async fn open(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -317,7 +337,7 @@ pub(crate) async fn preflight(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "What was decided about each", body = DecidedAll),
-        (status = 403, description = "The session is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "The session is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn propose(
@@ -352,8 +372,8 @@ pub(crate) async fn propose(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -384,7 +404,7 @@ pub(crate) async fn progress(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It is booked", body = Decided),
-        (status = 403, description = "It is booked, and the session is dead", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(

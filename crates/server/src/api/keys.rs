@@ -29,7 +29,7 @@ pub(crate) struct KeyOrder {
     /// What it may do.
     pub(crate) role: Role,
     /// The only agent that it may be; for the role `agent`.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     pub(crate) agent: Option<String>,
 }
 

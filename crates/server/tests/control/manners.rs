@@ -63,7 +63,7 @@ async fn the_document_describes_itself() {
         assert!(schemas[name].is_object(), "{name}");
     }
     let kill = &document["paths"]["/api/kill"]["post"];
-    assert_eq!(kill["x-deadstop-role"], "operator");
+    assert_eq!(kill["x-deadstop-roles"], json!(["operator", "admin"]));
     assert_eq!(kill["requestBody"]["required"], true);
     assert!(kill["responses"]["422"]["description"].as_str().unwrap().contains("invalid_body"));
     assert_eq!(schemas["Order"]["additionalProperties"], false);
