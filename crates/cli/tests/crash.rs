@@ -5,9 +5,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +21,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+
+#[path = "common/server.rs"]
+mod server;
+
+use server::Server;
 
 /// What a call costs by the stand-in's own figures: 1,000 tokens in and 100 out of gpt-4o.
 const CALL_USD: f64 = 1000.0 * 2.5e-6 + 100.0 * 10e-6;
@@ -48,54 +52,13 @@ async fn provider() -> String {
     format!("http://{address}")
 }
 
-/// The real server, as a process of its own.
-struct Server {
-    process: Child,
-    url: String,
-}
-
 impl Server {
-    fn start(folder: &Path) -> Server {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_deadstop"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.join("data"))
-            .arg("--config")
-            .arg(folder.join("deadstop.toml"))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let url = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let address =
-                    line.strip_prefix("deadstop listens on ")?.split([' ', ',']).next()?;
-                Some(address.trim_end_matches('.').to_owned())
-            })
-            .unwrap_or_else(|| panic!("the server did not start"));
-        // Its words must go somewhere, or it waits for somebody to read them.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Server { process, url }
-    }
-
     /// SIGKILL: no chance to write anything.
     fn crash(mut self) -> Instant {
         self.process.kill().unwrap();
         let at = Instant::now();
         self.process.wait().unwrap();
         at
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A test that failed leaves nothing behind.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

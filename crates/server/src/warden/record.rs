@@ -283,14 +283,18 @@ impl Warden {
         if self.store().is_none() {
             return;
         }
+        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
+            // By now others may have been counted, such as the tool calls in its own answer. Inside
+            // a nested scope its number is that scope's.
+            position: if row.nested.is_none() { number } else { row.position },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
             usage,
             cost,
             incident,
             facts: Facts::write(call, outcome),
-            ..self.row(chain, call, id, admitted, trip)
+            ..row
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
