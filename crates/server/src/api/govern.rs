@@ -532,7 +532,7 @@ fn dead(chain: &Chain) -> Option<Reply> {
         ))
     });
     let (code, why) = code?;
-    Some(Reply { status: 403, body: problem(403, code, &why, Value::Null) })
+    Some(Reply { status: 403, body: problem(403, code, &why, &Value::Null) })
 }
 
 /// A kill or an incident lasts before anybody is told.
@@ -579,10 +579,10 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,
     };
-    Reply { status, body: problem(status, code, &trip.explain(), decision) }
+    Reply { status, body: problem(status, code, &trip.explain(), &decision) }
 }
 
-fn problem(status: u16, code: &str, detail: &str, decision: Value) -> Value {
+fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     json!({
         "type": "about:blank",

@@ -233,7 +233,7 @@ impl Warden {
                 };
                 self.alert(&project, &alert);
             }
-            self.tell_all("degraded", text);
+            self.tell_all("degraded", &text);
         }
     }
 
@@ -253,7 +253,7 @@ impl Warden {
             return;
         }
         self.metrics.set_degraded(false);
-        self.tell_all("recovered", "the database takes writes again".to_owned());
+        self.tell_all("recovered", "the database takes writes again");
         let provisional: Vec<_> =
             self.scopes.lock().values().filter(|scope| scope.is_provisional()).cloned().collect();
         for scope in provisional {
@@ -287,7 +287,7 @@ impl Warden {
         self.mark(scope);
     }
 
-    fn tell_all(&self, what: &'static str, text: String) {
+    fn tell_all(&self, what: &'static str, text: &str) {
         for project in self.projects() {
             self.events.tell(Event {
                 id: 0,
@@ -296,7 +296,7 @@ impl Warden {
                 project: project.name.clone(),
                 agent: String::new(),
                 session: String::new(),
-                text: text.clone(),
+                text: text.to_owned(),
                 incident: None,
             });
         }
