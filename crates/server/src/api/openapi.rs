@@ -46,6 +46,11 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
 }
 
 fn describe(path: &str, method: &str, operation: &mut Map<String, Value>) {
+    // Handlers of several topics have the same name; programs that read the document want one each.
+    let topic = operation.get("tags").and_then(|tags| tags[0].as_str()).unwrap_or_default();
+    let name = operation.get("operationId").and_then(Value::as_str).unwrap_or_default();
+    let unique = if name.contains(topic) { name.to_owned() } else { format!("{topic}_{name}") };
+    operation.insert("operationId".to_owned(), unique.into());
     let need = ROUTES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, n)| *n);
     let mut statuses = vec![];
     let roles: Vec<_> = need.map(Need::roles).unwrap_or_default();
