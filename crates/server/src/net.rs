@@ -81,6 +81,10 @@ impl Server {
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
         let auth = Arc::new(Auth::new(warden.store().cloned()));
+        // Known from the first call on, also if the database is away by then.
+        if let Err(problem) = auth.keyed().await {
+            tracing::warn!("{}", problem.code().meaning());
+        }
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),

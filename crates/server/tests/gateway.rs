@@ -14,6 +14,7 @@
 mod control;
 mod faults;
 mod fidelity;
+mod outage;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
 mod stops;

@@ -22,7 +22,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use deadstop_core::Millis;
 use deadstop_protocol::llm::identity;
-use deadstop_store::{AuditEvent, Store, StoredKey, StoredLogin};
+use deadstop_store::{AuditEvent, Store, StoreError, StoredKey, StoredLogin};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -52,6 +52,8 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
+/// How long to wait for the store before that is believed a little longer.
+const SOON: Duration = Duration::from_millis(250);
 /// Keys that are remembered; more than a server has.
 const MOST_REMEMBERED: usize = 10_000;
 
@@ -215,7 +217,7 @@ impl Auth {
             return Ok(keyed);
         }
         let Some(store) = &self.store else { return Ok(false) };
-        match (store.count_keys().await, known) {
+        match (look_up(store.count_keys(), known.is_some()).await, known) {
             (Ok(count), _) => {
                 *self.keyed.write() = Some((count.ever > 0, Instant::now()));
                 Ok(count.ever > 0)
@@ -255,7 +257,7 @@ impl Auth {
             return Ok(Some(key.clone()));
         }
         let Some(store) = &self.store else { return Ok(None) };
-        match (store.key(id).await, known) {
+        match (look_up(store.key(id), known.is_some()).await, known) {
             (Ok(found), _) => {
                 let found = found.filter(|key| key.revoked.is_none());
                 if let Some(key) = &found {
@@ -337,7 +339,7 @@ impl Auth {
             return Ok(Some(login.clone()));
         }
         let Some(store) = &self.store else { return Ok(None) };
-        match (store.login(id, now()).await, known) {
+        match (look_up(store.login(id, now()), known.is_some()).await, known) {
             (Ok(found), _) => {
                 if let Some(login) = &found {
                     remember(&self.logins, id, login);
@@ -381,6 +383,17 @@ impl Auth {
             _ => Ok(found),
         }
     }
+}
+
+/// Asks the store; not for long where what is known will do.
+async fn look_up<T>(
+    asking: impl Future<Output = Result<T, StoreError>>,
+    known: bool,
+) -> Result<T, StoreError> {
+    if !known {
+        return asking.await;
+    }
+    tokio::time::timeout(SOON, asking).await.unwrap_or_else(|_| Err(StoreError::late()))
 }
 
 fn who(key: StoredKey, via: Via) -> Who {

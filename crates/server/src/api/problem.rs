@@ -153,7 +153,6 @@ impl Problem {
     }
 
     /// Its code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }

@@ -20,7 +20,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn size(&self) -> usize {
+    /// About how many bytes it takes.
+    pub(crate) fn size(&self) -> usize {
         self.request.text().len() + self.response.text().len() + OVERHEAD
     }
 }

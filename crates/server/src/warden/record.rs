@@ -298,12 +298,13 @@ impl Warden {
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
-        let payload =
-            (capture == Capture::All).then(|| (chain.project.name.clone(), id, said.clone()));
+        let payload = (capture == Capture::All).then(|| said.clone());
         {
             let mut outbox = self.outbox.lock();
             outbox.call(row, &self.metrics);
-            outbox.payloads.extend(payload);
+            if let Some(said) = payload {
+                outbox.payload(chain.project.name.clone(), id, said);
+            }
             if outbox.is_full() {
                 self.full.notify_one();
             }
