@@ -100,9 +100,14 @@ impl App {
             who: who.signed(None),
             action: action.to_owned(),
             subject: subject.to_owned(),
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
+            reason: self.warden.redacted(project, reason),
+            detail: self.warden.redacted(project, &detail.to_string()),
         }
+    }
+
+    /// A person's words as they may be kept: people paste secrets, too.
+    fn redacted(&self, who: &Who, text: &str) -> String {
+        self.warden.redacted(&who.project, text)
     }
 }
 

@@ -123,9 +123,10 @@ impl Server {
     pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
         let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
-        let order = Order { who: "deadstop run", what: What::Kill, reason };
+        let reason = self.warden.redacted(DEFAULT_PROJECT, reason);
+        let order = Order { who: "deadstop run", what: What::Kill, reason: &reason };
         self.warden
-            .order(&scope, order, |state, now| state.kill("deadstop run", reason, now))
+            .order(&scope, order, |state, now| state.kill("deadstop run", &reason, now))
             .await
             .is_ok()
     }

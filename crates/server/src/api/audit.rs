@@ -156,7 +156,7 @@ pub(crate) async fn check(store: &Store, project: &str) -> Result<Chain, StoreEr
 /// The whole audit, oldest first, one entry a line.
 #[utoipa::path(
     get, path = "/api/audit/export", tag = "audit",
-    responses((status = 200, description = "JSON, one entry a line", body = String, content_type = "application/x-ndjson"))
+    responses((status = 200, description = "JSON, one entry a line", body = Entry, content_type = "application/x-ndjson"))
 )]
 pub(crate) async fn export(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
     let store = app.store()?.clone();

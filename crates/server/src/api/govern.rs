@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{At, Body, Name, Strict};
+use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
 use crate::warden::{Chain, Refused, Reply, Reported, Said};
@@ -283,6 +283,8 @@ pub(crate) async fn open(
     Body(opening): Body<Opening>,
 ) -> Result<Response, Problem> {
     let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    names("agent", [&opening.agent])?;
+    names("session", [&session])?;
     let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
@@ -326,6 +328,7 @@ pub(crate) async fn preflight(
         prompt: hashed,
         from_person: asked.from_person,
     });
+    let call = chain.project.redact_call(call);
     let reply = ask(&app, &chain, asked.id, call, request)?;
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
@@ -356,7 +359,8 @@ pub(crate) async fn propose(
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
         facts.server = proposed.server;
-        let reply = ask(&app, &chain, proposed.id, Call::Tool(facts), request)?;
+        let call = chain.project.redact_call(Call::Tool(facts));
+        let reply = ask(&app, &chain, proposed.id, call, request)?;
         decided.push(reply);
     }
     for reply in &decided {
@@ -513,6 +517,7 @@ async fn chain(
     nested: &[String],
 ) -> Result<Chain, Problem> {
     who.may_see(agent)?;
+    names("scope", nested)?;
     let project = app.project(who).await?;
     app.warden.chain(project, agent, session, nested).await.map_err(|error| {
         tracing::error!("{error}");
@@ -582,6 +587,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
     Reply { status, body: problem(status, code, &trip.explain(), &decision) }
 }
 
+/// A call that may not be made, as a problem+json.
 fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     json!({

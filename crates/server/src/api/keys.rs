@@ -177,6 +177,7 @@ pub(crate) async fn make(
     order: KeyOrder,
     project: &str,
 ) -> Result<(String, StoredKey), Problem> {
+    let order = KeyOrder { name: app.warden.redacted(project, &order.name), ..order };
     let made = order.make(project, who.signed(None));
     let (text, stored) = made.map_err(auth::no_randomness)?;
     let detail = made_detail(&stored);

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{Body, Strict};
+use super::extract::{Body, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
 use crate::warden::{Scope, What};
@@ -172,10 +172,12 @@ pub(crate) async fn carry_out(
     what: What,
     why: &Why,
 ) -> Carried {
-    let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
-    let because = if reason.is_empty() { "no reason given" } else { reason };
+    // Before anything else: it becomes part of the scope's state, the audit, events and alerts.
+    let by = app.redacted(who, &who.signed(why.by.as_deref()));
+    let reason = app.redacted(who, &why.reason);
+    let because = if reason.is_empty() { "no reason given" } else { &reason };
     let order = crate::warden::Order { who: &by, what, reason: because };
-    let warden = &app.warden;
+    let (done, warden) = (what.done(), &app.warden);
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,
         What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,
@@ -198,6 +200,8 @@ pub(crate) async fn carry_out(
 async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
     let (warden, project) = (&app.warden, &who.project);
+    names("agent", &order.agent)?;
+    names("session", &order.session)?;
     match (order.all, &order.agent, &order.session) {
         (true, None, None) => Ok(Arc::clone(&warden.project(project).await?.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),

@@ -225,6 +225,14 @@ mod tests {
         assert_eq!(names.len(), Code::ALL.len());
     }
 
+    /// Found by schemathesis: the document had the variants' names.
+    #[test]
+    fn the_document_lists_the_codes_as_they_are_sent() {
+        let schema = serde_json::to_value(<Code as utoipa::PartialSchema>::schema()).unwrap();
+        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(schema["enum"], serde_json::json!(names));
+    }
+
     #[test]
     fn many_faults_are_all_listed_and_shortly_told() {
         let faults: Vec<_> = (0..7).map(|n| FieldFault::unknown(format!("f{n}"))).collect();

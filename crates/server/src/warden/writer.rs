@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_protocol::excerpt;
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::{
     AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
 };
@@ -228,7 +230,13 @@ impl Warden {
     }
 
     fn exchange(&self, project: &str, said: &Said) -> Exchange {
-        let text = |text: &str| (!text.is_empty()).then(|| self.redacted(project, text));
+        let project = self.projects.read().get(project).cloned();
+        let text = |text: &str| {
+            (!text.is_empty()).then(|| match &project {
+                Some(project) => project.redact_start(text, excerpt::MOST),
+                None => Redactor::default().redact_start(text, excerpt::MOST),
+            })
+        };
         Exchange {
             request: text(said.request.text()),
             response: text(said.response.text()),
