@@ -6,7 +6,7 @@
 
 mod agents;
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod auth;
 mod backtest;
 mod calls;
@@ -17,7 +17,7 @@ mod extract;
 mod govern;
 mod health;
 mod incidents;
-mod keys;
+pub(crate) mod keys;
 mod live;
 mod openapi;
 mod orders;

@@ -31,6 +31,7 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
+use crate::api::problem::Code;
 use crate::config::{Config, OnKill};
 use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
 use deadstop_store::StoreError;
@@ -98,6 +99,10 @@ impl Gateway {
             who.agent = caller.agent;
         }
         let chain = self.chain(&caller.project, &who).await?;
+        if self.warden.is_closed(&chain) {
+            let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+            return Err(unavailable(text));
+        }
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
         let asked =
@@ -119,9 +124,6 @@ impl Gateway {
             words.is_some_and(|words| chain.innermost().conversation.lock().opens_with(words));
         if opening {
             facts.prompt = None;
-        }
-        if self.warden.is_closed(&chain) {
-            return Err(unavailable());
         }
         let mut warnings = self.results(&chain, &facts);
 
@@ -163,8 +165,15 @@ impl Gateway {
             .find(|key| key.starts_with("ds_"))
             .filter(|_| route.provider.key.is_some());
         if let Some(key) = text(KEY_HEADER).or(instead) {
-            let who = self.auth.by_key(key).await.map_err(|_| {
-                plain(StatusCode::UNAUTHORIZED, "this Deadstop key is unknown, wrong or revoked")
+            let who = self.auth.by_key(key).await.map_err(|problem| match problem.code() {
+                // Nobody knows: the client may try again.
+                Code::StoreFailed => {
+                    unavailable("deadstop cannot look this key up: its database is away")
+                }
+                _ => {
+                    let text = "this Deadstop key is unknown, wrong or revoked";
+                    plain(StatusCode::UNAUTHORIZED, text)
+                }
             })?;
             if who.role == Role::Viewer {
                 return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
@@ -187,7 +196,9 @@ impl Gateway {
                 let text = "this server wants a Deadstop key in the header x-deadstop-key";
                 Err(plain(StatusCode::UNAUTHORIZED, text))
             }
-            Err(_) => Err(unavailable()),
+            Err(_) => Err(unavailable(
+                "deadstop cannot find out whether it has keys: its database is away",
+            )),
         }
     }
 
@@ -231,7 +242,7 @@ impl Gateway {
         };
         let failed = |error: StoreError| {
             tracing::error!("{error}");
-            unavailable()
+            unavailable("deadstop cannot use its database")
         };
         let project = self.warden.project(project).await.map_err(failed)?;
         // What was given as a name stays one. What serves as one may have been meant otherwise.
@@ -431,9 +442,8 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-/// Nothing can be written down, and the policy wants nothing to happen that is not.
-fn unavailable() -> Response<Body> {
-    let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+/// Not without the database; it will be back.
+fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response

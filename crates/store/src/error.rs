@@ -65,6 +65,11 @@ impl Trouble {
 }
 
 impl StoreError {
+    /// For somebody who waits no longer.
+    pub fn late() -> StoreError {
+        StoreError::Failed(sqlx::Error::PoolTimedOut)
+    }
+
     pub(crate) fn unreadable(what: &str) -> StoreError {
         StoreError::Unreadable(what.to_owned())
     }
@@ -98,7 +103,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-fn trouble(error: &sqlx::Error) -> Option<Trouble> {
+pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)

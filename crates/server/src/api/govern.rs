@@ -17,7 +17,6 @@ use deadstop_core::{
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
-use deadstop_protocol::policy_views::FieldFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -243,15 +242,9 @@ pub(crate) struct Spoken {
     limit: Value,
 }
 
-/// What was decided about each of several calls.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DecidedAll {
-    /// One for each call, in order.
-    calls: Vec<Decided>,
-}
-
-/// A call or a session that was refused: a problem whose code is a guard's word.
-#[derive(Debug, Serialize, ToSchema)]
+/// A refusal: an error whose code is a guard's, with what was decided.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its schema is used: it is made where trips become words")]
 pub(crate) struct Refusal {
     /// Always `about:blank`: the code tells more.
     r#type: String,
@@ -259,14 +252,21 @@ pub(crate) struct Refusal {
     title: String,
     /// The status.
     status: u16,
-    /// `session_killed…`, the guard's reason, or a code that any error can have.
+    /// `session_killed…`, a guard's code for why, or one of the API's own codes.
     code: String,
-    /// Why, in a sentence.
+    /// What went wrong, in words, and what to do about it.
     detail: String,
-    /// The fields that are wrong: none.
-    errors: Vec<FieldFault>,
-    /// What was decided; null for a session that is dead, absent where nothing was.
+    /// The fields that are wrong; none for a refusal.
+    errors: Vec<deadstop_protocol::policy_views::FieldFault>,
+    /// What was decided, if it was about a call.
     decision: Option<Decided>,
+}
+
+/// What was decided about each of several calls.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DecidedAll {
+    /// One for each call, in order.
+    calls: Vec<Decided>,
 }
 
 /// Opens a session.
@@ -537,7 +537,7 @@ fn dead(chain: &Chain) -> Option<Reply> {
         ))
     });
     let (code, why) = code?;
-    Some(Reply { status: 403, body: problem(403, code, &why, Value::Null) })
+    Some(Reply { status: 403, body: problem(403, code, &why, &Value::Null) })
 }
 
 /// A kill or an incident lasts before anybody is told.
@@ -584,11 +584,11 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,
     };
-    Reply { status, body: problem(status, code, &trip.explain(), decision) }
+    Reply { status, body: problem(status, code, &trip.explain(), &decision) }
 }
 
 /// A call that may not be made, as a problem+json.
-fn problem(status: u16, code: &str, detail: &str, decision: Value) -> Value {
+fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     json!({
         "type": "about:blank",

@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use crate::warden::now;
 
 /// Whether the server can do its work.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,8 +50,16 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let (store, detail) = match app.warden.store() {
         None => ("none", None),
         Some(store) => match store.health().await {
-            Ok(()) if degraded => ("failed", Some("the database cannot be written".to_owned())),
-            Ok(()) => ("ok", None),
+            Ok(()) => match app.warden.outage() {
+                None => ("ok", None),
+                Some(outage) => {
+                    let since = now().0.saturating_sub(outage.since.0) / 1000;
+                    let trouble = outage.name();
+                    let text =
+                        format!("the database cannot be used ({trouble}), for {since} seconds now");
+                    ("failed", Some(text))
+                }
+            },
             Err(error) => {
                 tracing::warn!("{error}");
                 let trouble = error.trouble().map_or("broken", deadstop_store::Trouble::name);

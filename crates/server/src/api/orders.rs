@@ -6,6 +6,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use deadstop_core::ScopeKind;
+use deadstop_protocol::llm::identity;
+use deadstop_protocol::policy_views::FieldFault;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -24,10 +26,10 @@ pub(crate) struct Order {
     #[serde(default)]
     all: bool,
     /// An agent by its name.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     agent: Option<String>,
     /// A session by its name; with `agent` where the name alone is not enough.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     session: Option<String>,
     /// Why.
     #[serde(default)]
@@ -39,6 +41,19 @@ pub(crate) struct Order {
 }
 
 impl Strict for Order {}
+
+impl Order {
+    /// Whoever orders about a name that nobody can have would think that it was carried out.
+    fn check(&self) -> Result<(), Problem> {
+        let names = [("agent", &self.agent), ("session", &self.session)];
+        let bad = names.into_iter().filter(|(_, name)| {
+            name.as_deref().is_some_and(|name| identity::name(name).as_deref() != Some(name))
+        });
+        let faults: Vec<_> =
+            bad.map(|(field, _)| FieldFault::invalid(field, "this cannot be a name")).collect();
+        if faults.is_empty() { Ok(()) } else { Err(Problem::fields(Code::InvalidBody, faults)) }
+    }
+}
 
 /// Why something is done.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -143,6 +158,7 @@ pub(crate) async fn resume(
 }
 
 async fn find_and_carry_out(app: &App, who: &Who, order: &Order, what: What) -> Carried {
+    order.check()?;
     let scope = find(app, who, order).await?;
     let why = Why { reason: order.reason.clone(), by: order.by.clone() };
     carry_out(app, who, &scope, what, &why).await

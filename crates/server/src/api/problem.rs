@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_store::StoreError;
 use serde::Serialize;
-use utoipa::ToSchema;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Declares the codes with their statuses and meanings.
 macro_rules! codes {
@@ -91,18 +91,14 @@ codes! {
     Internal = 500 "internal",
 }
 
-// By hand, since the macro for it does not see through ours and would give the variants' names.
-impl utoipa::PartialSchema for Code {
+impl ToSchema for Code {}
+
+impl PartialSchema for Code {
     fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some("Every code that an error can have."))
-            .enum_values(Some(Code::ALL.iter().map(|code| code.name())))
-            .into()
+        let names = Code::ALL.iter().map(|code| code.name());
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).into()
     }
 }
-
-impl ToSchema for Code {}
 
 /// An error.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,7 +153,6 @@ impl Problem {
     }
 
     /// Its code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }

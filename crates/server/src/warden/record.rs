@@ -282,23 +282,28 @@ impl Warden {
         if self.store().is_none() {
             return;
         }
+        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
+            // By now others may have been counted, such as the tool calls in its own answer. Inside
+            // a nested scope its number is that scope's.
+            position: if row.nested.is_none() { number } else { row.position },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
             usage,
             cost,
             incident,
             facts: Facts::write(call, outcome),
-            ..self.row(chain, call, id, admitted, trip)
+            ..row
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
-        let payload =
-            (capture == Capture::All).then(|| (chain.project.name.clone(), id, said.clone()));
+        let payload = (capture == Capture::All).then(|| said.clone());
         {
             let mut outbox = self.outbox.lock();
             outbox.call(row, &self.metrics);
-            outbox.payloads.extend(payload);
+            if let Some(said) = payload {
+                outbox.payload(chain.project.name.clone(), id, said);
+            }
             if outbox.is_full() {
                 self.full.notify_one();
             }
