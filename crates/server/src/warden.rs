@@ -658,3 +658,6 @@ impl Warden {
         self.store.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;
