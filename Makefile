@@ -2,8 +2,9 @@
 
 CARGO ?= cargo
 TRACES ?= ../shared/traces
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients bench bench-gateway million traces recorded mutants clean
+.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients api leaks bench bench-gateway million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,7 +18,7 @@ demo: build ## Two runaways stopped and one healthy agent let through, without a
 build: ## Build the program
 	$(CARGO) build --release --locked --package deadstop
 
-test: fmt lint rules unit doc recorded clients ## Check everything: format, lints, house rules, tests, documentation, real SDKs
+test: fmt lint rules unit doc recorded clients api leaks ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -40,6 +41,14 @@ clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
+api: ## The API against its own document, with cases made up by schemathesis
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
+
+leaks: ## Secrets on every way in, and a search for them in all that is kept or said
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+
 bench-gateway: ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
@@ -51,6 +60,9 @@ deny: ## Check licences, duplicates and sources of dependencies (installs cargo-
 soak: ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 	$(CARGO) run --release --locked --package deadstop-process --example soak -- 200
+	$(CARGO) build --release --locked --package deadstop
+	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
+	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
 
 bench: ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask

@@ -19,6 +19,9 @@ const STRIDE: usize = 256;
 /// Bytes at the end that must have been said before for a longer look.
 const PROBE: usize = 16;
 
+/// Characters of a round that is quoted.
+const LONGEST_QUOTE: usize = 120;
+
 /// Digits are one digit, white space is one kind of space.
 static FOLD: [u8; 256] = {
     let mut table = [0u8; 256];
@@ -48,7 +51,7 @@ pub(crate) struct Chant {
 pub(crate) struct Found {
     /// How often it went round, as far as memory goes.
     pub(crate) rounds: usize,
-    /// What it said.
+    /// What it said, if that is short.
     pub(crate) words: String,
 }
 
@@ -141,7 +144,9 @@ fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
     best
 }
 
-/// A round as a person would quote it: from the beginning of a sentence, or of a word.
+/// A round as a person would quote it: from the beginning of a sentence, or of a word. Nothing of a
+/// round that is too long to be quoted whole: half of it could be half of a secret, which nobody
+/// would recognise and remove.
 fn readable(round: &[u8]) -> String {
     let after_stop =
         |i: usize| matches!(round[i], b'.' | b'!' | b'?' | b':') && round.get(i + 1) == Some(&b' ');
@@ -151,7 +156,8 @@ fn readable(round: &[u8]) -> String {
         .or_else(|| round.iter().position(|b| *b == b' ').map(|i| i + 1))
         .unwrap_or(0);
     let turned = [&round[start..], &round[..start]].concat();
-    String::from_utf8_lossy(&turned).trim().chars().take(120).collect()
+    let quote = String::from_utf8_lossy(&turned).trim().to_owned();
+    if quote.chars().count() <= LONGEST_QUOTE { quote } else { String::new() }
 }
 
 /// Whether a round says something: two words of two letters or more, or one of a script without

@@ -157,6 +157,14 @@ impl ScopeState {
         });
     }
 
+    /// Says why it was ended in other words: those of a guard may quote what was said, and whoever
+    /// keeps a state may not want to keep that.
+    pub fn reword(&mut self, because: &str) {
+        if let Some(kill) = &mut self.kill {
+            kill.because = bounded(because);
+        }
+    }
+
     /// Lets calls through again. Only agents and projects can be cleared: a session's end is final.
     ///
     /// The detectors forget what they saw, so that what tripped them does not trip them again at

@@ -6,7 +6,7 @@
 
 mod agents;
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod auth;
 mod backtest;
 mod calls;
@@ -17,7 +17,7 @@ mod extract;
 mod govern;
 mod health;
 mod incidents;
-mod keys;
+pub(crate) mod keys;
 mod live;
 mod openapi;
 mod orders;
@@ -100,9 +100,14 @@ impl App {
             who: who.signed(None),
             action: action.to_owned(),
             subject: subject.to_owned(),
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
+            reason: self.warden.redacted(project, reason),
+            detail: self.warden.redacted(project, &detail.to_string()),
         }
+    }
+
+    /// A person's words as they may be kept: people paste secrets, too.
+    fn redacted(&self, who: &Who, text: &str) -> String {
+        self.warden.redacted(&who.project, text)
     }
 }
 

@@ -127,7 +127,7 @@ impl Gateway {
         }
         let mut warnings = self.results(&chain, &facts);
 
-        let call = Call::Model(self.model_call(route, &facts));
+        let call = chain.project.redact_call(Call::Model(self.model_call(route, &facts)));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
         let request = std::mem::take(&mut facts.said);
         let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
@@ -245,6 +245,11 @@ impl Gateway {
             unavailable("deadstop cannot use its database")
         };
         let project = self.warden.project(project).await.map_err(failed)?;
+        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        let session = match who.source {
+            Source::Deadstop => session,
+            _ => project.redact_name(&session),
+        };
         self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
     }
 
@@ -254,7 +259,8 @@ impl Gateway {
         let mut trips = Vec::new();
         for result in &facts.results {
             let mut conversation = chain.innermost().conversation.lock();
-            let pending = conversation.answered(&result.id, result.name.as_deref());
+            let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
+            let pending = conversation.answered(&result.id, name.as_deref());
             drop(conversation);
             let Some(Pending { call, running, asked, .. }) = pending else { continue };
             let mut said = Said { request: asked, response: Excerpt::default() };

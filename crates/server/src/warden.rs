@@ -555,7 +555,12 @@ impl Warden {
         let decision = decide(&mut links, now());
         drop(links);
         let mut killed: SmallVec<[_; 2]> = SmallVec::new();
-        for ((scope, state), alive) in chain.scopes().iter().zip(&states).zip(alive) {
+        for ((scope, state), alive) in chain.scopes().iter().zip(&mut states).zip(alive) {
+            if let Some(kill) = state.killed().filter(|_| alive) {
+                // It may quote what was said, and is kept for as long as the scope is.
+                let because = chain.project.redact_reason(&kill.because);
+                state.reword(&because);
+            }
             if let Some(kill) = state.killed().filter(|_| alive) {
                 scope.note_kill();
                 if !kill.drains {

@@ -443,6 +443,7 @@ fn trip(session: &StoredSession) -> Trip {
         measured: Measure::Count(5),
         limit: Measure::Count(5),
         evidence: vec![1, 2, 3, 4, 5],
+        window: None,
         signals: Vec::new(),
         because: "search_files was called 5 times with the same arguments".into(),
         context: Context {

@@ -215,7 +215,7 @@ impl Backend {
             .synchronous(SqliteSynchronous::Full)
             .pragma("journal_size_limit", "67108864")
             .pragma("temp_store", "memory")
-            .pragma("cache_size", "-16000")
+            .pragma("cache_size", "-4000")
             .busy_timeout(Duration::from_secs(5))
             .disable_statement_logging();
         let writer = SqlitePoolOptions::new()
@@ -230,7 +230,13 @@ impl Backend {
             .max_connections(SQLITE_READERS)
             .acquire_timeout(PATIENCE)
             .test_before_acquire(false)
-            .connect_with(options.create_if_missing(false).pragma("query_only", "on"))
+            .connect_with(
+                options
+                    .create_if_missing(false)
+                    .pragma("query_only", "on")
+                    // The system caches the file as well.
+                    .pragma("cache_size", "-2000"),
+            )
             .await
             .map_err(broken)?;
         Ok(Backend::Sqlite { writer, readers })

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
+#[path = "suite/hands.rs"]
+mod hands;
 #[path = "suite/place.rs"]
 mod place;
 #[path = "suite/sample.rs"]

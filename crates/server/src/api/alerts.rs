@@ -119,7 +119,7 @@ pub(crate) struct TargetOrder {
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     /// The agent it is for; null for all of the project.
-    #[schema(required, max_length = 200)]
+    #[schema(required, min_length = 1, max_length = 200)]
     agent: Option<String>,
     /// What it wants to hear of.
     #[schema(max_items = 10)]

@@ -464,9 +464,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let need = path.and_then(|path| access::need(request.method(), path));
-    let role = match need {
+    let need = match need {
         Some(Need::Nothing) => return Ok(request),
-        Some(Need::Role(role)) => role,
+        Some(need) => need,
         None if path.is_some() => {
             let detail = "this route exists, but not with this method";
             return Err(Problem::new(Code::MethodNotAllowed, detail));
@@ -483,9 +483,10 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
             return Err(Problem::new(Code::BadCsrfToken, detail));
         }
     }
-    if who.role < role {
-        let detail =
-            format!("this takes the role {}, and the key's is {}", role.name(), who.role.name());
+    if !need.met_by(who.role) {
+        let roles: Vec<_> = need.roles().into_iter().map(Role::name).collect();
+        let (roles, own) = (roles.join(" or "), who.role.name());
+        let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     request.extensions_mut().insert(who);

@@ -1,9 +1,10 @@
 //! A project: its scope, and the policies that hold in it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use deadstop_core::PolicySet;
+use deadstop_core::{Call, Digest, PolicySet};
 use deadstop_store::AlertTarget;
 use parking_lot::RwLock;
 
@@ -54,6 +55,59 @@ impl Project {
     /// Puts settings into force.
     pub(crate) fn set_settings(&self, settings: InForce) {
         *self.settings.write() = Arc::new(settings);
+    }
+
+    /// A name without secrets. Names that differ still differ, so that guards tell them apart.
+    pub(crate) fn redact_name(&self, name: &str) -> String {
+        let settings = Arc::clone(&self.settings.read());
+        match settings.redactor.redact(name) {
+            Cow::Borrowed(name) => name.to_owned(),
+            Cow::Owned(rest) => format!("{rest}~{:08x}", Digest::of(name.as_bytes()).0 as u32),
+        }
+    }
+
+    /// A call whose names hold no secrets: they become part of states, sentences and rows. What it
+    /// was called with stays as it is, since rules look at it; that is never kept.
+    pub(crate) fn redact_call(&self, mut call: Call) -> Call {
+        let named = |name: &mut String| *name = self.redact_name(name);
+        match &mut call {
+            Call::Model(call) => {
+                named(&mut call.model);
+                call.server.iter_mut().for_each(named);
+            }
+            Call::Tool(call) => {
+                named(&mut call.name);
+                call.server.iter_mut().for_each(named);
+                for deed in &mut call.destroys {
+                    named(&mut deed.verb);
+                    named(&mut deed.target);
+                }
+            }
+        }
+        call
+    }
+
+    /// Why a guard has tripped, without secrets. A chant is quoted from any of its words on, so what
+    /// tells that a secret follows may stand at the quote's end: it is read going round.
+    pub(crate) fn redact_reason(&self, because: &str) -> String {
+        if let Some((said, quote)) = because.split_once(": \"") {
+            let round = quote.trim_end_matches('"');
+            let round = format!("{round} {round}");
+            if self.redact(&round) != round {
+                return said.to_owned();
+            }
+        }
+        // Cut in the middle of a word, it may be cut in the middle of a secret.
+        match because.strip_suffix('…').and_then(|cut| cut.rsplit_once(' ')) {
+            Some((whole, _)) => self.redact(whole) + "…",
+            None => self.redact(because),
+        }
+    }
+
+    /// The beginning of a text without secrets.
+    pub(crate) fn redact_start(&self, text: &str, most: usize) -> String {
+        let settings = Arc::clone(&self.settings.read());
+        settings.redactor.redact_start(text, most)
     }
 
     /// A text without secrets.

@@ -91,7 +91,7 @@ impl Warden {
             };
             let stops = trip.verdict >= Verdict::Block && trip.guard != GuardId::Paused;
             let mut trip = trip.clone();
-            trip.because = chain.project.redact(&trip.because);
+            trip.because = chain.project.redact_reason(&trip.because);
             let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
             self.tally_trip(chain, &trip, stops);
             self.tell(chain, what, trip.explain(), incident.clone());
@@ -155,7 +155,7 @@ impl Warden {
     pub(super) fn killed_by_guard(&self, scope: &Arc<Scope>, kill: &Kill) {
         let guard = kill.guard.map_or("guard", GuardId::name);
         let tag = kill.guard.map_or("killed", |guard| guard.tag(Verdict::Kill));
-        let because = self.redacted(&scope.place.project, &kill.because);
+        let because = kill.because.clone();
         let action = format!("{}.kill", scope.kind().name());
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
@@ -188,15 +188,14 @@ impl Warden {
             who: order.who.to_owned(),
             action: format!("{}.{}", scope.kind().name(), order.what.name()),
             subject: subject(scope),
-            reason: self.redacted(&scope.place.project, order.reason),
+            reason: order.reason.to_owned(),
             detail: "{}".to_owned(),
         });
     }
 
     /// A person's order, once it is in force.
     pub(super) fn tell_order(&self, scope: &Scope, order: &Order<'_>) {
-        let reason = self.redacted(&scope.place.project, order.reason);
-        let text = format!("{} by {}: {reason}", order.what.done(), order.who);
+        let text = format!("{} by {}: {}", order.what.done(), order.who, order.reason);
         let project = self.projects.read().get(&scope.place.project).cloned();
         if let Some(project) = project.filter(|_| order.what == What::Kill) {
             let named = |kind| (scope.kind() == kind).then(|| scope.name());
@@ -283,14 +282,18 @@ impl Warden {
         if self.store().is_none() {
             return;
         }
+        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
+            // By now others may have been counted, such as the tool calls in its own answer. Inside
+            // a nested scope its number is that scope's.
+            position: if row.nested.is_none() { number } else { row.position },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
             usage,
             cost,
             incident,
             facts: Facts::write(call, outcome),
-            ..self.row(chain, call, id, admitted, trip)
+            ..row
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
@@ -371,7 +374,8 @@ impl Warden {
         }
     }
 
-    pub(super) fn redacted(&self, project: &str, text: &str) -> String {
+    /// A text as it may be kept in a project.
+    pub(crate) fn redacted(&self, project: &str, text: &str) -> String {
         match self.projects.read().get(project) {
             Some(project) => project.redact(text),
             None => Redactor::default().redact(text).into_owned(),

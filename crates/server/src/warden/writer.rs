@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_protocol::excerpt;
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::{
     AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
 };
@@ -228,7 +230,13 @@ impl Warden {
     }
 
     fn exchange(&self, project: &str, said: &Said) -> Exchange {
-        let text = |text: &str| (!text.is_empty()).then(|| self.redacted(project, text));
+        let project = self.projects.read().get(project).cloned();
+        let text = |text: &str| {
+            (!text.is_empty()).then(|| match &project {
+                Some(project) => project.redact_start(text, excerpt::MOST),
+                None => Redactor::default().redact_start(text, excerpt::MOST),
+            })
+        };
         Exchange {
             request: text(said.request.text()),
             response: text(said.response.text()),
@@ -285,7 +293,7 @@ impl Warden {
                 };
                 self.alert(&project, &alert);
             }
-            self.tell_all("degraded", text);
+            self.tell_all("degraded", &text);
         }
     }
 
@@ -306,7 +314,7 @@ impl Warden {
         }
         self.metrics.set_degraded(false);
         tracing::warn!("the database takes writes again");
-        self.tell_all("recovered", "the database takes writes again".to_owned());
+        self.tell_all("recovered", "the database takes writes again");
     }
 
     /// Finds out what the store has of scopes that began while nobody could read it. Before anything
@@ -359,7 +367,7 @@ impl Warden {
         self.outbox.lock().renumber(meanwhile, number);
     }
 
-    fn tell_all(&self, what: &'static str, text: String) {
+    fn tell_all(&self, what: &'static str, text: &str) {
         for project in self.projects() {
             self.events.tell(Event {
                 id: 0,
@@ -368,7 +376,7 @@ impl Warden {
                 project: project.name.clone(),
                 agent: String::new(),
                 session: String::new(),
-                text: text.clone(),
+                text: text.to_owned(),
                 incident: None,
             });
         }

@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use deadstop_store::Store;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// Names a server to test with.
 pub(crate) const SERVER: &str = "DEADSTOP_TEST_POSTGRES";
@@ -61,21 +60,6 @@ impl Place {
     pub(crate) async fn remove(&self) {
         if std::env::var(SERVER).is_ok() {
             on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
-        }
-    }
-
-    pub(crate) async fn open(&self) -> Store {
-        Store::connect(&self.address).await.unwrap()
-    }
-
-    /// What somebody does who has the database in their hands.
-    pub(crate) async fn tamper(&self, sql: &'static str) -> u64 {
-        if self.address.starts_with("postgres") {
-            let mut connection = PgConnection::connect(&self.address).await.unwrap();
-            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
-        } else {
-            let mut connection = SqliteConnection::connect(&self.address).await.unwrap();
-            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
         }
     }
 }

@@ -213,7 +213,7 @@ async fn put(
             expected: Some(version),
             at: now(),
             who: event.who.clone(),
-            note: target.reason.to_owned(),
+            note: event.reason.clone(),
             document: next.document,
             prevention: next.prevention.as_ref().map(columns),
         };
