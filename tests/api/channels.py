@@ -14,7 +14,9 @@ EXCERPT = 8192
 class Ways:
     def __init__(self, server, provider, dice):
         self.server, self.provider, self.dice = server, provider, dice
-        self.turn, self.refused, self.canaries = 0, 0, []
+        self.turn, self.refused = 0, 0
+        # Words that are kept with all calls, and those that are kept with incidents.
+        self.canaries, self.evident = [], []
 
     def all(self):
         """Every way, with how many secrets it takes at a time."""
@@ -203,10 +205,12 @@ class Ways:
         return own
 
     def delete_loop(self, secrets):
-        """A guard's sentence names what was deleted."""
+        """A guard's sentence names what was deleted, and the evidence shows it."""
         for number in range(4):
-            arguments = {"path": secrets[0].text}
+            arguments = {"path": secrets[0].text, "note": self.text(secrets)}
             self.govern("proposal", {"calls": [{"id": f"d{number}", "tool": "delete_file", "arguments": arguments}]})
+            self.evident.append(self.canaries.pop())
+        self.evident.pop()  # It was dead by then.
 
     def chant(self, secrets):
         """A guard's sentence quotes what was said."""
