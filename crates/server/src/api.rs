@@ -143,7 +143,7 @@ pub(crate) fn router(
 
 /// Whether a path belongs to the API, and not to the gateway.
 pub(crate) fn serves(path: &str) -> bool {
-    matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
+    matches!(path, "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
 }
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
@@ -152,7 +152,6 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
-        .routes(routes!(live::home))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

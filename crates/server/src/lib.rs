@@ -9,6 +9,7 @@ mod config;
 mod gateway;
 mod metrics;
 mod net;
+mod page;
 mod retention;
 mod settings;
 mod warden;
