@@ -41,6 +41,7 @@ export async function until(what, check, most = 15_000) {
 
 /** A server with everything it needs; `stop` takes it all away again. */
 export async function rig({ policy = 'strict' } = {}) {
+  const bin = program();
   const folder = mkdtempSync(join(tmpdir(), 'deadstop-page-'));
   const provider = await standin();
   const address = `127.0.0.1:${await freePort()}`;
@@ -51,7 +52,7 @@ export async function rig({ policy = 'strict' } = {}) {
 
   async function start() {
     const args = ['serve', '--listen', address, '--data', join(folder, 'data'), '--config', config, '--policy', policy];
-    server = spawn(program(), args, { stdio: ['ignore', 'ignore', process.env.RIG_LOG ? 'inherit' : 'ignore'] });
+    server = spawn(bin, args, { stdio: ['ignore', 'ignore', process.env.RIG_LOG ? 'inherit' : 'ignore'] });
     await until('the server', async () => (await fetch(`${url}/healthz`)).ok);
   }
   async function halt(signal = 'SIGTERM') {
@@ -88,7 +89,7 @@ export async function rig({ policy = 'strict' } = {}) {
   return {
     url, api, call, start, halt, folder,
     useKey(text) { key = text; },
-    cli: (...args) => run(program(), args, { env: { ...process.env, DEADSTOP_URL: url, DEADSTOP_SERVER: url } }),
+    cli: (...args) => run(bin, args, { env: { ...process.env, DEADSTOP_URL: url, DEADSTOP_SERVER: url } }),
     async stop() {
       await halt();
       await provider.close();

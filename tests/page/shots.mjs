@@ -29,7 +29,7 @@ try {
   const pages = {
     now: '/', agents: '/agents', agent: '/agents/researcher', 'agent-stopped': '/agents/parrot', guards: '/agents/researcher/guards',
     'kill-switch': '/agents/parrot/kill-switch', 'agent-sessions': '/agents/researcher/sessions', 'agent-alerts': '/agents/researcher/alerts',
-    sessions: '/sessions', session: '/sessions/researcher/quarterly-report?at=4', 'session-stopped': '/sessions/janitor/cleanup-1', tree: '/sessions/janitor/cleanup-1?view=tree',
+    sessions: '/sessions', session: '/sessions/researcher/quarterly-report', 'session-stopped': '/sessions/janitor/cleanup-1', tree: '/sessions/janitor/cleanup-1?view=tree',
     conversation: '/sessions/researcher/market-scan?view=conversation', incidents: '/incidents', 'incidents-all': '/incidents?view=all',
     incident: `/incidents/${scored?.id}`, 'incident-plain': `/incidents/${incidents.find((one) => one.score === null)?.id}`, costs: '/costs', 'costs-model': '/costs?by=model',
     alerts: '/alerts', audit: '/audit', settings: '/settings', capture: '/settings/kept', keys: '/settings/keys', 'sign-in': '/sign-in', nowhere: '/settings/a/b/c',

@@ -8,6 +8,8 @@ export interface Timed {
 export type Item<T> = { kind: 'call'; call: T; index: number } | { kind: 'gap'; ms: number; index: number };
 
 const SHORTEST = 15_000;
+/** Ten minutes of nothing are folded in any session. */
+const LONGEST = 600_000;
 
 function ends(call: Timed): number {
   return call.at_ms + (call.duration_ms ?? 0);
@@ -26,8 +28,8 @@ export function silences(calls: Timed[]): number[] {
 /** From how long on a silence is folded: much longer than is usual in this session, and not short. */
 export function foldFrom(calls: Timed[]): number {
   const all = silences(calls).slice(1).sort((a, b) => a - b);
-  const middle = all[Math.floor(all.length / 2)] ?? 0;
-  return Math.max(SHORTEST, middle * 8);
+  const middle = all[Math.floor((all.length - 1) / 2)] ?? 0;
+  return Math.min(LONGEST, Math.max(SHORTEST, middle * 8));
 }
 
 /** Calls with a mark where a silence was folded. */
@@ -61,7 +63,7 @@ export function stretched(calls: Timed[], from = foldFrom(calls)): { calls: Stre
     }
     return [call.at_ms - first.at_ms - cut, ends(call) - first.at_ms - cut] as const;
   });
-  const busy = Math.max(1, ...places.slice(-2000).map(([, end]) => end), places.reduce((most, [, end]) => Math.max(most, end), 0));
+  const busy = places.reduce((most, [, end]) => Math.max(most, end), 1);
   // All folds together take at most a third of the line.
   const fold = Math.min(0.02, 0.33 / Math.max(1, gaps.length));
   const scale = (1 - fold * gaps.length) / busy;

@@ -47,8 +47,8 @@ export function duration(ms: number): string {
     small > 0 ? `${large} ${unit} ${small} ${smaller}` : `${large} ${unit}`;
   const seconds = Math.round(ms / 1000);
   if (seconds < 3600) return two(Math.floor(seconds / 60), 'min', seconds % 60, 's');
-  if (ms < DAY) return two(Math.floor(ms / HOUR), 'h', Math.floor((ms % HOUR) / MINUTE), 'min');
-  return two(Math.floor(ms / DAY), 'd', Math.floor((ms % DAY) / HOUR), 'h');
+  if (seconds < 86_400) return two(Math.floor(seconds / 3600), 'h', Math.floor((seconds % 3600) / 60), 'min');
+  return two(Math.floor(seconds / 86_400), 'd', Math.floor((seconds % 86_400) / 3600), 'h');
 }
 
 /** How long ago: `now`, `12 s ago`, `3 min ago`, `2 d ago`. */

@@ -21,11 +21,11 @@ export interface Section {
 
 const ACTION: Field = {
   key: 'action', label: 'When it trips',
-  choices: [['warn', 'Warn: let it pass and say so'], ['block', 'Block: refuse this call only'], ['terminate', 'Terminate: refuse it and end it']],
+  choices: [['warn', 'Warn: let it pass'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
 };
 const ENDS: Field = {
   key: 'ends', label: 'A termination ends',
-  choices: [['scope', 'the scope it tripped in'], ['session', 'the session'], ['agent', 'the whole agent, until it is reactivated']],
+  choices: [['scope', 'the scope it tripped in'], ['session', 'the session'], ['agent', 'the whole agent']],
 };
 const ENABLED: Field = { key: 'enabled', label: 'Enabled' };
 
@@ -40,7 +40,7 @@ export const SECTIONS: Section[] = [
       { key: 'max_cost_usd', label: 'Most that may be spent', unit: 'USD', hint: 'Empty: no limit.' },
       { key: 'soft_alert_threshold_usd', label: 'Warn at', unit: 'USD', hint: 'Must be less than the limit.' },
       { key: 'per', label: 'Counts', choices: [['total', 'in total'], ['hour', 'each hour anew'], ['day', 'each day anew']] },
-      { key: 'reservation', label: 'Reserve before a call', choices: [['expected', 'what it will probably cost'], ['ceiling', 'the most that it can cost']] },
+      { key: 'reservation', label: 'Reserve before a call', choices: [['expected', 'what is usual'], ['ceiling', 'the most it can cost']] },
       { key: 'tool_prices', label: 'Prices of tools', hint: 'By name or pattern, in dollars a call, as JSON: {"search_*": 0.01}.' }, ACTION,
     ],
   },
@@ -105,7 +105,7 @@ export const SECTIONS: Section[] = [
 
 export const GENERAL: Field[] = [
   { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
-  { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on, judged by what is known'], ['closed', 'calls are refused']] },
+  { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
 ];
 
 /** Sections about other kinds of scopes, which a policy carries inside itself. */

@@ -1,4 +1,5 @@
 // All calls of a session, read page by page, and the new ones as they happen.
+import { untrack } from 'svelte';
 import { get, told, type Call } from './api';
 import { live } from './live.svelte';
 
@@ -21,7 +22,8 @@ export class Timeline {
   /** Reads everything and goes on until it is told to stop. */
   start(): () => void {
     this.#gone = new AbortController();
-    void this.#read();
+    // What reading looks at is not what made somebody start it.
+    untrack(() => void this.#read());
     const off = live.on((event) => {
       if (event !== null && (event.agent !== this.agent || event.session !== this.session)) return;
       // Calls are written in batches; what was just told of may be read a moment later.
@@ -66,6 +68,11 @@ export class Timeline {
   }
 }
 
+/** Ids are numbers that grow, and too large for one. */
+function byId(a: string, b: string): number {
+  return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
+}
+
 /** Calls that were known and calls that were read, each once, in the order they were made. */
 export function joined(known: Call[], read: Call[]): Call[] {
   if (known.length === 0) return read;
@@ -76,5 +83,5 @@ export function joined(known: Call[], read: Call[]): Call[] {
     return newer ?? call;
   });
   if (fresh.size === 0) return merged;
-  return [...merged, ...fresh.values()].sort((a, b) => a.position - b.position || a.at_ms - b.at_ms);
+  return [...merged, ...fresh.values()].sort((a, b) => a.at_ms - b.at_ms || byId(a.id, b.id));
 }
