@@ -28,7 +28,8 @@ dashboard/dist/index.html: dashboard/node_modules/.package-lock.json dashboard/i
 
 dashboard/node_modules/.package-lock.json: dashboard/package.json dashboard/package-lock.json
 	@command -v $(NPM) >/dev/null || { echo "the dashboard is built with Node 20.19 or later: install it (https://nodejs.org), or apt-get install nodejs npm"; exit 1; }
-	cd dashboard && $(NPM) ci --no-fund --no-audit
+	# Not `ci`: lock files leave out what only other systems need, and `ci` takes that for an error.
+	cd dashboard && $(NPM) install --no-save --no-fund --no-audit
 	@touch $@
 
 page-check: page ## Check the dashboard: its tests, and whether its types are those of the API
