@@ -2,10 +2,11 @@
 
 CARGO ?= cargo
 TRACES ?= ../shared/traces
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients bench bench-gateway traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients api leaks bench bench-gateway million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,7 +38,7 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
 	tests/page/run
 
-test: fmt lint rules unit doc recorded clients page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs
+test: fmt lint rules unit doc recorded clients api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -60,6 +61,14 @@ clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
+api: ## The API against its own document, with cases made up by schemathesis
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
+
+leaks: ## Secrets on every way in, and a search for them in all that is kept or said
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
@@ -71,10 +80,20 @@ deny: ## Check licences, duplicates and sources of dependencies (installs cargo-
 soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 	$(CARGO) run --release --locked --package deadstop-process --example soak -- 200
+	$(CARGO) build --release --locked --package deadstop
+	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
+	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
 
 bench: page ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
 	DEADSTOP_TRACES=$(TRACES) ./target/release/xtask bench
+
+million: ## A million calls: size, cost of writing, time of reading, on SQLite and on PostgreSQL
+	$(CARGO) build --release --locked --package deadstop-store --example million
+	./target/release/examples/million
+	scripts/postgres > target/postgres && \
+		./target/release/examples/million "$$(tail -n 1 target/postgres)"; \
+		status=$$?; scripts/postgres stop "$$(head -n 1 target/postgres)"; exit $$status
 
 traces: ## Judge the strict preset on the labelled traces in TRACES
 	$(CARGO) xtask traces $(TRACES)

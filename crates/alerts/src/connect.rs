@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -46,6 +46,7 @@ pub(crate) struct Connector {
     pub(crate) allow_private: bool,
     pub(crate) allowed: Vec<IpAddr>,
     pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) roots: Vec<Vec<u8>>,
 }
 
 impl Connector {
@@ -133,8 +134,11 @@ pub(crate) fn unreachable(host: &Host<String>, error: &dyn std::error::Error) ->
 }
 
 /// TLS as everywhere in Deadstop: rustls with ring, and the roots of the web.
-pub(crate) fn tls() -> Result<Arc<ClientConfig>, rustls::Error> {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+pub(crate) fn tls(further: &[Vec<u8>]) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for root in further {
+        roots.add(CertificateDer::from(root.clone()))?;
+    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use lettre::message::header::{ContentType, MessageId};
 use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
 use lettre::transport::smtp::client::{
-    AsyncSmtpConnection, AsyncTokioStream, CertificateStore, TlsParameters,
+    AsyncSmtpConnection, AsyncTokioStream, Certificate, CertificateStore, TlsParameters,
 };
 use lettre::transport::smtp::extension::ClientId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -70,10 +70,13 @@ async fn open(
         }
         "smtp+starttls" => {
             let mut connection = plain(connector, host, port(587), |_| true, &hello).await?;
-            let parameters = TlsParameters::builder(host.to_string())
-                .certificate_store(CertificateStore::WebpkiRoots)
-                .build_rustls()
-                .map_err(failed)?;
+            let mut parameters = TlsParameters::builder(host.to_string())
+                .certificate_store(CertificateStore::WebpkiRoots);
+            for root in &connector.roots {
+                let root = Certificate::from_der(root.clone()).map_err(failed)?;
+                parameters = parameters.add_root_certificate(root);
+            }
+            let parameters = parameters.build_rustls().map_err(failed)?;
             // Fails when the server does not offer it: never in the clear instead.
             connection.starttls(parameters, &hello).await.map_err(failed)?;
             Ok(connection)

@@ -3,8 +3,7 @@
 //! A target is a webhook, a Slack-compatible webhook or a mailbox. Where messages come from, which
 //! of them were delivered and when one is tried again is the business of whoever calls: this crate
 //! knows no database. It says what it can about a failure, above all whether another try makes
-//! sense, and it has the rules for that ([`backoff`]) and for folding a storm into one message
-//! ([`Groups`]).
+//! sense, and it has the rule for that ([`backoff`]).
 //!
 //! Targets are typed in by people, so they are not trusted with our network: see [`address`].
 
@@ -12,7 +11,6 @@ pub mod address;
 mod connect;
 mod email;
 mod error;
-mod grouping;
 mod message;
 mod retry;
 mod sender;
@@ -22,7 +20,6 @@ mod webhook;
 
 pub use connect::{Resolver, Resolving, SystemResolver};
 pub use error::DeliveryError;
-pub use grouping::Groups;
 pub use message::{Kind, Message};
 pub use retry::{MOST_ATTEMPTS, backoff};
 pub use sender::{Receipt, Sender, Settings};

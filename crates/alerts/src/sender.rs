@@ -15,13 +15,20 @@ pub struct Settings {
     pub allow_private: bool,
     /// Addresses that are allowed although they are not public.
     pub allowed: Vec<IpAddr>,
+    /// Certificates (DER) that are trusted besides those of the web: for targets inside.
+    pub roots: Vec<Vec<u8>>,
     /// How long one delivery may take, from looking up the name to the end of the answer.
     pub timeout: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { allow_private: false, allowed: Vec::new(), timeout: Duration::from_secs(15) }
+        Self {
+            allow_private: false,
+            allowed: Vec::new(),
+            roots: Vec::new(),
+            timeout: Duration::from_secs(15),
+        }
     }
 }
 
@@ -47,7 +54,7 @@ impl Sender {
     /// One that asks the operating system for addresses.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// When TLS cannot be set up, or a root is no certificate.
     pub fn new(settings: &Settings) -> Result<Sender, rustls::Error> {
         Self::with_resolver(settings, Arc::new(SystemResolver))
     }
@@ -55,7 +62,7 @@ impl Sender {
     /// One that asks somebody else.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// When TLS cannot be set up, or a root is no certificate.
     pub fn with_resolver(
         settings: &Settings,
         resolver: Arc<dyn Resolver>,
@@ -64,7 +71,8 @@ impl Sender {
             resolver,
             allow_private: settings.allow_private,
             allowed: settings.allowed.clone(),
-            tls: tls()?,
+            tls: tls(&settings.roots)?,
+            roots: settings.roots.clone(),
         };
         Ok(Sender { connector, timeout: settings.timeout })
     }

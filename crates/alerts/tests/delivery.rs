@@ -1,5 +1,7 @@
 //! Messages on their way to real listeners on loopback.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod http_listener;
 mod smtp_listener;
 
@@ -15,7 +17,8 @@ use deadstop_alerts::{
 use deadstop_core::Time;
 use hmac::{Hmac, KeyInit, Mac};
 use http_listener::{HttpListener, Reply};
-use smtp_listener::SmtpListener;
+use smtp_listener::{SmtpListener, Tls};
+use tokio_rustls::TlsAcceptor;
 
 const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 
@@ -45,16 +48,18 @@ impl Resolver for Names {
 }
 
 fn sender() -> Sender {
-    with_names(&Arc::default())
+    with_names(&Arc::default(), Duration::from_secs(20))
+}
+
+/// For targets that never answer.
+fn impatient() -> Sender {
+    with_names(&Arc::default(), Duration::from_millis(300))
 }
 
 /// Reaches 127.0.0.1, and no other address that is not public.
-fn with_names(names: &Arc<Names>) -> Sender {
-    let settings = Settings {
-        allowed: vec![IpAddr::from(LOOPBACK)],
-        timeout: Duration::from_millis(500),
-        ..Settings::default()
-    };
+fn with_names(names: &Arc<Names>, timeout: Duration) -> Sender {
+    let settings =
+        Settings { allowed: vec![IpAddr::from(LOOPBACK)], timeout, ..Settings::default() };
     Sender::with_resolver(&settings, Arc::<Names>::clone(names)).unwrap()
 }
 
@@ -165,7 +170,7 @@ async fn what_fails_at_first_succeeds_later_under_the_same_id() {
 async fn nothing_waits_for_ever_and_nothing_is_read_for_ever() {
     let listener = HttpListener::start(vec![Reply::Hang]).await;
     let target = webhook(&listener.url("hook.test", "/"));
-    let error = sender().deliver(&target, &kill()).await.unwrap_err();
+    let error = impatient().deliver(&target, &kill()).await.unwrap_err();
     assert!(matches!(error, DeliveryError::Timeout(_)) && error.retry(), "{error}");
 
     let listener = HttpListener::start(vec![Reply::status(200).body(vec![b'x'; 9_000_000])]).await;
@@ -183,7 +188,7 @@ async fn redirects_are_followed_three_times() {
         let target = webhook(&listener.url("hook.test", "/"));
         match sender().deliver(&target, &kill()).await {
             Ok(receipt) => {
-                assert_eq!((usize::from(receipt.redirects), delivered), (redirects, true))
+                assert_eq!((usize::from(receipt.redirects), delivered), (redirects, true));
             }
             Err(error) => assert!(!delivered && !error.retry(), "{error}"),
         }
@@ -264,7 +269,7 @@ async fn a_name_is_looked_up_once() {
     let listener = HttpListener::start(vec![Reply::status(200)]).await;
     let names = Arc::new(Names::default());
     let target = webhook(&listener.url("rebinding.test", "/"));
-    with_names(&names).deliver(&target, &kill()).await.unwrap();
+    with_names(&names, Duration::from_secs(20)).deliver(&target, &kill()).await.unwrap();
     assert_eq!(names.asked.load(Ordering::SeqCst), 1);
 }
 
@@ -328,10 +333,12 @@ async fn mail_servers_may_say_no_now_or_for_good() {
         assert_eq!(error.retry(), retry, "{error}");
     }
     // One that says nothing, and one that does not stop talking.
-    for (behaviour, expected) in [("HANG", "no answer"), ("FLOOD", "says too much")] {
+    for (sender, behaviour, expected) in
+        [(impatient(), "HANG", "no answer"), (sender(), "FLOOD", "says too much")]
+    {
         let listener = SmtpListener::start(&[behaviour]).await;
         let target = email(&format!("smtp://127.0.0.1:{}", listener.port));
-        let error = sender().deliver(&target, &kill()).await.unwrap_err();
+        let error = sender.deliver(&target, &kill()).await.unwrap_err();
         assert!(error.retry() && error.to_string().contains(expected), "{error}");
     }
 }
@@ -366,4 +373,61 @@ fn secrets_are_stored_but_not_shown() {
     for url in ["", "x", "ftp://h/", "http://", "https://u:p@h/", "smtp://h"] {
         assert!(webhook(url).validate().is_err(), "{url}");
     }
+}
+
+/// A certificate for `hook.test`, and a server that shows it.
+fn certificate() -> (Vec<u8>, TlsAcceptor) {
+    let made = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    (made.cert.der().to_vec(), TlsAcceptor::from(Arc::new(server)))
+}
+
+fn trusting(root: &[u8]) -> Sender {
+    let settings =
+        Settings { allow_private: true, roots: vec![root.to_vec()], ..Settings::default() };
+    Sender::with_resolver(&settings, Arc::new(Names::default())).unwrap()
+}
+
+#[tokio::test]
+async fn certificates_are_checked() {
+    let (root, tls) = certificate();
+    for (sender, host, delivered) in [
+        (trusting(&root), "hook.test", true),
+        (trusting(&root), "rebinding.test", false),
+        (trusting(&certificate().0), "hook.test", false),
+        (sender(), "hook.test", false),
+    ] {
+        let listener = HttpListener::start_with(vec![Reply::status(200)], Some(tls.clone())).await;
+        let target = webhook(&listener.secure_url(host, "/"));
+        match sender.deliver(&target, &kill()).await {
+            Ok(_) => assert!(delivered, "{host}"),
+            Err(error) => assert!(!delivered && error.retry(), "{host}: {error}"),
+        }
+        let listener = SmtpListener::start_with(&[], Tls::AtOnce(tls.clone())).await;
+        let target = email(&format!("smtps://u:p@{host}:{}", listener.port));
+        assert_eq!(sender.deliver(&target, &kill()).await.is_ok(), delivered, "{host}");
+        let listener = SmtpListener::start_with(&[], Tls::OnDemand(tls.clone())).await;
+        let target = email(&format!("smtp+starttls://u:p@{host}:{}", listener.port));
+        let sent = sender.deliver(&target, &kill()).await;
+        assert_eq!(sent.is_ok(), delivered, "{host}: {sent:?}");
+        let talk = listener.talk();
+        assert_eq!(talk.iter().any(|line| line.starts_with("AUTH")), delivered, "{talk:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_does_not_lead_out_of_encryption() {
+    let (root, tls) = certificate();
+    let redirect = Reply::status(308).header("location", "http://hook.test/");
+    let listener = HttpListener::start_with(vec![redirect], Some(tls)).await;
+    let target = webhook(&listener.secure_url("hook.test", "/"));
+    let error = trusting(&root).deliver(&target, &kill()).await.unwrap_err();
+    assert!(matches!(error, DeliveryError::Redirect(_)), "{error}");
 }

@@ -1,20 +1,34 @@
-//! A small client for the server's API.
+//! The client for a server's API, which every command uses: a key, a project, JSON both ways, and a
+//! refusal that says what to do next.
+
+use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, Uri};
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
-use crate::ui::Hinted;
+use crate::ui::{Hinted, printable};
+
+/// How long a server may take to be reached.
+const REACHED: Duration = Duration::from_secs(10);
+/// The header that carries a key.
+const KEY: HeaderName = HeaderName::from_static("x-deadstop-key");
+/// The header that names a project.
+const PROJECT: HeaderName = HeaderName::from_static("x-deadstop-project");
 
 /// Talks to one server.
 pub(crate) struct Client {
     base: String,
-    http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
+    key: Option<HeaderValue>,
+    project: Option<HeaderValue>,
+    http: hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Client {
@@ -22,30 +36,110 @@ impl Client {
     pub(crate) fn new(server: &str) -> anyhow::Result<Client> {
         let base = server.trim_end_matches('/').to_owned();
         let uri: Option<Uri> = base.parse().ok();
-        if uri.and_then(|uri| uri.scheme_str().map(|s| s == "http")) != Some(true) {
+        let scheme = uri.as_ref().and_then(Uri::scheme_str);
+        if !matches!(scheme, Some("http" | "https")) {
             return Err(Hinted::error(
                 format!("`{server}` is not the URL of a server"),
                 "write it as http://127.0.0.1:4141",
             ));
         }
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
-        Ok(Client { base, http })
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(REACHED));
+        let connector = HttpsConnectorBuilder::new()
+            .with_webpki_roots()
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        Ok(Client { base, key: None, project: None, http: http.build(connector) })
+    }
+
+    /// Shows this key with every request.
+    pub(crate) fn with_key(mut self, key: &str) -> anyhow::Result<Client> {
+        let mut value =
+            HeaderValue::from_str(key.trim()).ok().with_context(|| "the key is torn")?;
+        value.set_sensitive(true);
+        self.key = Some(value);
+        Ok(self)
+    }
+
+    /// Asks about this project.
+    pub(crate) fn with_project(mut self, project: &str) -> anyhow::Result<Client> {
+        let value = HeaderValue::from_bytes(project.as_bytes()).ok();
+        self.project = Some(value.with_context(|| "this cannot be the name of a project")?);
+        Ok(self)
     }
 
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
-        let response = self.send(Method::GET, path, None).await?;
-        read(response).await
+        self.ask(Method::GET, path, None, None).await
+    }
+
+    /// The same for what may not be there.
+    pub(crate) async fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        let response = self.send(Method::GET, path, None, None).await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        self.read(accepted(response, path).await?).await.map(Some)
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let response = self.send(Method::POST, path, Some(body)).await?;
-        read(response).await
+        self.ask(Method::POST, path, Some(body), None).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.ask(Method::PATCH, path, Some(body), None).await
+    }
+
+    /// Replaces what is at this version by something else.
+    pub(crate) async fn put(
+        &self,
+        path: &str,
+        body: &Value,
+        version: i64,
+    ) -> anyhow::Result<Value> {
+        self.ask(Method::PUT, path, Some(body), Some(version)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.ask(Method::DELETE, path, None, None).await
     }
 
     /// Server-sent events, one JSON value each.
     pub(crate) async fn events(&self, path: &str) -> anyhow::Result<Events> {
-        let response = self.send(Method::GET, path, None).await?;
+        let response = self.send(Method::GET, path, None, None).await?;
+        let response = accepted(response, path).await?;
         Ok(Events { body: response.into_body(), rest: Vec::new() })
+    }
+
+    /// A long answer, piece by piece.
+    pub(crate) async fn pieces(&self, path: &str) -> anyhow::Result<Pieces> {
+        let response = self.send(Method::GET, path, None, None).await?;
+        Ok(Pieces(accepted(response, path).await?.into_body()))
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: Option<i64>,
+    ) -> anyhow::Result<Value> {
+        let response = self.send(method, path, body, version).await?;
+        self.read(accepted(response, path).await?).await
+    }
+
+    async fn read(&self, response: Response<Incoming>) -> anyhow::Result<Value> {
+        let body = response.into_body().collect().await.context("the server broke off")?;
+        let body = body.to_bytes();
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).map_err(|_| {
+            let problem = format!("what answers at {} is not a Deadstop server", self.base);
+            Hinted::error(problem, "check --server")
+        })
     }
 
     async fn send(
@@ -53,35 +147,118 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
+        version: Option<i64>,
     ) -> anyhow::Result<Response<Incoming>> {
         let text = body.map(Value::to_string).unwrap_or_default();
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(text)))?;
+        let headers = request.headers_mut();
+        let known = [(KEY, &self.key), (PROJECT, &self.project)];
+        for (name, value) in known.into_iter().filter_map(|(n, v)| Some((n, v.clone()?))) {
+            headers.insert(name, value);
+        }
+        if let Some(version) = version {
+            headers.insert("if-match", HeaderValue::from_str(&format!("\"{version}\""))?);
+        }
         self.http.request(request).await.map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
             Hinted::error(
-                format!("no server answers at {}: {error}", self.base),
+                format!("no server answers at {}: {error}{}", self.base, cause.unwrap_or_default()),
                 "start one with `deadstop serve`, or name another with --server",
             )
         })
     }
 }
 
-async fn read(response: Response<Incoming>) -> anyhow::Result<Value> {
+/// Text as a part of a path, or as a parameter.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out += &format!("%{other:02X}"),
+        }
+    }
+    out
+}
+
+/// The answer, unless it is a refusal.
+async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Response<Incoming>> {
     let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
     let body = response.into_body().collect().await.context("the server broke off")?.to_bytes();
     let value: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    if status.is_success() {
-        return Ok(value);
+    let detail = match value["detail"].as_str() {
+        Some(detail) => detail.to_owned(),
+        None => String::from_utf8_lossy(&body).chars().take(500).collect(),
+    };
+    let problem = format!("the server says no ({status}): {}", printable(&detail));
+    let code = value["code"].as_str().unwrap_or_default();
+    Err(Hinted::error(problem, hint(status, code, &detail, path)))
+}
+
+/// What to do about a refusal.
+fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static str {
+    match code {
+        "key_required" => "bring a key: in DEADSTOP_KEY, or in a file with --key-file",
+        "bad_key" => {
+            "check DEADSTOP_KEY or --key-file; on the server's machine, `deadstop keys create \
+             --data DIR` makes another"
+        }
+        "forbidden" => "use a key with that role, or ask somebody who has one",
+        "not_found" if detail.ends_with("project") => {
+            "a key decides the project; leave --project out, or use a key of that project"
+        }
+        "not_found" => hint_to_look(path),
+        "no_session" => "`deadstop sessions` lists them; name the agent too, with --agent",
+        "version_mismatch" => "look at it again with `deadstop policy get`, then decide",
+        "first_key_admin" => "deadstop keys create --role admin --name NAME",
+        "last_admin_key" => "deadstop keys create --role admin --name NAME",
+        "session_final" => "`deadstop reset` gives the session a fresh start",
+        "invalid_query" | "invalid_body" => "--help says what is expected",
+        _ if status.is_server_error() => "see the server's log",
+        _ => "see `deadstop status` for what runs",
     }
-    let detail = value["detail"].as_str().map(str::to_owned);
-    let detail = detail.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-    Err(Hinted::error(
-        format!("the server says no ({status}): {detail}"),
-        "see `deadstop status` for what runs",
-    ))
+}
+
+/// Where names can be looked up that nothing was found under.
+fn hint_to_look(path: &str) -> &'static str {
+    let places = [
+        (
+            "/api/policies/agents",
+            "`deadstop agents` and `deadstop policy versions` list what there is",
+        ),
+        ("/api/policies", "`deadstop policy versions` lists them"),
+        ("/api/agents", "`deadstop agents` lists them"),
+        ("/api/sessions", "`deadstop sessions` lists them"),
+        ("/api/incidents", "`deadstop incidents` lists them"),
+        ("/api/keys", "`deadstop keys list` lists those in force"),
+        ("/api/alerts", "`deadstop alerts` lists them"),
+    ];
+    let place = places.into_iter().find(|(prefix, _)| path.starts_with(prefix));
+    place.map_or("the server may be older than this program", |(_, hint)| hint)
+}
+
+/// The pieces of a long answer.
+pub(crate) struct Pieces(Incoming);
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Bytes>> {
+        while let Some(frame) = self.0.frame().await {
+            if let Ok(bytes) = frame.context("the server broke off")?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// A stream of events.

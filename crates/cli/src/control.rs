@@ -4,27 +4,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use comfy_table::{ContentArrangement, presets};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::remote::{self, Server};
+use crate::table::Table;
 use crate::ui;
-
-/// Which server, and in which form to answer.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Server {
-    /// The server to talk to
-    #[arg(
-        long,
-        env = "DEADSTOP_SERVER",
-        default_value = "http://127.0.0.1:4141",
-        value_name = "URL"
-    )]
-    server: String,
-    /// Answer with JSON
-    #[arg(long)]
-    json: bool,
-}
 
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
@@ -47,8 +31,7 @@ pub(crate) struct Order {
 
 /// Carries an order out: `kill`, `clear`, `pause` or `resume`.
 pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
-    let by = std::env::var("USER").ok().filter(|user| !user.is_empty());
-    let mut body = json!({ "reason": order.reason, "by": by.as_deref().unwrap_or("an operator") });
+    let mut body = json!({ "reason": order.reason, "by": remote::operator() });
     if order.all {
         body["all"] = json!(true);
     }
@@ -58,7 +41,7 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if let Some(session) = &order.session {
         body["session"] = json!(session);
     }
-    let client = Client::new(&order.server.server)?;
+    let client = order.server.client()?;
     let answer = ui::runtime()?.block_on(client.post(&format!("/api/{what}"), &body))?;
     if order.server.json {
         println!("{answer}");
@@ -76,7 +59,7 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
 
 /// Shows who runs.
 pub(crate) fn status(server: &Server) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&server.server)?;
+    let client = server.client()?;
     let answer = ui::runtime()?.block_on(client.get("/api/status"))?;
     if server.json {
         println!("{answer}");
@@ -94,10 +77,7 @@ pub(crate) fn status(server: &Server) -> anyhow::Result<ExitCode> {
         println!("no calls yet");
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = comfy_table::Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut table = Table::new([
         "kind",
         "agent",
         "name",
@@ -109,16 +89,16 @@ pub(crate) fn status(server: &Server) -> anyhow::Result<ExitCode> {
         "why",
     ]);
     for scope in scopes {
-        table.add_row([
-            shown(&scope["kind"]),
-            shown(&scope["agent"]),
-            shown(&scope["name"]),
-            shown(&scope["state"]),
-            shown(&scope["model_calls"]),
-            shown(&scope["steps"]),
-            shown(&scope["in_flight"]),
-            format!("${:.4}", scope["cost_usd"].as_f64().unwrap_or_default()),
-            shown(&scope["why"]),
+        table.row([
+            ui::text(&scope["kind"]),
+            ui::text(&scope["agent"]),
+            ui::text(&scope["name"]),
+            ui::text(&scope["state"]),
+            ui::text(&scope["model_calls"]),
+            ui::text(&scope["steps"]),
+            ui::text(&scope["in_flight"]),
+            ui::dollars(&scope["cost_usd"]),
+            ui::text(&scope["why"]),
         ]);
     }
     println!("{table}");
@@ -127,10 +107,10 @@ pub(crate) fn status(server: &Server) -> anyhow::Result<ExitCode> {
 
 /// Follows what happens until somebody has seen enough.
 pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
-    let client = Client::new(&server.server)?;
+    let client = server.client()?;
     ui::runtime()?.block_on(async {
         let mut events = client.events("/api/events").await?;
-        eprintln!("watching {} (Ctrl-C ends)", server.server);
+        eprintln!("watching {} (Ctrl-C ends)", server.url());
         loop {
             let event = tokio::select! {
                 event = events.next() => event?,
@@ -150,7 +130,7 @@ pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
 fn told(event: &Value) -> String {
     let at = event["at"].as_u64().unwrap_or_default() / 1000;
     let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
-    let text = |key: &str| shown(&event[key]);
+    let text = |key: &str| ui::text(&event[key]);
     format!(
         "{hours:02}:{minutes:02}:{seconds:02} UTC  {:<7} {}/{}  {}",
         text("what"),
@@ -158,14 +138,4 @@ fn told(event: &Value) -> String {
         text("session"),
         text("text")
     )
-}
-
-/// A value as text, without control characters: names and reasons come from outside.
-fn shown(value: &Value) -> String {
-    let text = match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -2,15 +2,28 @@
 //!
 //! Data goes to stdout, talk to stderr; an error is followed by a hint where there is one.
 
+mod agents;
+mod alerts;
+mod audit;
 mod backtest;
 mod client;
 mod config;
 mod control;
+mod database;
 mod demo;
+mod explain;
+mod incidents;
+mod keys;
+mod list;
 mod policy;
+mod remote;
 mod run;
 mod serve;
+mod sessions;
+mod table;
+mod timeline;
 mod ui;
+mod when;
 
 use std::process::ExitCode;
 
@@ -43,13 +56,27 @@ enum Command {
     /// Let it go on.
     Resume(control::Order),
     /// Show who runs and what it has cost.
-    Status(control::Server),
+    Status(remote::Server),
     /// Follow what happens, live.
-    Watch(control::Server),
+    Watch(remote::Server),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
-    /// Write, check and show policies.
+    /// Write, check and show policies; set them on a server, and compare their versions.
     Policy(policy::Args),
+    /// List agents; show one, switch it on or off, tag it.
+    Agents(agents::Args),
+    /// List sessions; show one with its calls.
+    Sessions(sessions::Args),
+    /// List what was blocked or killed; note that you have seen it.
+    Incidents(incidents::Args),
+    /// Explain an incident: why, on what evidence, and what it would have cost.
+    Explain(explain::Args),
+    /// Make, list and revoke keys.
+    Keys(keys::Args),
+    /// See who did what and why, check that nobody has changed it, export it.
+    Audit(audit::Args),
+    /// Say where alerts go, test it, see what was delivered.
+    Alerts(alerts::Args),
 }
 
 fn main() -> ExitCode {
@@ -67,9 +94,27 @@ fn main() -> ExitCode {
         Command::Watch(server) => control::watch(&server),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Agents(args) => agents::run(&args),
+        Command::Sessions(args) => sessions::run(&args),
+        Command::Incidents(args) => incidents::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Keys(args) => keys::run(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Alerts(args) => alerts::run(&args),
     };
     match done {
         Ok(code) => code,
         Err(error) => ui::fail(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn arguments_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
     }
 }

@@ -1,6 +1,8 @@
-//! `deadstop policy`: write a policy to start from, check policies, show what is in force.
+//! `deadstop policy`: write a policy to start from, check policies, show what is in force; here, and
+//! on a server.
 
 mod load;
+mod remote;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -30,6 +32,18 @@ enum Command {
     Check(Check),
     /// Show the policy that is in force, with every setting.
     Show(Show),
+    /// Show the policy that a server has in force, as a file to edit.
+    Get(remote::Get),
+    /// Put a policy into force on a server, from the next call on.
+    Set(remote::Set),
+    /// Go back to the default.
+    Reset(remote::Reset),
+    /// List the versions that a server has kept.
+    Versions(remote::Versions),
+    /// Compare two versions, setting by setting.
+    Diff(remote::Diff),
+    /// Put an earlier version into force again.
+    Restore(remote::Restore),
 }
 
 #[derive(Debug, clap::Args)]
@@ -70,6 +84,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Init(args) => init(args),
         Command::Check(args) => check(args),
         Command::Show(args) => show(args),
+        Command::Get(args) => remote::get(args),
+        Command::Set(args) => remote::set(args),
+        Command::Reset(args) => remote::reset(args),
+        Command::Versions(args) => remote::versions(args),
+        Command::Diff(args) => remote::diff(args),
+        Command::Restore(args) => remote::restore(args),
     }
 }
 

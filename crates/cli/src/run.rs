@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     limits: Limits,
     /// How long the command may take to end after it was asked to
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = limits::duration)]
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = crate::when::duration)]
     grace: Duration,
     /// Keep a database in this folder; without it, nothing is kept
     #[arg(long, value_name = "DIR")]

@@ -30,16 +30,24 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = configure(args)?;
+    // Said here, where it is known: the key has to be made in the database that this server uses.
+    let place = match (&config.database, &config.data) {
+        (Some(_), _) => "--database URL".to_owned(),
+        (None, Some(folder)) => format!("--data {}", folder.display()),
+        (None, None) => "--data DIR".to_owned(),
+    };
     ui::runtime()?.block_on(async {
         let server = Server::start(config).await.map_err(|error| {
             let hint = match &error {
                 StartError::Exposed(_) => {
-                    "make one: deadstop keys create --role admin --name NAME; it is shown once"
+                    format!("make one first: deadstop keys create --role admin --name NAME {place}")
                 }
-                StartError::Listen(..) => "another port: deadstop serve --listen 127.0.0.1:4142",
-                StartError::Store(_) => "check --database or --data",
+                StartError::Listen(..) => {
+                    "another port: deadstop serve --listen 127.0.0.1:4142".to_owned()
+                }
+                StartError::Store(_) => "check --database or --data".to_owned(),
                 StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
-                    "check --data and the limits"
+                    "check --data and the limits".to_owned()
                 }
             };
             ui::Hinted::error(error.to_string(), hint)

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 /// An error that knows what to do next.
 #[derive(Debug)]
 pub(crate) struct Hinted {
@@ -46,6 +48,58 @@ pub(crate) fn colour() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// How many columns the terminal has; nothing in a pipe, where a row is a line.
+pub(crate) fn width() -> Option<u16> {
+    let stdout = std::io::stdout();
+    let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout))?;
+    size.ok().map(|size| size.ws_col).filter(|columns| *columns >= 40)
+}
+
+/// Writes data to stdout. A reader that went away ends the program, without a word.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Text without control characters, and without those that turn or hide the text around them:
+/// names, reasons and what models say come from outside.
+pub(crate) fn printable(text: &str) -> String {
+    let hides = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    text.chars().map(|c| if hides(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// A value of an answer as text.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => printable(text),
+        Value::Array(items) => items.iter().map(self::text).collect::<Vec<_>>().join(", "),
+        other => printable(&other.to_string()),
+    }
+}
+
+/// Dollars, with as many decimals as it takes to see small ones.
+pub(crate) fn dollars(value: &Value) -> String {
+    value.as_f64().map(|dollars| format!("${dollars:.4}")).unwrap_or_default()
+}
+
+/// One line of limited width.
+pub(crate) fn clip(text: &str, width: usize) -> String {
+    let line = printable(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    match line.char_indices().nth(width) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
 }
 
 /// A runtime for the commands that talk to others.

@@ -19,6 +19,11 @@ const STRIDE: usize = 256;
 /// Bytes at the end that must have been said before for a longer look.
 const PROBE: usize = 16;
 
+/// Characters of a round that is quoted.
+const LONGEST_QUOTE: usize = 120;
+/// Letters of a word that is quoted.
+const LONGEST_WORD: usize = 24;
+
 /// Digits are one digit, white space is one kind of space.
 static FOLD: [u8; 256] = {
     let mut table = [0u8; 256];
@@ -48,7 +53,7 @@ pub(crate) struct Chant {
 pub(crate) struct Found {
     /// How often it went round, as far as memory goes.
     pub(crate) rounds: usize,
-    /// What it said.
+    /// What it said, if that is short.
     pub(crate) words: String,
 }
 
@@ -141,7 +146,9 @@ fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
     best
 }
 
-/// A round as a person would quote it: from the beginning of a sentence, or of a word.
+/// A round as a person would quote it: from the beginning of a sentence, or of a word. Nothing of a
+/// round that is too long to be quoted whole, or that has more than words in it: half a secret, or
+/// one whose digits are masked, is nothing that anybody would recognise and remove later.
 fn readable(round: &[u8]) -> String {
     let after_stop =
         |i: usize| matches!(round[i], b'.' | b'!' | b'?' | b':') && round.get(i + 1) == Some(&b' ');
@@ -151,7 +158,19 @@ fn readable(round: &[u8]) -> String {
         .or_else(|| round.iter().position(|b| *b == b' ').map(|i| i + 1))
         .unwrap_or(0);
     let turned = [&round[start..], &round[..start]].concat();
-    String::from_utf8_lossy(&turned).trim().chars().take(120).collect()
+    let quote = String::from_utf8_lossy(&turned).trim().to_owned();
+    let short = quote.chars().count() <= LONGEST_QUOTE;
+    if short && round.split(|b| !b.is_ascii_alphanumeric()).all(is_word) {
+        quote
+    } else {
+        String::new()
+    }
+}
+
+/// Whether letters and digits in a row are a word or a number, and not a key or an id.
+fn is_word(run: &[u8]) -> bool {
+    let digits = run.iter().filter(|b| b.is_ascii_digit()).count();
+    run.len() <= LONGEST_WORD && (digits == 0 || digits == run.len())
 }
 
 /// Whether a round says something: two words of two letters or more, or one of a script without
@@ -228,6 +247,12 @@ mod tests {
         let found = Chant::default().push(&"endless".repeat(900)).unwrap();
         assert_eq!(found.words.len(), 7);
         assert!(found.rounds >= 100, "{}", found.rounds);
+        // What may be a secret is not quoted: its digits are masked, and nobody would know it.
+        for chant in
+            ["I try r8_j7UBs2hEMflGGJ1hN again. ", &format!("again {} ", "abc ".repeat(40))]
+        {
+            assert_eq!(Chant::default().push(&chant.repeat(200)).unwrap().words, "");
+        }
     }
 
     /// Three ticks in a row open a fence and three more close it; any other number is just text.

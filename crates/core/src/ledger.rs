@@ -137,6 +137,27 @@ impl Ledger {
         self.period_cost += lost.cost;
     }
 
+    /// Adds what was spent and set aside in another ledger of the same scope, which is the newer one.
+    pub(crate) fn rejoin(&mut self, newer: &Ledger) {
+        let spent = &newer.spent;
+        self.spent.steps += spent.steps;
+        self.spent.model_calls += spent.model_calls;
+        self.spent.input += spent.input;
+        self.spent.output += spent.output;
+        self.spent.cache_read += spent.cache_read;
+        self.spent.cost += spent.cost;
+        self.reserve(newer.reserved);
+        self.in_flight += newer.in_flight;
+        if self.period_index == newer.period_index {
+            self.period_cost += newer.period_cost;
+        } else if self.period_index < newer.period_index {
+            (self.period_index, self.period_cost) = (newer.period_index, newer.period_cost);
+        }
+        if newer.typical > 0 {
+            self.typical = newer.typical;
+        }
+    }
+
     /// Books what a call really used. `learn` is false for calls that were cut off: their length
     /// says nothing about the next answer.
     pub(crate) fn charge(&mut self, usage: &Usage, cost: NanoUsd, learn: Learn) {

@@ -157,6 +157,14 @@ impl ScopeState {
         });
     }
 
+    /// Says why it was ended in other words: those of a guard may quote what was said, and whoever
+    /// keeps a state may not want to keep that.
+    pub fn reword(&mut self, because: &str) {
+        if let Some(kill) = &mut self.kill {
+            kill.because = bounded(because);
+        }
+    }
+
     /// Lets calls through again. Only agents and projects can be cleared: a session's end is final.
     ///
     /// The detectors forget what they saw, so that what tripped them does not trip them again at
@@ -191,6 +199,27 @@ impl ScopeState {
     pub fn recover(&mut self) {
         self.ledger.recover();
         self.circuits = Circuits::default();
+    }
+
+    /// Takes in what was known of the scope before, for one that had to begin without knowing it.
+    /// What was spent adds up, and dead is dead. The detectors hold what they have seen meanwhile,
+    /// or else what they held before.
+    pub fn rejoin(&mut self, mut before: ScopeState) {
+        before.recover();
+        before.kill = before.kill.or(self.kill.take());
+        before.pause = before.pause.or(self.pause.take());
+        before.ledger.rejoin(&self.ledger);
+        let meanwhile = std::mem::replace(self, before);
+        self.calls += meanwhile.calls;
+        if meanwhile.calls > 0 {
+            self.pace = meanwhile.pace;
+            self.circuits = meanwhile.circuits;
+            self.destroyed = meanwhile.destroyed;
+            self.memory = meanwhile.memory;
+            self.window = meanwhile.window;
+            self.said = meanwhile.said;
+            self.strikes = meanwhile.strikes;
+        }
     }
 
     /// The state as bytes, version first.
@@ -277,5 +306,49 @@ fn bounded(text: &str) -> String {
     match text.char_indices().nth(LONGEST_REASON) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{NanoUsd, Tokens};
+
+    fn spent(cost: u64, calls: u64) -> ScopeState {
+        let mut state = ScopeState::new(ScopeKind::Session, Time(1));
+        state.calls = calls;
+        state.ledger.spent.cost = NanoUsd(cost);
+        state.ledger.period_cost = NanoUsd(cost);
+        state
+    }
+
+    #[test]
+    fn what_was_known_before_is_taken_in() {
+        let mut before = spent(5, 3);
+        before.ledger.reserved.cost = NanoUsd(2);
+        before.pause("ada", "wait", Time(2));
+        let mut state = spent(10, 4);
+        state.opened = Time(9);
+        state.ledger.in_flight = 1;
+        state.ledger.reserved.output = Tokens(7);
+        state.kill("bob", "enough", Time(10));
+        state.rejoin(before);
+        // A call from before that never ended has cost what it had reserved.
+        assert_eq!((state.ledger.spent.cost, state.ledger.period_cost), (NanoUsd(17), NanoUsd(17)));
+        // One that runs now still runs.
+        assert_eq!((state.ledger.in_flight, state.ledger.reserved.output), (1, Tokens(7)));
+        assert_eq!((state.calls, state.opened), (7, Time(1)));
+        assert_eq!(state.killed().map(|kill| kill.by.as_str()), Some("bob"));
+        assert_eq!(state.paused().map(|pause| pause.by.as_str()), Some("ada"));
+    }
+
+    #[test]
+    fn what_was_dead_before_is_dead_for_its_first_reason() {
+        let mut before = spent(0, 0);
+        before.kill("ada", "first", Time(2));
+        let mut state = spent(0, 0);
+        state.kill("bob", "second", Time(3));
+        state.rejoin(before);
+        assert_eq!(state.killed().map(|kill| kill.because.as_str()), Some("first"));
     }
 }

@@ -7,6 +7,23 @@ use std::time::Instant;
 use deadstop_protocol::redact::Redactor;
 
 const SIZE: usize = 8 << 20;
+/// Texts that are made to take long: a matcher starts everywhere.
+const HOSTILE: [&str; 14] = [
+    "sk-",
+    "eyJ",
+    "eyJaaaaaaaaaa.",
+    "://a:",
+    "password=",
+    "\"password\":",
+    "token: a",
+    "\\\"",
+    "-----BEGIN PRIVATE KEY-----",
+    "4111 ",
+    "\\u00",
+    "Bearer ",
+    "basic YTpi",
+    "[redacted:x]",
+];
 
 fn main() {
     let redactor = Redactor::default();
@@ -39,5 +56,19 @@ fn main() {
         }
         let bytes = f64::from(rounds) * text.len() as f64;
         println!("{name:26} {:5.0} MB/s", bytes / started.elapsed().as_secs_f64() / 1e6);
+    }
+    println!("hostile texts, 4 and 8 MiB: twice the text must take twice the time");
+    for unit in HOSTILE {
+        let [half, whole] = [SIZE / 2, SIZE].map(|size| {
+            let text = unit.repeat(size / unit.len());
+            let once = |_| {
+                let started = Instant::now();
+                std::hint::black_box(redactor.redact(std::hint::black_box(&text)));
+                started.elapsed().as_secs_f64()
+            };
+            (0..3).map(once).fold(f64::INFINITY, f64::min)
+        });
+        let speed = SIZE as f64 / whole / 1e6;
+        println!("{unit:28} {speed:5.0} MB/s, {:.1} times as long", whole / half);
     }
 }

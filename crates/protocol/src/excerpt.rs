@@ -1,7 +1,14 @@
 //! The beginning of a text and how long it was: what is kept of what was said, for evidence.
+//!
+//! Somewhat more than is shown is held, so that whoever removes secrets sees the whole of one that
+//! begins before the end: half of it would not be recognised, and would stay.
 
-/// Bytes that are kept of one text.
+use crate::redact::LOOK_AHEAD;
+
+/// Bytes of one text that are shown.
 pub const MOST: usize = 8 << 10;
+/// Bytes of one text that are held.
+const HELD: usize = MOST + LOOK_AHEAD;
 
 /// The beginning of a text that comes in parts.
 ///
@@ -15,17 +22,15 @@ pub const MOST: usize = 8 << 10;
 pub struct Excerpt {
     text: String,
     chars: u64,
-    cut: bool,
 }
 
 impl Excerpt {
     /// Adds the next part.
     pub fn push(&mut self, part: &str) {
         // Counting characters of what is not kept would cost more than keeping it.
-        let room = MOST - self.text.len().min(MOST);
+        let room = HELD - self.text.len().min(HELD);
         let kept = part.floor_char_boundary(room.min(part.len()));
         self.text.push_str(&part[..kept]);
-        self.cut |= kept < part.len();
         self.chars += part.bytes().filter(|byte| !is_continuation(*byte)).count() as u64;
     }
 
@@ -37,12 +42,12 @@ impl Excerpt {
         self.push(part);
     }
 
-    /// What is kept.
+    /// What is held: of this [`MOST`] bytes are to be shown, once secrets are removed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Takes what is kept.
+    /// Takes what is held.
     pub fn into_text(self) -> String {
         self.text
     }
@@ -52,9 +57,9 @@ impl Excerpt {
         self.chars
     }
 
-    /// Whether there was more than is kept.
+    /// Whether there was more than is shown.
     pub fn is_cut(&self) -> bool {
-        self.cut
+        self.text.len() > MOST
     }
 
     /// Whether nothing was said.
@@ -74,21 +79,23 @@ mod tests {
     #[test]
     fn keeps_the_beginning_and_counts_the_whole() {
         let mut said = Excerpt::default();
-        said.push(&"ü".repeat(MOST));
+        said.push(&"ü".repeat(MOST / 2));
+        assert!(!said.is_cut());
+        said.push(&"ü".repeat(HELD));
         said.push("more");
-        assert_eq!(said.text().len(), MOST);
-        assert_eq!(said.chars(), MOST as u64 + 4);
+        assert_eq!(said.text().len(), HELD);
+        assert_eq!(said.chars(), (MOST / 2 + HELD) as u64 + 4);
         assert!(said.is_cut());
     }
 
     #[test]
     fn characters_are_never_torn() {
         let mut said = Excerpt::default();
-        said.push(&"x".repeat(MOST - 1));
+        said.push(&"x".repeat(HELD - 1));
         said.push("ü");
-        assert_eq!(said.text().len(), MOST - 1);
+        assert_eq!(said.text().len(), HELD - 1);
         assert!(said.is_cut());
-        assert_eq!(said.chars(), MOST as u64);
+        assert_eq!(said.chars(), HELD as u64);
     }
 
     #[test]

@@ -31,6 +31,9 @@ use engine::{Engine, Sink};
 use own::Own;
 pub use own::{BadPattern, LONGEST_PATTERN, MOST_PATTERNS, Pattern};
 
+/// Bytes after a place that may tell whether a secret begins there.
+pub const LOOK_AHEAD: usize = place::AHEAD;
+
 /// Bytes of a whole text that are looked at together.
 const PIECE: usize = 64 * 1024;
 
@@ -88,13 +91,35 @@ impl Redactor {
         }
     }
 
+    /// The beginning of a text, without its secrets: of what its first `most` bytes have become. A
+    /// secret that begins there and ends later goes whole, as far as the text at hand tells what it
+    /// is: have [`LOOK_AHEAD`] bytes more than are wanted.
+    ///
+    /// ```
+    /// # use deadstop_protocol::redact::Redactor;
+    /// let text = "use sk-proj-a1B2c3D4e5F6g7H8i9J0 from now on";
+    /// assert_eq!(Redactor::default().redact_start(text, 12), "use [redacted:openai-key]");
+    /// ```
+    pub fn redact_start(&self, text: &str, most: usize) -> String {
+        let most = text.floor_char_boundary(most.min(text.len()));
+        let mut sink = Start { most, text: Vec::with_capacity(most) };
+        let mut engine = Engine::default();
+        let (anchors, own) = (Anchors::get(), self.own.as_slice());
+        for piece in text.as_bytes().chunks(PIECE) {
+            engine.push(piece, anchors, own, &mut sink);
+        }
+        engine.finish(anchors, own, &mut sink);
+        String::from_utf8_lossy(&sink.text).into_owned()
+    }
+
     /// For a text that comes in pieces.
     pub fn stream(&self) -> Stream {
         Stream { own: Arc::clone(&self.own), engine: Engine::default() }
     }
 }
 
-/// A text that comes in pieces. Holds back a few KiB (some 20 with own patterns), never more.
+/// A text that comes in pieces. Holds back some 4,000 characters (20,000 with own patterns), never
+/// more.
 ///
 /// ```
 /// # use deadstop_protocol::redact::Redactor;
@@ -133,12 +158,31 @@ impl Stream {
 struct Plain(Vec<u8>);
 
 impl Sink for Plain {
-    fn keep(&mut self, bytes: &[u8]) {
+    fn keep(&mut self, _: usize, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    fn put(&mut self, text: &str) {
+    fn put(&mut self, _: usize, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Collects what the beginning of a text becomes.
+struct Start {
+    most: usize,
+    text: Vec<u8>,
+}
+
+impl Sink for Start {
+    fn keep(&mut self, at: usize, bytes: &[u8]) {
+        let room = self.most.saturating_sub(at).min(bytes.len());
+        self.text.extend_from_slice(&bytes[..room]);
+    }
+
+    fn put(&mut self, at: usize, text: &str) {
+        if at < self.most {
+            self.text.extend_from_slice(text.as_bytes());
+        }
     }
 }
 
@@ -151,14 +195,14 @@ struct Lazy<'a> {
 }
 
 impl Sink for Lazy<'_> {
-    fn keep(&mut self, bytes: &[u8]) {
+    fn keep(&mut self, _: usize, bytes: &[u8]) {
         match &mut self.changed {
             Some(changed) => changed.extend_from_slice(bytes),
             None => self.kept += bytes.len(),
         }
     }
 
-    fn put(&mut self, text: &str) {
+    fn put(&mut self, _: usize, text: &str) {
         let changed = self.changed.get_or_insert_with(|| {
             let mut start = Vec::with_capacity(self.text.len());
             start.extend_from_slice(self.text.get(..self.kept).unwrap_or_default());

@@ -181,6 +181,8 @@ impl Courier {
             Attempt::Delivered => warden.metrics.delivered(),
             Attempt::Again { .. } | Attempt::Failed => warden.metrics.delivery_failed(),
         }
+        // A receiver may answer with anything, also with what it was sent to log in.
+        let answer = warden.redacted(&project, &answer);
         if let Err(error) = store.finish_delivery(id, attempt, &answer, now()).await {
             // It will be sent again: at least once is the promise.
             tracing::warn!("cannot note how an alert ended: {error}");

@@ -6,8 +6,9 @@
 
 mod agents;
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod auth;
+mod backtest;
 mod calls;
 mod check;
 mod costs;
@@ -16,7 +17,7 @@ mod extract;
 mod govern;
 mod health;
 mod incidents;
-mod keys;
+pub(crate) mod keys;
 mod live;
 mod openapi;
 mod orders;
@@ -99,9 +100,14 @@ impl App {
             who: who.signed(None),
             action: action.to_owned(),
             subject: subject.to_owned(),
-            reason: reason.to_owned(),
-            detail: detail.to_string(),
+            reason: self.warden.redacted(project, reason),
+            detail: self.warden.redacted(project, &detail.to_string()),
         }
+    }
+
+    /// A person's words as they may be kept: people paste secrets, too.
+    fn redacted(&self, who: &Who, text: &str) -> String {
+        self.warden.redacted(&who.project, text)
     }
 }
 
@@ -186,6 +192,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
         .routes(routes!(costs::list))
+        .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .merge(policy_handlers())
         .routes(routes!(audit::list))

@@ -30,6 +30,8 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
+use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
+use crate::api::problem::Code;
 use crate::config::{Config, OnKill};
 use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
 use deadstop_store::StoreError;
@@ -43,17 +45,19 @@ type Request = http::Request<Incoming>;
 pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
+    auth: Arc<Auth>,
     prices: Prices,
     places: Arc<Semaphore>,
 }
 
 impl Gateway {
-    pub(crate) fn new(config: Config, warden: Arc<Warden>) -> Gateway {
+    pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
         Gateway {
             places: Arc::new(Semaphore::new(config.max_in_flight)),
             prices: Prices::builtin(),
             config,
             warden,
+            auth,
         }
     }
 
@@ -79,12 +83,7 @@ impl Gateway {
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
-        if let Some(key) = &route.provider.client_key
-            && !brought(&parts.headers).any(|theirs| key.is(theirs))
-        {
-            let text = "this server holds the provider's key; bring the Deadstop key in its place";
-            return Err(plain(StatusCode::FORBIDDEN, text));
-        }
+        let caller = self.caller(&parts.headers, route).await?;
         let body = self.read_body(body).await?;
         let api = route.provider.api;
         let dialect = request::dialect(api, parts.method.as_str(), &route.path);
@@ -96,7 +95,14 @@ impl Gateway {
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
-        let chain = self.chain(DEFAULT_PROJECT, &who).await?;
+        if caller.agent.is_some() {
+            who.agent = caller.agent;
+        }
+        let chain = self.chain(&caller.project, &who).await?;
+        if self.warden.is_closed(&chain) {
+            let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+            return Err(unavailable(text));
+        }
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
         let asked =
@@ -119,12 +125,9 @@ impl Gateway {
         if opening {
             facts.prompt = None;
         }
-        if self.warden.is_closed(&chain) {
-            return Err(unavailable());
-        }
         let mut warnings = self.results(&chain, &facts);
 
-        let call = Call::Model(self.model_call(route, &facts));
+        let call = chain.project.redact_call(Call::Model(self.model_call(route, &facts)));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
         let request = std::mem::take(&mut facts.said);
         let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
@@ -148,6 +151,55 @@ impl Gateway {
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
         Ok(warned(response, &warnings))
+    }
+
+    /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
+    async fn caller(
+        &self,
+        headers: &HeaderMap,
+        route: &Route<'_>,
+    ) -> Result<Caller, Response<Body>> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // Where the server holds the provider's key, ours may stand in its place.
+        let instead = brought(headers)
+            .find(|key| key.starts_with("ds_"))
+            .filter(|_| route.provider.key.is_some());
+        if let Some(key) = text(KEY_HEADER).or(instead) {
+            let who = self.auth.by_key(key).await.map_err(|problem| match problem.code() {
+                // Nobody knows: the client may try again.
+                Code::StoreFailed => {
+                    unavailable("deadstop cannot look this key up: its database is away")
+                }
+                _ => {
+                    let text = "this Deadstop key is unknown, wrong or revoked";
+                    plain(StatusCode::UNAUTHORIZED, text)
+                }
+            })?;
+            if who.role == Role::Viewer {
+                return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
+            }
+            return Ok(Caller { project: who.project, agent: who.agent });
+        }
+        if let Some(key) = &route.provider.client_key {
+            if brought(headers).any(|theirs| key.is(theirs)) {
+                return Ok(Caller::anybody());
+            }
+            let text = "this server holds the provider's key; bring the Deadstop key in its place";
+            return Err(plain(StatusCode::FORBIDDEN, text));
+        }
+        match self.auth.keyed().await {
+            Ok(false) => {
+                let named = text(PROJECT_HEADER).and_then(identity::name);
+                Ok(Caller { project: named.unwrap_or(DEFAULT_PROJECT.to_owned()), agent: None })
+            }
+            Ok(true) => {
+                let text = "this server wants a Deadstop key in the header x-deadstop-key";
+                Err(plain(StatusCode::UNAUTHORIZED, text))
+            }
+            Err(_) => Err(unavailable(
+                "deadstop cannot find out whether it has keys: its database is away",
+            )),
+        }
     }
 
     /// The answer to a call that was stopped before anything came back.
@@ -190,9 +242,14 @@ impl Gateway {
         };
         let failed = |error: StoreError| {
             tracing::error!("{error}");
-            unavailable()
+            unavailable("deadstop cannot use its database")
         };
         let project = self.warden.project(project).await.map_err(failed)?;
+        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        let session = match who.source {
+            Source::Deadstop => session,
+            _ => project.redact_name(&session),
+        };
         self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
     }
 
@@ -202,7 +259,8 @@ impl Gateway {
         let mut trips = Vec::new();
         for result in &facts.results {
             let mut conversation = chain.innermost().conversation.lock();
-            let pending = conversation.answered(&result.id, result.name.as_deref());
+            let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
+            let pending = conversation.answered(&result.id, name.as_deref());
             drop(conversation);
             let Some(Pending { call, running, asked, .. }) = pending else { continue };
             let mut said = Said { request: asked, response: Excerpt::default() };
@@ -287,6 +345,18 @@ impl Gateway {
     }
 }
 
+/// On whose behalf a call is made.
+struct Caller {
+    project: String,
+    agent: Option<String>,
+}
+
+impl Caller {
+    fn anybody() -> Caller {
+        Caller { project: DEFAULT_PROJECT.to_owned(), agent: None }
+    }
+}
+
 /// What the two ends of a call have agreed on.
 struct Exchange {
     dialect: Dialect,
@@ -344,7 +414,8 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers that are for us and not for the provider.
-const OURS: [&str; 3] = ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope"];
+const OURS: [&str; 5] =
+    ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
 /// Keeps some headers, in their order: to remove them one by one would stir the others.
 fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
@@ -371,9 +442,8 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-/// Nothing can be written down, and the policy wants nothing to happen that is not.
-fn unavailable() -> Response<Body> {
-    let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+/// Not without the database; it will be back.
+fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response

@@ -5,7 +5,9 @@
 
 mod alerts;
 mod api;
+mod backtest;
 mod config;
+mod database;
 mod gateway;
 mod metrics;
 mod net;
@@ -17,4 +19,5 @@ mod warden;
 pub use config::{
     BadConfig, Config, DEFAULT_LISTEN, OnKill, Provider, RawConfig, RawProvider, Secret,
 };
+pub use database::{Database, DatabaseError, KeyWanted, Place};
 pub use net::{Server, StartError};

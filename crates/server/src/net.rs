@@ -23,16 +23,15 @@ use crate::alerts::Courier;
 use crate::api;
 use crate::api::auth::{Auth, Peer};
 use crate::config::Config;
+use crate::database;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
 use crate::page;
 use crate::retention;
-use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden};
+use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use deadstop_store::{Store, StoreError};
 use workers::{Worker, Workers};
 
-/// The database inside the data folder.
-const FILE: &str = "deadstop.db";
 /// How long calls in flight may take to end when the server stops.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -70,7 +69,7 @@ pub struct Server {
 impl Server {
     /// Starts listening.
     pub async fn start(config: Config) -> Result<Server, StartError> {
-        let store = open(&config).await?;
+        let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
         let private_alerts = config.private_alerts;
         let metrics = Arc::new(Metrics::default());
         let warden = Warden::new(config.policies.clone(), store, Arc::clone(&metrics)).await?;
@@ -83,9 +82,14 @@ impl Server {
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
         let auth = Arc::new(Auth::new(warden.store().cloned()));
+        // Known from the first call on, also if the database is away by then.
+        if let Err(problem) = auth.keyed().await {
+            tracing::warn!("{}", problem.code().meaning());
+        }
+        let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
-            gateway: Gateway::new(config, Arc::clone(&warden)),
+            gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
@@ -120,9 +124,10 @@ impl Server {
     pub async fn kill_session(&self, agent: &str, session: &str, reason: &str) -> bool {
         let Some(chain) = self.chain(agent, session).await else { return false };
         let scope = Arc::clone(chain.innermost());
-        let order = Order { who: "deadstop run", done: "killed", reason };
+        let reason = self.warden.redacted(DEFAULT_PROJECT, reason);
+        let order = Order { who: "deadstop run", what: What::Kill, reason: &reason };
         self.warden
-            .order(&scope, order, |state, now| state.kill("deadstop run", reason, now))
+            .order(&scope, order, |state, now| state.kill("deadstop run", &reason, now))
             .await
             .is_ok()
     }
@@ -146,17 +151,6 @@ async fn has_key(store: Option<&Store>) -> Result<bool, StoreError> {
         Some(store) => Ok(store.count_keys().await?.live > 0),
         None => Ok(false),
     }
-}
-
-/// The database that the configuration names.
-async fn open(config: &Config) -> Result<Option<Store>, StartError> {
-    if let Some(url) = &config.database {
-        return Ok(Some(Store::connect(url.reveal()).await?));
-    }
-    let Some(folder) = &config.data else { return Ok(None) };
-    std::fs::create_dir_all(folder)
-        .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
-    Ok(Some(Store::open(&folder.join(FILE)).await?))
 }
 
 /// Everything that a request may be for.

@@ -1,6 +1,7 @@
 //! What a project wants kept: what of requests and answers, for how long, and which secrets of its own
 //! are to be removed.
 
+use deadstop_protocol::policy_views::FieldFault;
 use deadstop_protocol::redact::{Pattern, Redactor};
 use deadstop_store::Kept;
 use serde::{Deserialize, Serialize};
@@ -85,18 +86,29 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Settings as they are carried out.
-    pub(crate) fn in_force(&self) -> Result<InForce, String> {
-        let own = |pattern: &SecretPattern| Pattern {
-            name: pattern.name.clone(),
-            regex: pattern.regex.clone(),
-        };
-        let patterns: Vec<Pattern> = self.redaction.iter().map(own).collect();
-        let redactor = match patterns.is_empty() {
-            true => Redactor::default(),
-            false => Redactor::with_patterns(&patterns).map_err(|error| error.to_string())?,
-        };
+    /// Settings as they are carried out; says which patterns cannot be used.
+    pub(crate) fn in_force(&self) -> Result<InForce, Vec<FieldFault>> {
+        let redactor =
+            if self.redaction.is_empty() { Redactor::default() } else { self.redactor()? };
         Ok(InForce { capture: self.capture, retention: self.retention.clone(), redactor })
+    }
+
+    /// What removes secrets under these settings; says which patterns cannot be used.
+    fn redactor(&self) -> Result<Redactor, Vec<FieldFault>> {
+        let pattern =
+            |own: &SecretPattern| Pattern { name: own.name.clone(), regex: own.regex.clone() };
+        let all: Vec<_> = self.redaction.iter().map(pattern).collect();
+        Redactor::with_patterns(&all).map_err(|whole| {
+            let alone = all.iter().enumerate().filter_map(|(at, pattern)| {
+                let bad = Redactor::with_patterns(std::slice::from_ref(pattern)).err()?;
+                Some(FieldFault::invalid(format!("redaction[{at}]"), bad.to_string()))
+            });
+            let mut faults: Vec<_> = alone.collect();
+            if faults.is_empty() {
+                faults.push(FieldFault::invalid("redaction", whole.to_string()));
+            }
+            faults
+        })
     }
 }
 

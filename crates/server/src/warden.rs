@@ -16,7 +16,8 @@ mod writer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{
     Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
@@ -35,6 +36,7 @@ pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
+pub(crate) use record::Facts;
 pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
 pub(crate) use writer::Outage;
 
@@ -42,6 +44,11 @@ pub(crate) use writer::Outage;
 const MOST_SCOPES: usize = 20_000;
 /// A scope that was not used for so long may be let go.
 const IDLE_MS: u64 = 2 * SILENCE_MS;
+/// How often those that may be let go are looked for.
+const SWEEP_MS: u64 = 10_000;
+/// How long a call waits to learn what the store has of a scope. A store that does not answer is
+/// noticed by the first one that waits; from then on nobody does.
+const LOAD: Duration = Duration::from_secs(3);
 /// After so long a conversation that has no name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
 /// The project of whoever names none.
@@ -53,6 +60,10 @@ pub(crate) struct Warden {
     configured: Arc<PolicySet>,
     projects: RwLock<HashMap<String, Arc<Project>>>,
     scopes: Mutex<HashMap<String, Arc<Scope>>>,
+    /// When those that may be let go were looked for.
+    swept: AtomicU64,
+    /// Scopes that began while nobody could read what the store has of them.
+    strays: Mutex<Vec<Arc<Scope>>>,
     store: Option<Store>,
     /// For a server that keeps nothing.
     numbers: Numbers,
@@ -88,13 +99,52 @@ pub(crate) struct Refused {
     pub(crate) incident: Option<String>,
 }
 
+/// What an order wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The scope's end.
+    Kill,
+    /// The end of its end.
+    Clear,
+    /// A fresh start.
+    Reset,
+    /// A hold.
+    Pause,
+    /// The end of a hold.
+    Resume,
+}
+
+impl What {
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            What::Kill => "kill",
+            What::Clear => "clear",
+            What::Reset => "reset",
+            What::Pause => "pause",
+            What::Resume => "resume",
+        }
+    }
+
+    /// The word for it once it is done.
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            What::Kill => "killed",
+            What::Clear => "cleared",
+            What::Reset => "reset",
+            What::Pause => "paused",
+            What::Resume => "resumed",
+        }
+    }
+}
+
 /// What a person has ordered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order<'a> {
     /// Who.
     pub(crate) who: &'a str,
-    /// What, as done: `killed`, `cleared`, `reset`, `paused`, `resumed`.
-    pub(crate) done: &'static str,
+    /// What.
+    pub(crate) what: What,
     /// Why.
     pub(crate) reason: &'a str,
 }
@@ -117,6 +167,8 @@ impl Warden {
             configured: Arc::new(policies),
             projects: RwLock::default(),
             scopes: Mutex::new(HashMap::new()),
+            swept: AtomicU64::new(0),
+            strays: Mutex::default(),
             store,
             numbers: Numbers::new(0),
             queue,
@@ -150,7 +202,8 @@ impl Warden {
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
-            match read.map_err(|error| error.to_string()).and_then(|read| read.in_force()) {
+            let read = read.map_err(|error| error.to_string());
+            match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
                 Ok(settings) => project.set_settings(settings),
                 Err(error) => {
                     tracing::error!(project = setting.project, "bad settings: {error}");
@@ -164,7 +217,6 @@ impl Warden {
                     project: stored.project.clone(),
                     kind,
                     agent: stored.agent.clone(),
-                    agent_number: 0,
                     name: stored.name.clone(),
                 };
                 let Ok(mut state) = ScopeState::from_blob(&stored.state) else { continue };
@@ -189,27 +241,29 @@ impl Warden {
             project: name.to_owned(),
             kind: ScopeKind::Project,
             agent: String::new(),
-            agent_number: 0,
             name: name.to_owned(),
         };
-        if let Some(store) = &self.store {
-            store.ensure_project(name, now()).await?;
-        }
+        let made = match &self.store {
+            Some(store) => self.in_time(store.ensure_project(name, now())).await,
+            None => Ok(()),
+        };
         let scope = self.load(place).await?;
+        if let Err(error) = made {
+            self.get_by(error)?;
+            scope.set_provisional(true);
+        }
         let project = Arc::new(Project::new(name, scope, Arc::clone(&self.configured)));
         // Somebody else may have been faster: the first one stays.
         let mut projects = self.projects.write();
-        Ok(Arc::clone(projects.entry(name.to_owned()).or_insert(project)))
+        let project = Arc::clone(projects.entry(name.to_owned()).or_insert(project));
+        drop(projects);
+        self.note_stray(&project.scope);
+        Ok(project)
     }
 
     /// All projects.
     pub(crate) fn projects(&self) -> Vec<Arc<Project>> {
         self.projects.read().values().cloned().collect()
-    }
-
-    /// What holds where nobody has saved anything else.
-    pub(crate) fn configured(&self) -> Arc<PolicySet> {
-        Arc::clone(&self.configured)
     }
 
     /// An agent's scope.
@@ -225,7 +279,6 @@ impl Warden {
                 project: project.name.clone(),
                 kind: ScopeKind::Agent,
                 agent: agent.to_owned(),
-                agent_number: 0,
                 name: agent.to_owned(),
             },
             &key,
@@ -253,10 +306,11 @@ impl Warden {
                 project: name.clone(),
                 kind: if depth == 0 { ScopeKind::Session } else { ScopeKind::Nested },
                 agent: agent.to_owned(),
-                agent_number,
                 name: if depth == 0 { session.to_owned() } else { nested[depth - 1].clone() },
             };
-            chain.push(self.scope(place, &key).await?);
+            let scope = self.scope(place, &key).await?;
+            scope.set_agent_number(agent_number);
+            chain.push(scope);
         }
         Ok(chain)
     }
@@ -287,34 +341,81 @@ impl Warden {
         let fresh = self.load(place()).await?;
         let mut scopes = self.scopes.lock();
         if scopes.len() >= MOST_SCOPES {
-            let now = now();
-            scopes.retain(|_, scope| Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS));
+            self.sweep(&mut scopes);
         }
         // Somebody else may have been faster: the first one stays.
         let scope = Arc::clone(scopes.entry(key.to_owned()).or_insert(fresh));
+        drop(scopes);
         scope.touch(now());
+        self.note_stray(&scope);
         Ok(scope)
     }
 
-    /// Reads a scope, or makes it. Where the store does not answer and the policy fails open, it is
-    /// made for the time being.
+    /// Lets idle scopes go. The dead stay known, as little as that takes: while the store does not
+    /// answer, nobody else could say that they are dead.
+    fn sweep(&self, scopes: &mut HashMap<String, Arc<Scope>>) {
+        let now = now();
+        if now.0.saturating_sub(self.swept.swap(now.0, Ordering::Relaxed)) < SWEEP_MS {
+            return;
+        }
+        scopes.retain(|_, scope| {
+            Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS) || scope.bury()
+        });
+    }
+
+    /// Remembers a scope of which nobody knows yet what the store has of it.
+    fn note_stray(&self, scope: &Arc<Scope>) {
+        if scope.is_provisional() {
+            self.strays.lock().push(Arc::clone(scope));
+        }
+    }
+
+    /// Asks the store while a call waits: not for long, and not at all if it is known to be away.
+    async fn in_time<T>(
+        &self,
+        asking: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let away = self.outage.read().as_ref().is_some_and(Outage::is_away);
+        if away {
+            return Err(StoreError::late());
+        }
+        tokio::time::timeout(LOAD, asking).await.unwrap_or_else(|_| Err(StoreError::late()))
+    }
+
+    /// Goes on without the store, if it is the store that failed. Whether calls may is said by their
+    /// policies' fail mode.
+    fn get_by(&self, error: StoreError) -> Result<(), StoreError> {
+        if !error.is_outage() {
+            return Err(error);
+        }
+        self.note_outage(&error);
+        Ok(())
+    }
+
+    /// Reads a scope, or makes it. Where the store does not answer, it is made for the time being:
+    /// an order must find it, and whether calls may use it is said by the fail mode.
     async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
         let new = |place: Place| {
             let state = ScopeState::new(place.kind, now());
             Scope::new(place, self.number(), state, Tally::default())
         };
         let Some(store) = &self.store else { return Ok(Arc::new(new(place))) };
-        let stored = match store.scope(&place.key).await {
-            Ok(stored) => stored,
-            Err(error) if error.is_outage() && self.fails_open(&place) => {
-                self.note_outage(&error);
+        let reading = async {
+            let Some(stored) = store.scope(&place.key).await? else { return Ok(None) };
+            let number = if stored.number == 0 { self.number() } else { stored.number };
+            let tally = self.tally(&place, number).await?;
+            Ok(Some((stored, number, tally)))
+        };
+        let (stored, number, tally) = match self.in_time(reading).await {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(Arc::new(new(place))),
+            Err(error) => {
+                self.get_by(error)?;
                 let scope = new(place);
                 scope.set_provisional(true);
                 return Ok(Arc::new(scope));
             }
-            Err(error) => return Err(error),
         };
-        let Some(stored) = stored else { return Ok(Arc::new(new(place))) };
         let state = match ScopeState::from_blob(&stored.state) {
             Ok(mut state) => {
                 state.recover();
@@ -325,8 +426,6 @@ impl Warden {
                 ScopeState::new(place.kind, now())
             }
         };
-        let number = if stored.number == 0 { self.number() } else { stored.number };
-        let tally = self.tally(&place, number).await?;
         Ok(Arc::new(Scope::new(place, number, state, tally)))
     }
 
@@ -353,15 +452,12 @@ impl Warden {
         })
     }
 
-    fn fails_open(&self, place: &Place) -> bool {
-        let project = self.projects.read().get(&place.project).cloned();
-        let policies = project.map_or_else(|| self.configured(), |p| p.policies(&place.agent));
-        policies.session.fail_mode == FailMode::Open
-    }
-
-    /// Whether calls of a chain are refused because what must last cannot be written.
+    /// Whether calls of a chain are refused because what must last cannot be written, or because
+    /// nobody knows what the store has of it.
     pub(crate) fn is_closed(&self, chain: &Chain) -> bool {
-        self.outage.read().is_some() && chain.policies().session.fail_mode == FailMode::Closed
+        let unsure =
+            self.outage.read().is_some() || chain.scopes().iter().any(|s| s.is_provisional());
+        unsure && chain.policies().session.fail_mode == FailMode::Closed
     }
 
     /// A number that nothing else has.
@@ -459,7 +555,12 @@ impl Warden {
         let decision = decide(&mut links, now());
         drop(links);
         let mut killed: SmallVec<[_; 2]> = SmallVec::new();
-        for ((scope, state), alive) in chain.scopes().iter().zip(&states).zip(alive) {
+        for ((scope, state), alive) in chain.scopes().iter().zip(&mut states).zip(alive) {
+            if let Some(kill) = state.killed().filter(|_| alive) {
+                // It may quote what was said, and is kept for as long as the scope is.
+                let because = chain.project.redact_reason(&kill.because);
+                state.reword(&because);
+            }
             if let Some(kill) = state.killed().filter(|_| alive) {
                 scope.note_kill();
                 if !kill.drains {
@@ -562,3 +663,6 @@ impl Warden {
         self.store.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

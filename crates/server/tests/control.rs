@@ -2,4 +2,8 @@
 
 mod access;
 mod govern;
+mod guards;
+mod kept;
 mod manners;
+mod switch;
+mod table;

@@ -4,11 +4,20 @@
 //! printed (`cargo test -p deadstop-server --test gateway -- --nocapture --test-threads=1`);
 //! `DEADSTOP_SOAK=1` asks for the long versions.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod control;
 mod faults;
 mod fidelity;
+mod outage;
+#[path = "../../store/tests/suite/place.rs"]
+mod place;
 mod stops;
 mod streams;
 mod support;
+mod walks;

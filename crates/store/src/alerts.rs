@@ -222,6 +222,7 @@ impl Store {
         let mut tx = self.backend.begin().await?;
         let query = sql("DELETE FROM alert_targets WHERE id = $1 AND project = $2");
         if tx.run(query.bind(id).bind(project)).await? == 0 {
+            tx.undo().await?;
             return Ok(false);
         }
         let query = sql("UPDATE alert_deliveries SET state = 'failed', done_ms = $1, \

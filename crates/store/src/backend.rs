@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query as Prepared;
 use sqlx::sqlite::{
@@ -19,14 +20,15 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Postgres, Row as _, Sqlite, Transaction, Type};
 
 use crate::error::StoreError;
+use crate::reach::{self, Asking, Reach};
 
 /// Connections to PostgreSQL, and readers of a SQLite file.
 const POSTGRES_CONNECTIONS: u32 = 8;
 const SQLITE_READERS: u32 = 4;
-/// How long somebody waits for a connection before the database counts as away.
+/// How long somebody waits for a reader of a SQLite file.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
-const CHUNKS: [usize; 4] = [64, 16, 4, 1];
+const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
 
 /// Which database it is.
 #[derive(Debug, Clone)]
@@ -34,13 +36,44 @@ pub(crate) enum Backend {
     /// One file with a single writer; readers see the last commit and never wait.
     Sqlite { writer: SqlitePool, readers: SqlitePool },
     /// A server, shared by many nodes.
-    Postgres(PgPool),
+    Postgres(Reach),
 }
 
-/// A transaction on either.
+/// A transaction on either. One that is dropped before its end has not happened.
 pub(crate) enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
-    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Held),
+    Postgres(Transaction<'static, Postgres>, Reach),
+}
+
+/// A SQLite connection inside a transaction. SQLite ends a transaction by itself when the disk is
+/// full, and then sqlx's own count of them is wrong for good; so we say BEGIN and COMMIT ourselves,
+/// and a connection that has not got to its end is closed.
+pub(crate) struct Held {
+    connection: PoolConnection<Sqlite>,
+    ended: bool,
+}
+
+impl Held {
+    async fn begin(writer: &SqlitePool) -> Result<Held, sqlx::Error> {
+        let mut held = Held { connection: writer.acquire().await?, ended: false };
+        // A transaction that becomes a writer only later may find that it cannot.
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut *held.connection).await?;
+        Ok(held)
+    }
+
+    async fn end(mut self, how: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::query(how).execute(&mut *self.connection).await?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 /// A row of either.
@@ -182,12 +215,13 @@ impl Backend {
             .synchronous(SqliteSynchronous::Full)
             .pragma("journal_size_limit", "67108864")
             .pragma("temp_store", "memory")
-            .pragma("cache_size", "-16000")
+            .pragma("cache_size", "-4000")
             .busy_timeout(Duration::from_secs(5))
             .disable_statement_logging();
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(Duration::from_secs(30))
+            .test_before_acquire(false)
             .connect_with(options.clone())
             .await
             .map_err(broken)?;
@@ -196,7 +230,13 @@ impl Backend {
             .max_connections(SQLITE_READERS)
             .acquire_timeout(PATIENCE)
             .test_before_acquire(false)
-            .connect_with(options.create_if_missing(false).pragma("query_only", "on"))
+            .connect_with(
+                options
+                    .create_if_missing(false)
+                    .pragma("query_only", "on")
+                    // The system caches the file as well.
+                    .pragma("cache_size", "-2000"),
+            )
             .await
             .map_err(broken)?;
         Ok(Backend::Sqlite { writer, readers })
@@ -210,7 +250,7 @@ impl Backend {
         let options: PgConnectOptions = url.parse().map_err(broken)?;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS)
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(reach::PATIENCE)
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     // What was acknowledged has reached the disk, whatever the server's default.
@@ -224,37 +264,45 @@ impl Backend {
             .await
             .map_err(broken)?;
         postgres_migrations().run(&pool).await?;
-        Ok(Backend::Postgres(pool))
+        Ok(Backend::Postgres(Reach::new(pool)))
+    }
+
+    /// Waits for an answer; not at all for a server that is known to be away.
+    async fn asked<T>(&self, asking: Asking<'_, T>) -> Result<T, StoreError> {
+        let reach = match self {
+            Backend::Sqlite { .. } => None,
+            Backend::Postgres(reach) => Some(reach),
+        };
+        asked_of(reach, asking).await
     }
 
     /// All rows that a reading statement finds.
     pub(crate) async fn rows(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        Ok(on_either!(self.reader(), query, fetch_all)?)
+        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_all) })).await
     }
 
     /// The first row that a reading statement finds.
     pub(crate) async fn row(&self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
-        Ok(on_either!(self.reader(), query, fetch_optional)?)
+        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_optional) })).await
     }
 
     /// Runs one writing statement by itself and says how many rows it touched.
     pub(crate) async fn run(&self, query: Query<'_>) -> Result<u64, StoreError> {
-        Ok(on_either!(self.writer(), query, execute)?)
+        self.asked(Box::pin(async { on_either!(self.writer(), query, execute) })).await
     }
 
     /// Runs one writing statement by itself and gives the rows that it returns.
     pub(crate) async fn change(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        Ok(on_either!(self.writer(), query, fetch_all)?)
+        self.asked(Box::pin(async { on_either!(self.writer(), query, fetch_all) })).await
     }
 
     /// Begins a transaction that will write.
     pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {
-            // A transaction that only then becomes a writer may find that it cannot.
-            Backend::Sqlite { writer, .. } => {
-                Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?)
+            Backend::Sqlite { writer, .. } => Tx::Sqlite(Held::begin(writer).await?),
+            Backend::Postgres(reach) => {
+                Tx::Postgres(reach.ask(Box::pin(reach.pool.begin())).await?, reach.clone())
             }
-            Backend::Postgres(pool) => Tx::Postgres(pool.begin().await?),
         })
     }
 
@@ -265,21 +313,21 @@ impl Backend {
                 readers.close().await;
                 writer.close().await;
             }
-            Backend::Postgres(pool) => pool.close().await,
+            Backend::Postgres(reach) => reach.pool.close().await,
         }
     }
 
     fn reader(&self) -> Either<&SqlitePool, &PgPool> {
         match self {
             Backend::Sqlite { readers, .. } => Either::Sqlite(readers),
-            Backend::Postgres(pool) => Either::Postgres(pool),
+            Backend::Postgres(reach) => Either::Postgres(&reach.pool),
         }
     }
 
     fn writer(&self) -> Either<&SqlitePool, &PgPool> {
         match self {
             Backend::Sqlite { writer, .. } => Either::Sqlite(writer),
-            Backend::Postgres(pool) => Either::Postgres(pool),
+            Backend::Postgres(reach) => Either::Postgres(&reach.pool),
         }
     }
 }
@@ -287,17 +335,23 @@ impl Backend {
 impl Tx {
     /// All rows that a statement gives.
     pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        Ok(on_either!(self.executor(), query, fetch_all)?)
+        let reach = self.reach();
+        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_all) });
+        asked_of(reach.as_ref(), asking).await
     }
 
     /// The first row that a statement gives.
     pub(crate) async fn row(&mut self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
-        Ok(on_either!(self.executor(), query, fetch_optional)?)
+        let reach = self.reach();
+        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_optional) });
+        asked_of(reach.as_ref(), asking).await
     }
 
     /// Runs a statement and says how many rows it touched.
     pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64, StoreError> {
-        Ok(on_either!(self.executor(), query, execute)?)
+        let reach = self.reach();
+        let asking = Box::pin(async { on_either!(self.executor(), query, execute) });
+        asked_of(reach.as_ref(), asking).await
     }
 
     /// Inserts many rows with few statements: `head VALUES (…), (…) tail`. Says how many rows were
@@ -331,7 +385,7 @@ impl Tx {
     /// The text of an insert of `rows` rows. SQLite looks a named placeholder up in a list each time
     /// it is bound, which is slow when there are a thousand: there they have no names.
     fn many(&self, head: &str, tail: &str, rows: usize, columns: usize) -> String {
-        let named = matches!(self, Tx::Postgres(_));
+        let named = matches!(self, Tx::Postgres(..));
         let mut text = String::with_capacity(head.len() + tail.len() + 16 + rows * columns * 6);
         text.push_str(head);
         text.push_str(" VALUES ");
@@ -357,18 +411,42 @@ impl Tx {
     /// Makes it last.
     pub(crate) async fn commit(self) -> Result<(), StoreError> {
         match self {
-            Tx::Sqlite(transaction) => transaction.commit().await?,
-            Tx::Postgres(transaction) => transaction.commit().await?,
+            Tx::Sqlite(held) => held.end("COMMIT").await?,
+            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.commit())).await?,
         }
         Ok(())
     }
 
-    fn executor(&mut self) -> Either<&mut sqlx::SqliteConnection, &mut sqlx::PgConnection> {
+    /// Takes it back. Dropping it does the same, but costs SQLite its connection.
+    pub(crate) async fn undo(self) -> Result<(), StoreError> {
         match self {
-            Tx::Sqlite(transaction) => Either::Sqlite(&mut **transaction),
-            Tx::Postgres(transaction) => Either::Postgres(&mut **transaction),
+            Tx::Sqlite(held) => held.end("ROLLBACK").await?,
+            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.rollback())).await?,
+        }
+        Ok(())
+    }
+
+    fn reach(&self) -> Option<Reach> {
+        match self {
+            Tx::Sqlite(_) => None,
+            Tx::Postgres(_, reach) => Some(reach.clone()),
         }
     }
+
+    fn executor(&mut self) -> Either<&mut sqlx::SqliteConnection, &mut sqlx::PgConnection> {
+        match self {
+            Tx::Sqlite(held) => Either::Sqlite(&mut *held.connection),
+            Tx::Postgres(transaction, _) => Either::Postgres(&mut **transaction),
+        }
+    }
+}
+
+/// A file answers by itself; a server may not.
+async fn asked_of<T>(reach: Option<&Reach>, asking: Asking<'_, T>) -> Result<T, StoreError> {
+    Ok(match reach {
+        Some(reach) => reach.ask(asking).await?,
+        None => asking.await?,
+    })
 }
 
 /// What both databases can read into.

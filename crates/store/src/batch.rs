@@ -89,6 +89,7 @@ impl Store {
         };
         let written = calls::write(&mut tx, &calls).await?;
         if known == Calls::New && written < calls.len() as u64 {
+            tx.undo().await?;
             return Ok(false);
         }
         costs::add(&mut tx, &calls, &counted).await?;

@@ -12,6 +12,11 @@ use crate::{Store, StoreError};
 
 /// A day in milliseconds; days are counted in UTC.
 const DAY_MS: u64 = 86_400_000;
+/// What one call may add at most, and how long a name may be in a sum: figures and names come from
+/// outside, and none of them may make a sum overflow or a row too long for its index.
+const MOST_TOKENS: Tokens = Tokens(1_000_000_000_000);
+const MOST_MONEY: NanoUsd = NanoUsd(1_000_000_000_000_000);
+const LONGEST_NAME: usize = 200;
 
 /// What the amounts are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +105,10 @@ pub(crate) async fn add(
 ) -> Result<(), StoreError> {
     let mut sums: BTreeMap<(&str, u64, i64, &str, &str), CostLine> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.status.is_some() && !counted.contains(&call.id)) {
-        let (name, free) = (call.name.as_str(), call.cost == NanoUsd(0));
-        if call.kind == CallKind::Tool && free {
+        if call.kind == CallKind::Tool && call.cost == NanoUsd(0) {
             continue;
         }
-        let server = call.server.as_deref().unwrap_or_default();
+        let (name, server) = (short(&call.name), short(call.server.as_deref().unwrap_or_default()));
         let key = (call.project.as_str(), call.at.0 / DAY_MS, call.agent_number, server, name);
         let sum = sums.entry(key).or_insert_with(|| CostLine {
             of: String::new(),
@@ -113,11 +117,11 @@ pub(crate) async fn add(
             cost: NanoUsd(0),
         });
         sum.calls += 1;
-        sum.usage.input += call.usage.input;
-        sum.usage.output += call.usage.output;
-        sum.usage.cache_read += call.usage.cache_read;
-        sum.usage.cache_write += call.usage.cache_write;
-        sum.cost += call.cost;
+        sum.usage.input += call.usage.input.min(MOST_TOKENS);
+        sum.usage.output += call.usage.output.min(MOST_TOKENS);
+        sum.usage.cache_read += call.usage.cache_read.min(MOST_TOKENS);
+        sum.usage.cache_write += call.usage.cache_write.min(MOST_TOKENS);
+        sum.cost += call.cost.min(MOST_MONEY);
     }
     let sums: Vec<_> = sums.into_iter().collect();
     tx.insert(
@@ -148,6 +152,11 @@ pub(crate) async fn add(
     )
     .await?;
     Ok(())
+}
+
+/// The beginning of a name that is too long.
+fn short(name: &str) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_NAME)]
 }
 
 fn read(row: &Row) -> Result<CostLine, StoreError> {

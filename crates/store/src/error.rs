@@ -65,6 +65,11 @@ impl Trouble {
 }
 
 impl StoreError {
+    /// For somebody who waits no longer.
+    pub fn late() -> StoreError {
+        StoreError::Failed(sqlx::Error::PoolTimedOut)
+    }
+
     pub(crate) fn unreadable(what: &str) -> StoreError {
         StoreError::Unreadable(what.to_owned())
     }
@@ -98,7 +103,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-fn trouble(error: &sqlx::Error) -> Option<Trouble> {
+pub(crate) fn trouble(error: &sqlx::Error) -> Option<Trouble> {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
@@ -139,5 +144,79 @@ fn postgres(code: &str) -> Option<Trouble> {
             Some(Trouble::Away)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::sql;
+    use crate::{Batch, Store, StoredScope};
+    use deadstop_core::{ScopeKind, Time};
+
+    #[test]
+    fn codes_tell_what_is_wrong() {
+        for (code, expected) in [
+            ("53100", Some(Trouble::Full)),
+            ("53300", Some(Trouble::Busy)),
+            ("25006", Some(Trouble::ReadOnly)),
+            ("40P01", Some(Trouble::Busy)),
+            ("57P01", Some(Trouble::Away)),
+            ("57P03", Some(Trouble::Away)),
+            ("08006", Some(Trouble::Away)),
+            ("58030", Some(Trouble::Away)),
+            ("23505", None),
+            ("42P01", None),
+        ] {
+            assert_eq!(postgres(code), expected, "{code}");
+        }
+        for (code, expected) in [
+            (5, Some(Trouble::Busy)),
+            (261, Some(Trouble::Busy)),
+            (8, Some(Trouble::ReadOnly)),
+            (1032, Some(Trouble::ReadOnly)),
+            (778, Some(Trouble::Broken)),
+            (13, Some(Trouble::Full)),
+            (14, Some(Trouble::Away)),
+            (19, None),
+            (1, None),
+        ] {
+            assert_eq!(sqlite(code), expected, "{code}");
+        }
+    }
+
+    /// A disk that takes no more, or nothing at all: the store says which, can still be read, and
+    /// goes on when that is over.
+    #[tokio::test]
+    async fn a_database_that_takes_no_more_says_so_and_recovers() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("deadstop.db")).await.unwrap();
+        let write = async |key: &str| {
+            let scope = StoredScope {
+                key: key.into(),
+                project: "default".into(),
+                number: 1,
+                kind: ScopeKind::Session,
+                agent: "a".into(),
+                name: "s".into(),
+                killed: true,
+                updated: Time(1),
+                state: vec![0; 400_000],
+            };
+            store.write(&Batch { scopes: vec![scope], ..Batch::default() }).await
+        };
+        for (fault, cure, expected) in [
+            ("PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1000000", Trouble::Full),
+            ("PRAGMA query_only = on", "PRAGMA query_only = off", Trouble::ReadOnly),
+        ] {
+            store.backend.run(sql(fault)).await.unwrap();
+            let error = write(fault).await.unwrap_err();
+            assert_eq!(error.trouble(), Some(expected), "{error}");
+            store.health().await.unwrap();
+            assert_eq!(store.scope(fault).await.unwrap(), None);
+            store.backend.run(sql(cure)).await.unwrap();
+            write(fault).await.unwrap();
+            assert!(store.scope(fault).await.unwrap().is_some());
+        }
     }
 }

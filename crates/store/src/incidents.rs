@@ -3,7 +3,7 @@
 use deadstop_core::{GuardId, Time, Trip};
 
 use crate::audit::AuditEvent;
-use crate::backend::{Row, Tx, sql};
+use crate::backend::{Query, Row, Tx, sql};
 use crate::page::{Page, Paging, Period};
 use crate::{Store, StoreError};
 
@@ -87,19 +87,7 @@ impl Store {
         filter: &IncidentFilter,
         paging: &Paging,
     ) -> Result<Page<StoredIncident>, StoreError> {
-        let mut query = sql("SELECT * FROM incidents")
-            .with(" WHERE project = ", project)
-            .with_some(" AND agent = ", filter.agent.as_ref())
-            .with_some(" AND session_number = ", filter.session)
-            .with_some(" AND guard = ", filter.guard.map(GuardId::name))
-            .with_some(" AND reason = ", filter.reason.as_ref())
-            .with_some(" AND at_ms >= ", filter.period.from)
-            .with_some(" AND at_ms < ", filter.period.to);
-        query = match filter.acknowledged {
-            Some(true) => query.then(" AND acknowledged_ms IS NOT NULL"),
-            Some(false) => query.then(" AND acknowledged_ms IS NULL"),
-            None => query,
-        };
+        let mut query = select(sql("SELECT * FROM incidents"), project, filter);
         if let Some((at, id)) = paging.time_and_id()? {
             query = query.with(" AND (at_ms, id) < (", at).with(", ", id).then(")");
         }
@@ -128,19 +116,8 @@ impl Store {
     ) -> Result<Vec<IncidentGroup>, StoreError> {
         let query = sql("SELECT agent, guard, reason, COUNT(*) AS seen, \
              COUNT(*) - COUNT(acknowledged_ms) AS open, MIN(at_ms) AS first_ms, \
-             MAX(at_ms) AS last_ms FROM incidents")
-        .with(" WHERE project = ", project)
-        .with_some(" AND agent = ", filter.agent.as_ref())
-        .with_some(" AND session_number = ", filter.session)
-        .with_some(" AND guard = ", filter.guard.map(GuardId::name))
-        .with_some(" AND reason = ", filter.reason.as_ref())
-        .with_some(" AND at_ms >= ", filter.period.from)
-        .with_some(" AND at_ms < ", filter.period.to);
-        let query = match filter.acknowledged {
-            Some(true) => query.then(" AND acknowledged_ms IS NOT NULL"),
-            Some(false) => query.then(" AND acknowledged_ms IS NULL"),
-            None => query,
-        };
+             MAX(at_ms) AS last_ms FROM incidents");
+        let query = select(query, project, filter);
         let query = query.then(
             " GROUP BY agent, guard, reason ORDER BY last_ms DESC, agent, guard, reason LIMIT 1000",
         );
@@ -170,6 +147,28 @@ impl Store {
              acknowledged_note = $3 WHERE id = $4 AND project = $5");
         let query = query.bind(&by.by).bind(by.at).bind(&by.note).bind(id).bind(project);
         Ok(self.change(query, audit).await? > 0)
+    }
+}
+
+/// The conditions of a list.
+fn select<'q>(query: Query<'q>, project: &'q str, filter: &'q IncidentFilter) -> Query<'q> {
+    // Where a session is asked for, it alone is to choose the index.
+    let query = match filter.session {
+        Some(session) => {
+            query.with(" WHERE session_number = ", session).with(" AND project || '' = ", project)
+        }
+        None => query.with(" WHERE project = ", project),
+    };
+    let query = query
+        .with_some(" AND agent = ", filter.agent.as_ref())
+        .with_some(" AND guard = ", filter.guard.map(GuardId::name))
+        .with_some(" AND reason = ", filter.reason.as_ref())
+        .with_some(" AND at_ms >= ", filter.period.from)
+        .with_some(" AND at_ms < ", filter.period.to);
+    match filter.acknowledged {
+        Some(true) => query.then(" AND acknowledged_ms IS NOT NULL"),
+        Some(false) => query.then(" AND acknowledged_ms IS NULL"),
+        None => query,
     }
 }
 

@@ -150,6 +150,7 @@ impl Store {
         let query = sql("UPDATE keys SET revoked_ms = $1, revoked_by = $2 \
              WHERE id = $3 AND project = $4 AND revoked_ms IS NULL");
         if tx.run(query.bind(at).bind(who).bind(id).bind(project)).await? == 0 {
+            tx.undo().await?;
             return Ok(false);
         }
         tx.run(sql("DELETE FROM logins WHERE key_id = $1").bind(id)).await?;

@@ -19,6 +19,7 @@ mod keys;
 mod number;
 mod page;
 mod policies;
+mod reach;
 mod retention;
 mod scopes;
 mod sessions;
@@ -106,7 +107,7 @@ impl Store {
         let asked = self.backend.row(sql("SELECT 1 AS one"));
         match tokio::time::timeout(PROBE, asked).await {
             Ok(answered) => answered.map(|_| ()),
-            Err(_) => Err(StoreError::Failed(sqlx::Error::PoolTimedOut)),
+            Err(_) => Err(StoreError::late()),
         }
     }
 
@@ -136,10 +137,12 @@ impl Store {
         let Some(event) = audit else { return self.backend.run(query).await };
         let mut tx = self.backend.begin().await?;
         let changed = tx.run(query).await?;
-        if changed > 0 {
-            audit::append(&mut tx, [event]).await?;
-            tx.commit().await?;
+        if changed == 0 {
+            tx.undo().await?;
+            return Ok(0);
         }
+        audit::append(&mut tx, [event]).await?;
+        tx.commit().await?;
         Ok(changed)
     }
 }

@@ -144,6 +144,7 @@ impl Store {
             let mut tx = self.backend.begin().await?;
             current = current_version(&mut tx, change).await?;
             if change.expected.is_some_and(|expected| expected != current) {
+                tx.undo().await?;
                 return Err(StoreError::Conflict { current });
             }
             // Another node may write the same version at the same time: one of them finds it there.
@@ -159,6 +160,7 @@ impl Store {
                 .bind(&change.note)
                 .bind(&change.document);
             if tx.run(query).await? == 0 {
+                tx.undo().await?;
                 continue;
             }
             write_prevention(&mut tx, change).await?;

@@ -97,10 +97,19 @@ impl Store {
         paging: &Paging,
     ) -> Result<Page<StoredSession>, StoreError> {
         let tag = filter.tag.as_ref().map(|tag| serde_json::json!(tag).to_string());
-        let mut query = sql("SELECT * FROM sessions")
-            .with(" WHERE project = ", project)
-            .with_some(" AND agent = ", filter.agent.as_ref())
-            .with_some(" AND name = ", filter.name.as_ref())
+        let query = sql("SELECT * FROM sessions WHERE ");
+        // An agent is looked up inside the project: then its number alone chooses the index.
+        let query = match (&filter.agent, &filter.name) {
+            (Some(agent), None) => query
+                .with("agent_number = (SELECT number FROM agents WHERE project = ", project)
+                .with(" AND name = ", agent)
+                .then(")"),
+            (agent, name) => query
+                .with("project = ", project)
+                .with_some(" AND agent = ", agent.as_ref())
+                .with_some(" AND name = ", name.as_ref()),
+        };
+        let mut query = query
             .with_some(" AND state = ", filter.state.map(SessionState::name))
             .with_some(" AND used_ms >= ", filter.period.from)
             .with_some(" AND number < ", filter.period.to.map(Numbers::first))

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// One answer.
 #[derive(Clone)]
@@ -58,6 +59,11 @@ pub(crate) struct HttpListener {
 impl HttpListener {
     /// Answers one request after the other.
     pub(crate) async fn start(replies: Vec<Reply>) -> Self {
+        Self::start_with(replies, None).await
+    }
+
+    /// The same with TLS.
+    pub(crate) async fn start_with(replies: Vec<Reply>, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -67,7 +73,14 @@ impl HttpListener {
                 let (stream, _) = listener.accept().await.unwrap();
                 let service = service_fn(|request| answer(request, reply.clone(), &seen));
                 let server = hyper::server::conn::http1::Builder::new();
-                drop(server.serve_connection(TokioIo::new(stream), service).await);
+                // The client may leave at any time.
+                match &tls {
+                    None => drop(server.serve_connection(TokioIo::new(stream), service).await),
+                    Some(tls) => {
+                        let Ok(stream) = tls.accept(stream).await else { continue };
+                        drop(server.serve_connection(TokioIo::new(stream), service).await);
+                    }
+                }
             }
         });
         Self { port, received }
@@ -75,6 +88,10 @@ impl HttpListener {
 
     pub(crate) fn url(&self, host: &str, path: &str) -> String {
         format!("http://{host}:{}{path}", self.port)
+    }
+
+    pub(crate) fn secure_url(&self, host: &str, path: &str) -> String {
+        format!("https://{host}:{}{path}", self.port)
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) struct SmtpListener {
     pub(crate) port: u16,
@@ -14,6 +15,11 @@ impl SmtpListener {
     /// Serves one connection. It refuses what it is told to, such as `RCPT 550 unknown`; `HANG` and
     /// `FLOOD` are about its greeting.
     pub(crate) async fn start(refusals: &[&'static str]) -> Self {
+        Self::start_with(refusals, Tls::Never).await
+    }
+
+    /// The same with TLS.
+    pub(crate) async fn start_with(refusals: &[&'static str], tls: Tls) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let talk = Arc::new(Mutex::new(Vec::new()));
@@ -21,7 +27,7 @@ impl SmtpListener {
         tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             // The client may leave at any time.
-            drop(serve(stream, &refusals, &seen).await);
+            drop(accept(stream, &refusals, tls, &seen).await);
         });
         Self { port, talk }
     }
@@ -32,8 +38,33 @@ impl SmtpListener {
     }
 }
 
+/// When the connection is encrypted.
+pub(crate) enum Tls {
+    Never,
+    AtOnce(TlsAcceptor),
+    OnDemand(TlsAcceptor),
+}
+
+async fn accept(
+    mut stream: TcpStream,
+    refusals: &[&'static str],
+    tls: Tls,
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    match tls {
+        Tls::Never => serve(stream, "AUTH PLAIN LOGIN", refusals, seen).await,
+        Tls::AtOnce(tls) => serve(tls.accept(stream).await?, "AUTH PLAIN", refusals, seen).await,
+        Tls::OnDemand(tls) => {
+            serve(&mut stream, "STARTTLS", refusals, seen).await?;
+            serve(tls.accept(stream).await?, "AUTH PLAIN", &["GREETING"], seen).await
+        }
+    }
+}
+
+/// Talks until the client leaves or asks for encryption.
 async fn serve(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    offer: &str,
     refusals: &[&'static str],
     seen: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
@@ -44,7 +75,10 @@ async fn serve(
     while refusals.contains(&"FLOOD") {
         stream.write_all(&[b'x'; 4096]).await?;
     }
-    stream.write_all(b"220 ready\r\n").await?;
+    if !refusals.contains(&"GREETING") {
+        stream.write_all(b"220 ready\r\n").await?;
+        stream.flush().await?;
+    }
     let mut in_data = false;
     loop {
         let mut line = String::new();
@@ -55,6 +89,7 @@ async fn serve(
         seen.lock().unwrap().push(line.clone());
         let word = line.split([' ', ':']).next().unwrap_or_default().to_ascii_uppercase();
         let refusal = refusals.iter().find_map(|refusal| refusal.strip_prefix(word.as_str()));
+        let hello = format!("250-here\r\n250 {offer}");
         let reply = match (in_data, word.as_str()) {
             (true, ".") => {
                 in_data = false;
@@ -62,7 +97,7 @@ async fn serve(
             }
             (true, _) => continue,
             (false, _) if refusal.is_some() && !word.is_empty() => refusal.unwrap().trim(),
-            (false, "EHLO") => "250-here\r\n250 AUTH PLAIN LOGIN",
+            (false, "EHLO") => &hello,
             (false, "AUTH") => "235 welcome",
             (false, "DATA") => {
                 in_data = true;
@@ -72,5 +107,9 @@ async fn serve(
             (false, _) => "250 fine",
         };
         stream.write_all(format!("{reply}\r\n").as_bytes()).await?;
+        stream.flush().await?;
+        if word == "STARTTLS" {
+            return Ok(());
+        }
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use comfy_table::{ContentArrangement, presets};
 use deadstop_core::{Digest, Verdict};
 use deadstop_protocol::facts;
 use deadstop_protocol::replay::{Event, Report};
 use deadstop_protocol::trace::{RecordedCall, Trace, Turn};
+
+use crate::table::Table;
+use crate::ui;
 
 /// Calls shown before and after those that a stop is about.
 const AROUND: usize = 3;
@@ -113,13 +115,10 @@ fn letter(index: usize) -> String {
     }
 }
 
-fn side_by_side(shown: &[Shown<'_>], stop: usize, verdict: Verdict) -> comfy_table::Table {
+fn side_by_side(shown: &[Shown<'_>], stop: usize, verdict: Verdict) -> Table {
     let first = shown.iter().find(|s| s.evidence).map_or(stop, |s| s.nth);
     let from = first.saturating_sub(AROUND).max(stop.saturating_sub(MOST)).max(1);
-    let mut table = comfy_table::Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["", "call", "message", "asks", "what", "brings", "result"]);
+    let mut table = Table::new(["", "call", "message", "asks", "what", "brings", "result"]);
     for s in shown.iter().filter(|s| (from..=stop + AROUND).contains(&s.nth)) {
         let mark = match () {
             () if s.nth == stop => verdict.to_string(),
@@ -129,7 +128,7 @@ fn side_by_side(shown: &[Shown<'_>], stop: usize, verdict: Verdict) -> comfy_tab
         };
         let result = s.call.result.as_ref();
         let error = if result.is_some_and(|r| r.is_error) { "error: " } else { "" };
-        table.add_row([
+        table.row([
             mark,
             s.nth.to_string(),
             s.call.message.to_string(),
@@ -172,10 +171,5 @@ fn said(out: &mut String, trace: &Trace, event: &Event) {
 
 /// One line of limited width.
 fn clip(text: &str) -> String {
-    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.retain(|c| !c.is_control());
-    match line.char_indices().nth(WIDTH) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
+    ui::clip(text, WIDTH)
 }

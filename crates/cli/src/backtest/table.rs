@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
 use deadstop_core::{GuardId, NanoUsd, Verdict};
 use deadstop_protocol::replay::Report;
 use deadstop_protocol::trace::Trace;
 
-use crate::ui;
+use crate::{table, ui};
 
 /// Stops that are told in full.
 const TOLD: usize = 10;
@@ -134,11 +133,8 @@ impl Table {
         out
     }
 
-    fn counts(&self) -> comfy_table::Table {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(presets::ASCII_MARKDOWN);
-        table.set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header([
+    fn counts(&self) -> table::Table {
+        let mut table = table::Table::new([
             "dataset",
             "traces",
             "calls",
@@ -149,12 +145,13 @@ impl Table {
             "calls after",
             "cost after",
             "successes stopped",
-        ]);
+        ])
+        .right([1, 2, 3, 4, 5, 7, 8, 9]);
         for (name, counts) in &self.datasets {
             let verdict = |verdict| counts.verdicts.get(&verdict).copied().unwrap_or(0);
             let guards: Vec<String> =
                 counts.guards.iter().map(|(guard, n)| format!("{guard} {n}")).collect();
-            table.add_row([
+            table.row([
                 name.clone(),
                 counts.traces.to_string(),
                 counts.calls.to_string(),
@@ -166,11 +163,6 @@ impl Table {
                 counts.cost_after.to_string(),
                 format!("{} of {}", counts.succeeded_stopped, counts.succeeded),
             ]);
-        }
-        for column in [1, 2, 3, 4, 5, 7, 8, 9] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
         }
         table
     }

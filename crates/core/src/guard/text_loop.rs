@@ -103,7 +103,10 @@ pub(crate) fn chanting(seat: &Seat<'_>, rounds: usize, words: &str) -> Option<Tr
     let mut trip = seat.trip(GuardId::TextLoop, "chanting", settings.action);
     trip.ends = settings.ends;
     trip.measured = Measure::Count(rounds as u64);
-    trip.because = format!("the answer says the same {rounds} times over: \"{words}\"");
+    trip.because = match words {
+        "" => format!("the answer says the same {rounds} times over"),
+        words => format!("the answer says the same {rounds} times over: \"{words}\""),
+    };
     Some(trip)
 }
 

@@ -17,7 +17,7 @@ pub struct KillSwitch {
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1000, example = 20))]
     pub window_size: u32,
     /// The score that must be exceeded.
-    #[cfg_attr(feature = "schema", schema(minimum = 0.0, example = 10.0))]
+    #[cfg_attr(feature = "schema", schema(exclusive_minimum = 0.0, example = 10.0))]
     pub threshold: f64,
 }
 

@@ -12,11 +12,14 @@ use super::{card, fields, shapes, tokens};
 /// Units that the longest anchor has at most.
 pub(super) const LONGEST: usize = 32;
 
+/// Judges a place.
+type Shape = fn(&Place<'_>) -> Outcome;
+
 #[derive(Clone, Copy, Debug)]
 enum Anchor {
     Token(usize),
     Word(usize),
-    Shape(fn(&Place<'_>) -> Outcome),
+    Shape(Shape),
 }
 
 /// Finds them.
@@ -60,7 +63,7 @@ impl Anchors {
         for digit in "0123456789abcdef".chars() {
             add(format!("AC{digit}"), Anchor::Shape(shapes::twilio));
         }
-        let shapes: [(&str, fn(&Place<'_>) -> Outcome); 15] = [
+        let shapes: [(&str, Shape); 18] = [
             ("eyJ", shapes::jwt),
             ("://", shapes::url),
             ("bearer", shapes::bearer),
@@ -71,6 +74,9 @@ impl Anchors {
             (":AA", shapes::telegram),
             ("ds_", shapes::deadstop),
             ("-----BEGIN", shapes::private_key),
+            ("-u ", shapes::argument),
+            ("-p ", shapes::argument),
+            ("--user ", shapes::argument),
             ("2", card::check),
             ("3", card::check),
             ("4", card::check),

@@ -20,10 +20,10 @@ const ELEMENT_AHEAD: usize = 96;
 
 /// Where a redacted text goes.
 pub(super) trait Sink {
-    /// Bytes that stay as they are.
-    fn keep(&mut self, bytes: &[u8]);
-    /// A text that takes the place of bytes that are left out.
-    fn put(&mut self, text: &str);
+    /// Bytes that stay as they are, and how many came before them.
+    fn keep(&mut self, at: usize, bytes: &[u8]);
+    /// A text that takes the place of bytes that are left out, and how many came before those.
+    fn put(&mut self, at: usize, text: &str);
 }
 
 /// One text on its way.
@@ -40,6 +40,8 @@ pub(super) struct Engine {
     within: Option<Within>,
     own: OwnMatches,
     finished: bool,
+    /// Bytes that are no longer in the view.
+    forgotten: usize,
 }
 
 /// A secret that is being passed over.
@@ -64,6 +66,7 @@ impl Engine {
         self.run(anchors, own, sink);
         let dead = self.left.min(self.at.saturating_sub(BACK + 8)).min(self.own.needed());
         if dead > WORTH_FORGETTING {
+            self.forgotten += self.view.place(dead);
             self.view.forget(dead);
             self.own.forget(dead);
             self.at -= dead;
@@ -97,7 +100,7 @@ impl Engine {
             let start = anchor.map_or(limit, |(start, _)| start);
             if let Some((from, to, name)) = self.own.next(self.left, start) {
                 self.keep_to(from, sink);
-                sink.put(&label(&own[name].name));
+                sink.put(self.bytes_left(), &label(&own[name].name));
                 self.resume(to);
                 continue;
             }
@@ -122,7 +125,7 @@ impl Engine {
                     self.begin(&found, sink);
                     if let Some((from, to)) = second {
                         self.keep_to(from, sink);
-                        sink.put("[redacted:aws-secret-key]");
+                        sink.put(self.bytes_left(), "[redacted:aws-secret-key]");
                         self.resume(to);
                     }
                 }
@@ -135,13 +138,14 @@ impl Engine {
 
     fn begin(&mut self, found: &Found, sink: &mut impl Sink) {
         self.keep_to(found.start, sink);
+        let at = self.bytes_left();
         match found.wrap {
-            Wrap::Bare => sink.put(&label(found.kind)),
+            Wrap::Bare => sink.put(at, &label(found.kind)),
             Wrap::Quoted(quote) => {
                 let quote = quote.text();
-                sink.put(&format!("{quote}{}{quote}", label(found.kind)));
+                sink.put(at, &format!("{quote}{}{quote}", label(found.kind)));
             }
-            Wrap::Zero => sink.put("0"),
+            Wrap::Zero => sink.put(at, "0"),
         }
         self.resume(found.start);
         match found.ending {
@@ -156,9 +160,9 @@ impl Engine {
         let ended = match within.ending {
             Ending::At(_) => true,
             Ending::Run(class) => self.pass_run(class),
-            Ending::Quoted(quote) => self.pass_quoted(quote, &mut within, sink),
+            Ending::Quoted(quote) => self.pass_quoted(quote, &mut within),
             Ending::Elements(quote) => self.pass_elements(quote, &mut within, sink),
-            Ending::Line(quote) => self.pass_line(quote, &mut within, sink),
+            Ending::Line(quote) => self.pass_line(quote, &mut within),
             Ending::Pem => self.pass_pem(&within, sink),
         };
         if !ended {
@@ -183,7 +187,7 @@ impl Engine {
         ended
     }
 
-    fn pass_quoted(&mut self, quote: Quote, within: &mut Within, sink: &mut impl Sink) -> bool {
+    fn pass_quoted(&mut self, quote: Quote, within: &mut Within) -> bool {
         let ahead = if matches!(within.ending, Ending::Elements(_)) {
             ELEMENT_AHEAD + 2 * quote::LONGEST
         } else {
@@ -194,7 +198,8 @@ impl Engine {
             && (self.finished || rest.len() >= ahead)
         {
             if let Some(own) = quote.closes(rest, within.slashes) {
-                sink.put(&"\\".repeat(own));
+                // Its backslashes were passed over already.
+                self.at -= own;
                 return true;
             }
             if self.ends_line(*unit, Some(quote)) {
@@ -207,30 +212,26 @@ impl Engine {
     }
 
     fn pass_elements(&mut self, quote: Quote, within: &mut Within, sink: &mut impl Sink) -> bool {
-        while self.pass_quoted(quote, within, sink) {
+        while self.pass_quoted(quote, within) {
             let rest = self.view.units().get(self.at..).unwrap_or_default();
             let Some(next) = next_element(rest, quote) else { return true };
             self.left = self.at;
             self.keep_to(self.at + next, sink);
-            sink.put(&label(within.kind));
+            sink.put(self.bytes_left(), &label(within.kind));
             self.resume(self.at + next);
             within.slashes = 0;
         }
         false
     }
 
-    fn pass_line(
-        &mut self,
-        quote: Option<Quote>,
-        within: &mut Within,
-        sink: &mut impl Sink,
-    ) -> bool {
+    fn pass_line(&mut self, quote: Option<Quote>, within: &mut Within) -> bool {
         while let Some(rest) = self.view.units().get(self.at..)
             && let Some(unit) = rest.first()
             && (self.finished || rest.len() >= quote::LONGEST)
         {
             if let Some(own) = quote.and_then(|quote| quote.closes(rest, within.slashes)) {
-                sink.put(&"\\".repeat(own));
+                // Its backslashes were passed over already.
+                self.at -= own;
                 return true;
             }
             if matches!(unit, b'\n' | b'\r') {
@@ -252,7 +253,7 @@ impl Engine {
                 Step::Gap(units) => {
                     self.left = self.at;
                     self.keep_to(self.at + units, sink);
-                    sink.put(&label(within.kind));
+                    sink.put(self.bytes_left(), &label(within.kind));
                     self.resume(self.at + units);
                 }
                 Step::End(units) => {
@@ -280,9 +281,14 @@ impl Engine {
 
     fn keep_to(&mut self, unit: usize, sink: &mut impl Sink) {
         if unit > self.left {
-            sink.keep(self.view.raw(self.left, unit));
+            sink.keep(self.bytes_left(), self.view.raw(self.left, unit));
             self.left = unit;
         }
+    }
+
+    /// Bytes of the text that have left.
+    fn bytes_left(&self) -> usize {
+        self.forgotten + self.view.place(self.left)
     }
 
     /// Goes on after a replacement.
@@ -302,10 +308,9 @@ pub(super) fn label(kind: &str) -> String {
 /// Units from a closing quote to the content of the next element.
 fn next_element(units: &[u8], quote: Quote) -> Option<usize> {
     let text = quote.text();
-    let mark = text.trim_start_matches('\\');
-    let rest = units.strip_prefix(mark.as_bytes())?;
+    let rest = units.strip_prefix(text.as_bytes())?;
     let rest = &rest[..rest.len().min(ELEMENT_AHEAD)];
     let gap = rest.iter().take_while(|u| u.is_ascii_whitespace() || **u == b',').count();
     rest[..gap].contains(&b',').then_some(())?;
-    rest[gap..].starts_with(text.as_bytes()).then_some(mark.len() + gap + text.len())
+    rest[gap..].starts_with(text.as_bytes()).then_some(gap + 2 * text.len())
 }

@@ -4,10 +4,10 @@
 //! A quoted value of such a field is believed. A bare one may as well be a type or a variable of
 //! some code, so it has to look like a secret, the more so the less its surroundings do.
 
+mod bare;
+
 use super::names::{self, Sort, Word};
-use super::place::{
-    AHEAD, BACK, Class, Ending, Found, Outcome, Place, Wrap, is_redacted, replacement,
-};
+use super::place::{Class, Ending, Outcome, Place, is_redacted, replacement};
 use super::quote::Quote;
 use super::shapes::is_template;
 use super::tokens::{self, looks_random};
@@ -58,6 +58,8 @@ enum Link {
     Tag,
     /// `--name value`
     Option,
+    /// `the name is value`
+    Is,
 }
 
 /// Judges a place where a telling word stands.
@@ -96,7 +98,7 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
     let is_bare = prefix.is_empty() && suffix.is_empty();
     let before = blanks(place.from(at));
     let at = at + before;
-    let option = prefix.starts_with(b"--") && before > 0;
+    let option = before > 0 && (prefix.starts_with(b"--") || is_netrc(place.back(name)));
     let mut is_apart = false;
     let (link, link_at, length) = match place.from(at) {
         [b':', b':', ..] => return None,
@@ -108,6 +110,7 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
         [b',', ..] if quote.is_some() && is_pair(place, at + 1) => (Link::Comma, at, 1),
         [b'>', ..] if place.before(name) == Some(b'<') => (Link::Tag, at, 1),
         _ if option => (Link::Option, at, 0),
+        [b'i', b's', b' ' | b':', ..] if before > 0 => (Link::Is, at, 3),
         _ => {
             is_apart = true;
             separate_value(place, at)?
@@ -136,6 +139,12 @@ fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
         link_at,
         value,
     })
+}
+
+/// `machine h login bob password …`: the words of a `.netrc` file.
+fn is_netrc(back: &[u8]) -> bool {
+    let mut words = back.rsplit(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.nth(1) == Some(b"login")
 }
 
 /// A name without the letters and digits of an escaped quote before it.
@@ -183,7 +192,9 @@ impl Field<'_> {
         if place.from(self.value).starts_with(b"-----BEGIN") {
             return Outcome::Nothing;
         }
-        if let Some((quote, start, many)) = self.literal() {
+        if self.link != Link::Is
+            && let Some((quote, start, many)) = self.literal()
+        {
             if self.is_end_of_string(quote, start) {
                 return Outcome::Nothing;
             }
@@ -267,7 +278,7 @@ impl Field<'_> {
         }
         let likely = match self.sort {
             // Answers with probabilities name every token of their text.
-            Sort::Token if self.is_bare => {
+            Sort::Token if self.is_bare && !self.is_capital() => {
                 let digit = value.iter().any(u8::is_ascii_digit);
                 let blank = value.iter().any(u8::is_ascii_whitespace);
                 !blank && !is_redacted(value) && value.len() >= 8 && (digit || value.len() >= 20)
@@ -351,132 +362,6 @@ impl Field<'_> {
         }
     }
 
-    /// A value without quotes.
-    fn bare(&self) -> Outcome {
-        let place = self.place;
-        if let Some(length) = replacement(place.from(self.value)) {
-            return Outcome::Skip(self.value + length);
-        }
-        let style = self.style();
-        let class = match style {
-            Style::Variable if !place.is_percent(self.link_at) => Class::Env,
-            Style::Element => Class::Element,
-            _ => Class::Value,
-        };
-        let ending = self.run(self.value, class);
-        let value = match ending {
-            Ending::At(end) => place.from(self.value).get(..end - self.value),
-            _ => place.from(self.value).get(..JUDGED),
-        };
-        let value = value.unwrap_or_default();
-        let next = place.from(self.value + value.len()).first().copied();
-        let wrap = match self.number_in_json(value, next) {
-            Some(wrap) => wrap,
-            None if self.quote.is_some() && value.iter().all(|u| b"0123456789.-".contains(u)) => {
-                return Outcome::Nothing;
-            }
-            None => {
-                let after = place.from(self.value + value.len());
-                let called = match style {
-                    Style::Element => !after.starts_with(b"</") && value.len() < JUDGED,
-                    _ => matches!(next, Some(b'(' | b'[' | b'{' | b'<')),
-                };
-                if called || !self.is_likely(style, value) {
-                    return Outcome::Nothing;
-                }
-                Wrap::Bare
-            }
-        };
-        let kind = self.kind_of(self.value);
-        Outcome::Secret(Found { start: self.value, ending, kind, wrap })
-    }
-
-    /// A password that somebody wrote as a number must be followed by a value that JSON knows.
-    fn number_in_json(&self, value: &[u8], next: Option<u8>) -> Option<Wrap> {
-        let quote = self.quote.filter(|_| self.link == Link::Colon)?;
-        let number = value.len() >= 4 && value.iter().all(u8::is_ascii_digit);
-        let ends = next.is_none_or(|unit| b",}] \r\n\t".contains(&unit));
-        (number && ends && self.sort == Sort::Password).then_some(Wrap::Quoted(quote))
-    }
-
-    fn style(&self) -> Style {
-        let place = self.place;
-        let before = place.before(self.name);
-        let tight = self.link == Link::Equals && !self.is_spaced;
-        match (self.link, before) {
-            (Link::Tag, _) => return Style::Element,
-            (Link::Option, _) => return Style::Option,
-            _ if self.is_apart => return Style::Line,
-            (Link::Equals, Some(b'?' | b'&' | b';')) => return Style::Parameter,
-            _ => {}
-        }
-        let back = place.back(self.name);
-        let line = back.iter().rposition(|unit| matches!(unit, b'\n' | b'\r'));
-        let indent = &back[line.map_or(0, |line| line + 1)..];
-        let known = line.is_some() || (place.beneath.is_none() && place.at <= place.floor + BACK);
-        let indent = indent.trim_ascii();
-        let starts = known
-            && (indent.is_empty()
-                || [&b"export"[..], b"-", b"ENV", b"set", b"$env:"].contains(&indent));
-        match self.link {
-            Link::Equals if tight && starts && self.quote.is_none() && self.is_capital() => {
-                Style::Variable
-            }
-            Link::Colon if starts => Style::Line,
-            Link::Equals if tight && !matches!(before, Some(b'(' | b',')) => {
-                let list = back.trim_ascii_end().last() == Some(&b',');
-                if list { Style::Code } else { Style::Log }
-            }
-            _ => Style::Code,
-        }
-    }
-
-    /// Whether the name is written as those of variables of the environment are.
-    fn is_capital(&self) -> bool {
-        let name = self.place.from(self.place.at);
-        name.iter().take_while(|unit| Class::Word.has(**unit)).all(|u| !u.is_ascii_lowercase())
-    }
-
-    fn is_likely(&self, style: Style, value: &[u8]) -> bool {
-        if value.is_empty() || is_template(value) || is_word(value) || value.starts_with(b"$") {
-            return false;
-        }
-        if self.kind_is_directory(value) {
-            return false;
-        }
-        let length = value.len();
-        let digit = value.iter().any(u8::is_ascii_digit);
-        let special = value.iter().any(|u| !u.is_ascii_alphanumeric() && !b"_-.:".contains(u));
-        let password = self.sort == Sort::Password;
-        match style {
-            Style::Parameter | Style::Element => true,
-            Style::Variable => length >= 3,
-            Style::Line if password => length >= 3 && !is_path(value),
-            Style::Line => (digit && length >= 6) || length >= 20,
-            Style::Log if password => length >= 3 && !is_path(value),
-            Style::Log => digit && length >= 6 && !is_path(value),
-            Style::Option if password => (digit || special) && length >= 3,
-            Style::Option => digit && length >= 6,
-            Style::Code if password => (digit || special) && length >= 6 && !is_path(value),
-            Style::Code => digit && length >= 8 && !is_path(value),
-        }
-    }
-
-    /// The end of a run; percent-encoded separators belong to it unless what links it with its
-    /// name is percent-encoded too.
-    fn run(&self, start: usize, class: Class) -> Ending {
-        let inner = !self.place.is_percent(self.link_at);
-        let units = self.place.from(start);
-        let end = units.iter().enumerate().position(|(at, unit)| {
-            !(class.has(*unit) || (inner && self.place.is_percent(start + at)))
-        });
-        match end {
-            Some(end) => Ending::At(start + end),
-            None if start + units.len() < self.place.at + AHEAD => Ending::At(start + units.len()),
-            None => Ending::Run(class),
-        }
-    }
-
     fn kind_of(&self, start: usize) -> &'static str {
         let jwt = self.place.from(start).starts_with(b"eyJ");
         match tokens::kind_of(self.place, start) {
@@ -488,25 +373,6 @@ impl Field<'_> {
             None => self.kind,
         }
     }
-}
-
-/// Where a value without quotes stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Style {
-    /// `NAME=value` on a line of its own.
-    Variable,
-    /// `name: value` on a line of its own.
-    Line,
-    /// Of a URL or a connection string.
-    Parameter,
-    /// ` name=value ` among others.
-    Log,
-    /// `<name>value</name>`
-    Element,
-    /// `--name value`
-    Option,
-    /// Anywhere else.
-    Code,
 }
 
 /// The units of a quoted value, up to the most that is judged.
@@ -530,17 +396,6 @@ fn scheme(units: &[u8]) -> Option<(usize, bool)> {
     let name = std::str::from_utf8(&units[..word]).ok()?.to_ascii_lowercase();
     let long = LONG_SCHEMES.contains(&name.as_str());
     (after > 0 && (long || SCHEMES.contains(&name.as_str()))).then_some((word + after, long))
-}
-
-/// `self.config.token1`: names with dots between them.
-fn is_path(value: &[u8]) -> bool {
-    let parts = value.split(|unit| *unit == b'.');
-    value.contains(&b'.')
-        && parts.clone().all(|part| {
-            part.first().is_some_and(|unit| unit.is_ascii_alphabetic() || *unit == b'_')
-                && part.len() < 24
-                && part.iter().all(|unit| unit.is_ascii_alphanumeric() || *unit == b'_')
-        })
 }
 
 fn is_word(value: &[u8]) -> bool {

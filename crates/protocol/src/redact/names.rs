@@ -42,6 +42,7 @@ pub(super) const WORDS: &[Word] = &[
     word("api_key", "api-key", Key),
     word("api-key", "api-key", Key),
     word("apikey", "api-key", Key),
+    word("api key", "api-key", Key),
     word("access_key", "access-key", Key),
     word("access-key", "access-key", Key),
     word("accesskey", "access-key", Key),

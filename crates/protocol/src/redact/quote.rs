@@ -58,8 +58,8 @@ impl Quote {
     pub(super) fn closes(self, units: &[u8], slashes: usize) -> Option<usize> {
         match self {
             Self::Mark { mark, depth } => {
-                if mark == b'\'' && ends_json_string(units) && slashes.is_multiple_of(2) {
-                    // The single quote never closed, but the JSON string around it did.
+                if mark != b'"' && ends_json_string(units) && slashes.is_multiple_of(2) {
+                    // The quote never closed, but the JSON string around it did.
                     return Some(0);
                 }
                 if units.first() != Some(&mark) {

@@ -2,6 +2,7 @@
 //! scheme's name, signatures in URLs, chat bot tokens, Deadstop's own keys, private keys.
 
 use super::place::{AHEAD, Class, Ending, Outcome, Place, is_redacted};
+use super::quote::Quote;
 use super::tokens::{ending, looks_random};
 
 /// Units of a user's name, and of a password, in a URL.
@@ -119,6 +120,32 @@ pub(super) fn basic(place: &Place<'_>) -> Outcome {
         return Outcome::Nothing;
     }
     Outcome::secret(start, ending(place, start, Class::Base64), "basic-auth")
+}
+
+/// `curl -u user:password` and `sshpass -p password`.
+pub(super) fn argument(place: &Place<'_>) -> Outcome {
+    let option = place.from(place.at).iter().position(u8::is_ascii_whitespace).unwrap_or(0);
+    let user = !place.from(place.at).starts_with(b"-p");
+    let command: &[u8] = if user { b"curl" } else { b"sshpass" };
+    let line = place.back(place.at).rsplit(|unit| matches!(unit, b'\n' | b'\r' | b';')).next();
+    let ours = line.is_some_and(|line| memchr::memmem::find(line, command).is_some());
+    let Some(mut start) = after_blanks(place, place.at + option).filter(|_| ours) else {
+        return Outcome::Nothing;
+    };
+    start += Quote::at(place.from(start)).map_or(0, |(_, length)| length);
+    let units = place.from(start);
+    let mut value = &units[..Class::Env.run(&units[..units.len().min(256)])];
+    if user {
+        let Some(colon) = value.iter().position(|unit| *unit == b':') else {
+            return Outcome::Nothing;
+        };
+        start += colon + 1;
+        value = &value[colon + 1..];
+    }
+    if value.is_empty() || value.starts_with(b"$") || is_template(value) || is_redacted(value) {
+        return Outcome::Nothing;
+    }
+    Outcome::secret(start, Ending::At(start + value.len()), "password")
 }
 
 /// `sig=`, as in links that carry their own permission.

@@ -89,7 +89,8 @@ impl View {
         self.read -= raw;
     }
 
-    fn place(&self, unit: usize) -> usize {
+    /// How many bytes come before a unit.
+    pub(super) fn place(&self, unit: usize) -> usize {
         let after = self.marks.partition_point(|mark| mark.unit <= unit);
         match after.checked_sub(1).and_then(|last| self.marks.get(last)) {
             Some(mark) => mark.raw + (unit - mark.unit),

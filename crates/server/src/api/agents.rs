@@ -16,9 +16,9 @@ use super::App;
 use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Name, Page, Paged, Strict};
 use super::live::Row;
-use super::orders::{What, Why, carry_out};
+use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem};
-use crate::warden::{Scope, now};
+use crate::warden::{Scope, What, now};
 
 /// An agent with incidents younger than this has something to look at.
 const RECENT: Millis = Millis::from_secs(24 * 60 * 60);
@@ -278,8 +278,9 @@ pub(crate) async fn change(
     // Fails for an agent that nobody has heard of.
     let Json(_) = show(&app, &who, &name).await?;
     if let Some(tags) = &change.tags {
+        let tags: Vec<_> = tags.iter().map(|tag| app.redacted(&who, tag)).collect();
         let event = app.event(&who, "agent.tag", &name, &change.reason, &json!({ "tags": tags }));
-        app.store()?.set_agent_tags(&who.project, &name, tags, Some(&event)).await?;
+        app.store()?.set_agent_tags(&who.project, &name, &tags, Some(&event)).await?;
     }
     if let Some(active) = change.active {
         let scope = app.warden.agent_in(&who.project, &name).await?;

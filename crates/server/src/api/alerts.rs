@@ -17,7 +17,7 @@ use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
-use super::auth::Who;
+use super::auth::{self, Who};
 use super::extract::{AskedBoth, At, Body, Page, Paged, Strict};
 use super::problem::{Code, Problem};
 use crate::warden::now;
@@ -51,16 +51,16 @@ impl AlertOn {
 }
 
 /// An address to send to.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Address {
-    /// A POST, signed if there is a secret.
+    /// A signed POST.
     Webhook {
         /// Where to.
         #[schema(max_length = 2000)]
         url: String,
-        /// What it is signed with.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// What it is signed with; made here if it is left out.
+        #[serde(default)]
         #[schema(max_length = 500)]
         secret: Option<String>,
     },
@@ -85,63 +85,29 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    fn kind(&self) -> &'static str {
+    /// The same as what delivers to it knows it.
+    fn target(&self) -> deadstop_alerts::Target {
+        use deadstop_alerts::{Secret, Target};
         match self {
-            Address::Webhook { .. } => "webhook",
-            Address::Slack { .. } => "slack",
-            Address::Email { .. } => "email",
-        }
-    }
-
-    /// Where it goes, without what may be secret.
-    fn summary(&self) -> String {
-        match self {
-            Address::Webhook { url, .. } | Address::Slack { url } => host(url),
-            Address::Email { smtp, to, .. } => format!("{to} over {}", host(smtp)),
-        }
-    }
-
-    fn is_signed(&self) -> bool {
-        matches!(self, Address::Webhook { secret: Some(_), .. })
-    }
-
-    /// What is wrong with it, as far as that can be told without the network.
-    fn faults(&self) -> Vec<FieldFault> {
-        let (field, url, schemes): (_, _, &[&str]) = match self {
-            Address::Webhook { url, .. } | Address::Slack { url } => {
-                ("target.url", url, &["http", "https"])
+            Address::Webhook { url, secret } => {
+                Target::Webhook { url: Secret::new(url), secret: secret.as_ref().map(Secret::new) }
             }
-            Address::Email { smtp, .. } => {
-                ("target.smtp", smtp, &["smtp", "smtps", "smtp+starttls"])
-            }
-        };
-        let mut faults = Vec::new();
-        let read: Option<http::Uri> = url.parse().ok();
-        let fine = read.is_some_and(|uri| {
-            uri.scheme_str().is_some_and(|scheme| schemes.contains(&scheme))
-                && uri.host().is_some_and(|host| !host.is_empty())
-        });
-        if !fine {
-            let detail = format!("write a URL that starts with {}://", schemes.join(":// or "));
-            faults.push(FieldFault::invalid(field, detail));
-        }
-        if let Address::Email { from, to, .. } = self {
-            for (field, text) in [("target.from", from), ("target.to", to)] {
-                if !text.contains('@') || text.chars().any(char::is_control) {
-                    faults.push(FieldFault::invalid(field, "write it as name@example.org"));
-                }
+            Address::Slack { url } => Target::Slack { url: Secret::new(url) },
+            Address::Email { smtp, from, to } => {
+                Target::Email { smtp: Secret::new(smtp), from: from.clone(), to: to.clone() }
             }
         }
-        faults
     }
-}
 
-fn host(url: &str) -> String {
-    let uri: http::Uri = url.parse().unwrap_or_default();
-    let (scheme, host) = (uri.scheme_str().unwrap_or("?"), uri.host().unwrap_or("?"));
-    match uri.port_u16() {
-        Some(port) => format!("{scheme}://{host}:{port}/…"),
-        None => format!("{scheme}://{host}/…"),
+    /// Gives a webhook something to be signed with, if it brings nothing. Gives it back, to be
+    /// shown this once.
+    fn sign(&mut self) -> Result<Option<String>, Problem> {
+        let Address::Webhook { secret: secret @ None, .. } = self else { return Ok(None) };
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|_| auth::no_randomness(auth::NoRandomness))?;
+        let made = deadstop_alerts::Secret::signing(&random).reveal().to_owned();
+        *secret = Some(made.clone());
+        Ok(Some(made))
     }
 }
 
@@ -153,7 +119,7 @@ pub(crate) struct TargetOrder {
     #[schema(min_length = 1, max_length = 200)]
     name: String,
     /// The agent it is for; null for all of the project.
-    #[schema(required, max_length = 200)]
+    #[schema(required, min_length = 1, max_length = 200)]
     agent: Option<String>,
     /// What it wants to hear of.
     #[schema(max_items = 10)]
@@ -180,8 +146,6 @@ pub(crate) struct Target {
     kind: String,
     /// Where it goes, without what may be secret.
     summary: String,
-    /// Whether what it gets is signed.
-    signed: bool,
     /// What it wants to hear of.
     events: Vec<String>,
     /// Whether it is in use.
@@ -192,16 +156,25 @@ pub(crate) struct Target {
     changed_ms: u64,
 }
 
+/// A target that was made or moved.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MadeTarget {
+    #[serde(flatten)]
+    target: Target,
+    /// What a webhook is signed with, where it was made here. It is shown this once.
+    #[schema(required)]
+    secret: Option<String>,
+}
+
 impl From<AlertTarget> for Target {
     fn from(stored: AlertTarget) -> Target {
-        let address: Option<Address> = serde_json::from_str(&stored.settings).ok();
+        let target: Option<deadstop_alerts::Target> = serde_json::from_str(&stored.settings).ok();
         Target {
             id: stored.id.to_string(),
             name: stored.name,
             agent: stored.agent,
             kind: stored.kind,
-            summary: address.as_ref().map(Address::summary).unwrap_or_default(),
-            signed: address.as_ref().is_some_and(Address::is_signed),
+            summary: target.map(|target| target.summary()).unwrap_or_default(),
             events: stored.events,
             active: stored.active,
             made_ms: stored.made.0,
@@ -211,7 +184,10 @@ impl From<AlertTarget> for Target {
 }
 
 fn checked(order: &TargetOrder) -> Result<(), Problem> {
-    let mut faults = order.target.as_ref().map(Address::faults).unwrap_or_default();
+    let mut faults = Vec::new();
+    if let Some(Err(bad)) = order.target.as_ref().map(|address| address.target().validate()) {
+        faults.push(FieldFault::invalid("target", bad.to_string()));
+    }
     if order.agent.as_deref().is_some_and(|agent| identity::name(agent).is_none()) {
         faults.push(FieldFault::invalid("agent", "this cannot be a name"));
     }
@@ -238,7 +214,7 @@ pub(crate) async fn list(
 /// Makes a target.
 #[utoipa::path(
     post, path = "/api/alerts/targets", tag = "alerts", request_body = TargetOrder,
-    responses((status = 201, description = "The target", body = Target))
+    responses((status = 201, description = "The target, and once what it is signed with", body = MadeTarget))
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
@@ -246,28 +222,30 @@ pub(crate) async fn create(
     Body(order): Body<TargetOrder>,
 ) -> Result<Response, Problem> {
     checked(&order)?;
-    let Some(address) = &order.target else {
+    let Some(mut address) = order.target else {
         let fault = FieldFault::missing("target");
         return Err(Problem::fields(Code::InvalidBody, vec![fault]));
     };
-    let (store, at) = (app.store()?, now());
+    let secret = address.sign()?;
+    let (store, at, target) = (app.store()?, now(), address.target());
     let stored = AlertTarget {
         id: store.number(at),
         project: who.project.clone(),
         agent: order.agent.clone(),
-        kind: address.kind().to_owned(),
+        kind: target.name().to_owned(),
         name: order.name.clone(),
         active: order.active,
         events: names(&order.events),
-        settings: serde_json::to_string(address).unwrap_or_default(),
+        settings: serde_json::to_string(&target).unwrap_or_default(),
         made: at,
         changed: at,
     };
-    let detail = json!({ "name": stored.name, "kind": stored.kind, "to": address.summary() });
+    let detail = json!({ "name": stored.name, "kind": stored.kind, "to": target.summary() });
     let event = app.event(&who, "alert.create", &stored.id.to_string(), "", &detail);
     store.create_target(&stored, Some(&event)).await?;
     app.warden.reload_targets(&who.project).await?;
-    Ok((StatusCode::CREATED, Json(Target::from(stored))).into_response())
+    let body = MadeTarget { target: stored.into(), secret };
+    Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
 /// One target.
@@ -293,19 +271,23 @@ async fn find(app: &App, who: &Who, id: i64) -> Result<AlertTarget, Problem> {
 #[utoipa::path(
     put, path = "/api/alerts/targets/{id}", tag = "alerts", request_body = TargetOrder,
     params(("id" = String, Path, description = "The target's id")),
-    responses((status = 200, description = "The target", body = Target))
+    responses((status = 200, description = "The target, and once what it is signed with", body = MadeTarget))
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
     who: Who,
     At(id): At<i64>,
     Body(order): Body<TargetOrder>,
-) -> Result<Json<Target>, Problem> {
+) -> Result<Json<MadeTarget>, Problem> {
     checked(&order)?;
     let mut stored = find(&app, &who, id).await?;
-    if let Some(address) = &order.target {
-        stored.kind = address.kind().to_owned();
-        stored.settings = serde_json::to_string(address).unwrap_or_default();
+    let moved = order.target.is_some();
+    let mut secret = None;
+    if let Some(mut address) = order.target {
+        secret = address.sign()?;
+        let target = address.target();
+        stored.kind = target.name().to_owned();
+        stored.settings = serde_json::to_string(&target).unwrap_or_default();
     }
     stored.name = order.name;
     stored.agent = order.agent;
@@ -314,14 +296,14 @@ pub(crate) async fn put(
     stored.changed = now();
     let detail = json!({
         "name": stored.name, "kind": stored.kind, "active": stored.active,
-        "events": stored.events, "agent": stored.agent, "moved": order.target.is_some(),
+        "events": stored.events, "agent": stored.agent, "moved": moved,
     });
     let event = app.event(&who, "alert.change", &id.to_string(), "", &detail);
     if !app.store()?.update_target(&stored, Some(&event)).await? {
         return Err(Problem::not_found("target"));
     }
     app.warden.reload_targets(&who.project).await?;
-    Ok(Json(stored.into()))
+    Ok(Json(MadeTarget { target: stored.into(), secret }))
 }
 
 /// Takes a target away.
@@ -365,20 +347,21 @@ pub(crate) async fn test(
     let (store, at) = (app.store()?, now());
     let number = store.number(at);
     let sentence = format!("{} tries out the target {}", who.signed(None), target.name);
-    let body = json!({
-        "id": number.to_string(), "kind": "test", "project": who.project, "agent": target.agent,
-        "sentence": sentence, "at": at, "count": 1, "first_seen": at, "last_seen": at,
-    });
+    let kind = deadstop_alerts::Kind::Test;
+    let id_text = number.to_string();
+    let mut message = deadstop_alerts::Message::new(&id_text, kind, &who.project, &sentence, at);
+    message.agent = target.agent.clone();
+    let body = serde_json::to_string(&message).unwrap_or_default();
     let delivery = Delivery {
         id: number,
         project: who.project.clone(),
         target: id,
-        event: "test".to_owned(),
+        event: kind.name().to_owned(),
         agent: target.agent,
         session: None,
         incident: None,
         bunch: String::new(),
-        body: body.to_string(),
+        body,
         at,
         due: at,
     };

@@ -1,6 +1,5 @@
 //! The audit: who did what, when and why; whether nobody has changed it since; all of it.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use deadstop_store::{AuditEntry, AuditFilter, Store, Verified};
+use deadstop_store::{AuditEntry, AuditFilter, Store, StoreError, Verified};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -135,7 +134,12 @@ pub(crate) struct Chain {
     responses((status = 200, description = "What was found", body = Chain))
 )]
 pub(crate) async fn verify(State(app): State<Arc<App>>, who: Who) -> Result<Json<Chain>, Problem> {
-    Ok(Json(match app.store()?.verify_audit(&who.project).await? {
+    Ok(Json(check(app.store()?, &who.project).await?))
+}
+
+/// Checks a project's chain.
+pub(crate) async fn check(store: &Store, project: &str) -> Result<Chain, StoreError> {
+    Ok(match store.verify_audit(project).await? {
         Verified::Whole { entries, head } => {
             Chain { whole: true, entries, head: Some(head), broken_at: None, why: None }
         }
@@ -146,22 +150,29 @@ pub(crate) async fn verify(State(app): State<Arc<App>>, who: Who) -> Result<Json
             broken_at: Some(seq),
             why: Some(why),
         },
-    }))
+    })
 }
 
 /// The whole audit, oldest first, one entry a line.
 #[utoipa::path(
     get, path = "/api/audit/export", tag = "audit",
-    responses((status = 200, description = "JSON, one entry a line", body = String, content_type = "application/x-ndjson"))
+    responses((status = 200, description = "JSON, one entry a line", body = Entry, content_type = "application/x-ndjson"))
 )]
 pub(crate) async fn export(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
     let store = app.store()?.clone();
     // The first piece before the answer: a database that is away is an error, not a torn file.
     let first = piece(&store, &who.project, 0).await?;
+    // One that goes away in the middle breaks the answer off: half a chain must not look whole.
+    let first = Ok(first);
     let rest = stream::unfold((store, who.project, first), |(store, project, piece)| async move {
-        let (text, last) = piece?;
-        let next = self::piece(&store, &project, last).await.ok().flatten();
-        Some((Ok::<_, Infallible>(Bytes::from(text)), (store, project, next)))
+        match piece {
+            Ok(None) => None,
+            Ok(Some((text, last))) => {
+                let next = self::piece(&store, &project, last).await;
+                Some((Ok(Bytes::from(text)), (store, project, next)))
+            }
+            Err(error) => Some((Err(error), (store, project, Ok(None)))),
+        }
     });
     let kind = [
         (header::CONTENT_TYPE, "application/x-ndjson"),
@@ -171,7 +182,11 @@ pub(crate) async fn export(State(app): State<Arc<App>>, who: Who) -> Result<Resp
 }
 
 /// The next entries as lines, and the place of the last one; nothing at the end.
-async fn piece(store: &Store, project: &str, after: i64) -> Result<Option<(String, i64)>, Problem> {
+pub(crate) async fn piece(
+    store: &Store,
+    project: &str,
+    after: i64,
+) -> Result<Option<(String, i64)>, StoreError> {
     let entries = store.audit_after(project, after, STRIDE).await?;
     let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(None) };
     let mut text = String::new();

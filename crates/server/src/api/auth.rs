@@ -22,7 +22,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use deadstop_core::Millis;
 use deadstop_protocol::llm::identity;
-use deadstop_store::{AuditEvent, Store, StoredKey, StoredLogin};
+use deadstop_store::{AuditEvent, Store, StoreError, StoredKey, StoredLogin};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -52,6 +52,8 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
+/// How long to wait for the store before that is believed a little longer.
+const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
 const MOST_REMEMBERED: usize = 10_000;
 
@@ -215,7 +217,7 @@ impl Auth {
             return Ok(keyed);
         }
         let Some(store) = &self.store else { return Ok(false) };
-        match (store.count_keys().await, known) {
+        match (look_up(store.count_keys(), known.is_some()).await, known) {
             (Ok(count), _) => {
                 *self.keyed.write() = Some((count.ever > 0, Instant::now()));
                 Ok(count.ever > 0)
@@ -255,7 +257,7 @@ impl Auth {
             return Ok(Some(key.clone()));
         }
         let Some(store) = &self.store else { return Ok(None) };
-        match (store.key(id).await, known) {
+        match (look_up(store.key(id), known.is_some()).await, known) {
             (Ok(found), _) => {
                 let found = found.filter(|key| key.revoked.is_none());
                 if let Some(key) = &found {
@@ -337,7 +339,7 @@ impl Auth {
             return Ok(Some(login.clone()));
         }
         let Some(store) = &self.store else { return Ok(None) };
-        match (store.login(id, now()).await, known) {
+        match (look_up(store.login(id, now()), known.is_some()).await, known) {
             (Ok(found), _) => {
                 if let Some(login) = &found {
                     remember(&self.logins, id, login);
@@ -381,6 +383,17 @@ impl Auth {
             _ => Ok(found),
         }
     }
+}
+
+/// Asks the store; not for long where what is known will do.
+async fn look_up<T>(
+    asking: impl Future<Output = Result<T, StoreError>>,
+    known: bool,
+) -> Result<T, StoreError> {
+    if !known {
+        return asking.await;
+    }
+    tokio::time::timeout(SOON, asking).await.unwrap_or_else(|_| Err(StoreError::late()))
 }
 
 fn who(key: StoredKey, via: Via) -> Who {
@@ -451,9 +464,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let need = path.and_then(|path| access::need(request.method(), path));
-    let role = match need {
+    let need = match need {
         Some(Need::Nothing) => return Ok(request),
-        Some(Need::Role(role)) => role,
+        Some(need) => need,
         None if path.is_some() => {
             let detail = "this route exists, but not with this method";
             return Err(Problem::new(Code::MethodNotAllowed, detail));
@@ -470,9 +483,10 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
             return Err(Problem::new(Code::BadCsrfToken, detail));
         }
     }
-    if who.role < role {
-        let detail =
-            format!("this takes the role {}, and the key's is {}", role.name(), who.role.name());
+    if !need.met_by(who.role) {
+        let roles: Vec<_> = need.roles().into_iter().map(Role::name).collect();
+        let (roles, own) = (roles.join(" or "), who.role.name());
+        let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     request.extensions_mut().insert(who);

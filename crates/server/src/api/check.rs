@@ -143,6 +143,16 @@ impl Checker {
         {
             faults.push(FieldFault::invalid(path, format!("may have at most {most} entries")));
         }
+        if let Some(least) = schema["minItems"].as_u64()
+            && (items.len() as u64) < least
+        {
+            let detail = if least == 1 {
+                "must not be empty".to_owned()
+            } else {
+                format!("must have at least {least} entries")
+            };
+            faults.push(FieldFault::invalid(path, detail));
+        }
         if let Some(inner) = schema.get("items") {
             for (at, item) in items.iter().enumerate() {
                 self.walk(inner, item, &format!("{path}[{at}]"), faults);
@@ -247,6 +257,8 @@ mod tests {
         inner: Option<Inner>,
         #[schema(max_items = 2)]
         list: Vec<Inner>,
+        #[schema(min_items = 1)]
+        some: Option<Vec<u8>>,
     }
 
     #[derive(ToSchema, serde::Deserialize)]
@@ -289,6 +301,8 @@ mod tests {
                     "list[2].n: must be a whole number",
                 ],
             ),
+            // Found by schemathesis: the least was not looked at.
+            (json!({ "some": [] }), vec!["some: must not be empty"]),
             (json!({ "extra": 1 }), vec!["extra: unknown field; remove it"]),
             (
                 json!({ "name": null, "kind": 1 }),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use deadstop_protocol::prices::PriceSource;
 use deadstop_store::{CostBy, CostFilter, CostLine};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -30,6 +31,10 @@ pub(crate) struct Cost {
     cache_write_tokens: u64,
     /// Dollars.
     cost_usd: f64,
+    /// Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+    /// million tokens. Null for other lines.
+    #[schema(required)]
+    priced_by_fallback: Option<bool>,
 }
 
 impl From<CostLine> for Cost {
@@ -42,6 +47,7 @@ impl From<CostLine> for Cost {
             cache_read_tokens: line.usage.cache_read.0,
             cache_write_tokens: line.usage.cache_write.0,
             cost_usd: line.cost.dollars(),
+            priced_by_fallback: None,
         }
     }
 }
@@ -92,5 +98,11 @@ pub(crate) async fn list(
     };
     let filter = CostFilter { agent: asked.agent, model: asked.model, period: span.period() };
     let lines = app.store()?.costs(&who.project, by, &filter).await?;
-    Ok(Json(Page::all(lines.into_iter().map(Cost::from).collect())))
+    let mut costs: Vec<Cost> = lines.into_iter().map(Cost::from).collect();
+    // A tool has no price of its own: what has no tokens was not priced.
+    for cost in costs.iter_mut().filter(|cost| by == CostBy::Model && cost.input_tokens > 0) {
+        let source = app.prices.price(&cost.of).source;
+        cost.priced_by_fallback = Some(source == PriceSource::Fallback);
+    }
+    Ok(Json(Page::all(costs)))
 }

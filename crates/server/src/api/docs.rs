@@ -81,7 +81,9 @@ fn tags(document: &Value) -> Vec<String> {
 }
 
 fn write_operation(out: &mut String, document: &Value, path: &str, method: &str, op: &Value) {
-    let role = op["x-deadstop-role"].as_str().unwrap_or("nobody in particular");
+    let roles = op["x-deadstop-roles"].as_array().into_iter().flatten();
+    let roles: Vec<_> = roles.filter_map(Value::as_str).collect();
+    let role = if roles.is_empty() { "anybody".to_owned() } else { roles.join(", ") };
     let summary = escape(op["summary"].as_str().unwrap_or_default());
     let _ = write!(
         out,

@@ -354,6 +354,20 @@ pub(crate) struct At<T>(pub(crate) T);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name(pub(crate) String);
 
+/// Whether names in a body are such: a scope's key is made of them, and one with control characters
+/// in it could pass for another scope's.
+pub(crate) fn names<'n>(
+    field: &str,
+    names: impl IntoIterator<Item = &'n String>,
+) -> Result<(), Problem> {
+    let bad = |name: &&String| identity::name(name).as_ref() != Some(*name);
+    if names.into_iter().find(bad).is_none() {
+        return Ok(());
+    }
+    let fault = FieldFault::invalid(field, "this cannot be a name");
+    Err(Problem::fields(Code::InvalidBody, vec![fault]))
+}
+
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
         let text = String::deserialize(deserializer)?;

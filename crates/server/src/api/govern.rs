@@ -23,9 +23,9 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{At, Body, Name, Strict};
+use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
-use super::problem::{Code, Problem, ProblemBody};
+use super::problem::{Code, Problem};
 use crate::warden::{Chain, Refused, Reply, Reported, Said};
 
 /// Opens a session.
@@ -242,6 +242,26 @@ pub(crate) struct Spoken {
     limit: Value,
 }
 
+/// A refusal: an error whose code is a guard's, with what was decided.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its schema is used: it is made where trips become words")]
+pub(crate) struct Refusal {
+    /// Always `about:blank`: the code tells more.
+    r#type: String,
+    /// The status in words.
+    title: String,
+    /// The status.
+    status: u16,
+    /// `session_killed…`, a guard's code for why, or one of the API's own codes.
+    code: String,
+    /// What went wrong, in words, and what to do about it.
+    detail: String,
+    /// The fields that are wrong; none for a refusal.
+    errors: Vec<deadstop_protocol::policy_views::FieldFault>,
+    /// What was decided, if it was about a call.
+    decision: Option<Decided>,
+}
+
 /// What was decided about each of several calls.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DecidedAll {
@@ -254,7 +274,7 @@ pub(crate) struct DecidedAll {
     post, path = "/api/sessions", tag = "govern", request_body = Opening,
     responses(
         (status = 200, description = "It is open", body = Opened),
-        (status = 403, description = "It is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn open(
@@ -263,6 +283,8 @@ pub(crate) async fn open(
     Body(opening): Body<Opening>,
 ) -> Result<Response, Problem> {
     let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    names("agent", [&opening.agent])?;
+    names("session", [&session])?;
     let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
@@ -279,8 +301,8 @@ pub(crate) async fn open(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -306,6 +328,7 @@ pub(crate) async fn preflight(
         prompt: hashed,
         from_person: asked.from_person,
     });
+    let call = chain.project.redact_call(call);
     let reply = ask(&app, &chain, asked.id, call, request)?;
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
@@ -317,7 +340,7 @@ pub(crate) async fn preflight(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "What was decided about each", body = DecidedAll),
-        (status = 403, description = "The session is dead: `session_killed…`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "The session is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn propose(
@@ -336,7 +359,8 @@ pub(crate) async fn propose(
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
         facts.server = proposed.server;
-        let reply = ask(&app, &chain, proposed.id, Call::Tool(facts), request)?;
+        let call = chain.project.redact_call(Call::Tool(facts));
+        let reply = ask(&app, &chain, proposed.id, call, request)?;
         decided.push(reply);
     }
     for reply in &decided {
@@ -352,8 +376,8 @@ pub(crate) async fn propose(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It may", body = Decided),
-        (status = 402, description = "A budget is used up", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 403, description = "It may not", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -384,7 +408,7 @@ pub(crate) async fn progress(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It is booked", body = Decided),
-        (status = 403, description = "It is booked, and the session is dead", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(
@@ -493,6 +517,7 @@ async fn chain(
     nested: &[String],
 ) -> Result<Chain, Problem> {
     who.may_see(agent)?;
+    names("scope", nested)?;
     let project = app.project(who).await?;
     app.warden.chain(project, agent, session, nested).await.map_err(|error| {
         tracing::error!("{error}");
@@ -512,7 +537,7 @@ fn dead(chain: &Chain) -> Option<Reply> {
         ))
     });
     let (code, why) = code?;
-    Some(Reply { status: 403, body: problem(403, code, &why, Value::Null) })
+    Some(Reply { status: 403, body: problem(403, code, &why, &Value::Null) })
 }
 
 /// A kill or an incident lasts before anybody is told.
@@ -559,10 +584,11 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,
     };
-    Reply { status, body: problem(status, code, &trip.explain(), decision) }
+    Reply { status, body: problem(status, code, &trip.explain(), &decision) }
 }
 
-fn problem(status: u16, code: &str, detail: &str, decision: Value) -> Value {
+/// A call that may not be made, as a problem+json.
+fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     json!({
         "type": "about:blank",

@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use crate::warden::now;
 
 /// Whether the server can do its work.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,15 +49,30 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let degraded = app.metrics.degraded();
     let (store, detail) = match app.warden.store() {
         None => ("none", None),
-        Some(_) if degraded => ("failed", Some("the database does not answer; see the log")),
-        Some(_) => ("ok", None),
+        Some(store) => match store.health().await {
+            Ok(()) => match app.warden.outage() {
+                None => ("ok", None),
+                Some(outage) => {
+                    let since = now().0.saturating_sub(outage.since.0) / 1000;
+                    let trouble = outage.name();
+                    let text =
+                        format!("the database cannot be used ({trouble}), for {since} seconds now");
+                    ("failed", Some(text))
+                }
+            },
+            Err(error) => {
+                tracing::warn!("{error}");
+                let trouble = error.trouble().map_or("broken", deadstop_store::Trouble::name);
+                ("failed", Some(format!("the database does not answer ({trouble})")))
+            }
+        },
     };
     let body = Readiness {
         ready: detail.is_none(),
         store,
         degraded,
         queue_depth: app.metrics.waiting(),
-        detail: detail.map(str::to_owned),
+        detail,
     };
     let status = if body.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()

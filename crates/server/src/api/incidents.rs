@@ -399,10 +399,11 @@ pub(crate) async fn acknowledge(
     Body(seen): Body<Acknowledgement>,
 ) -> Result<Json<Incident>, Problem> {
     let store = app.store()?;
-    let by = who.signed(seen.by.as_deref());
-    let event = app.event(&who, "incident.acknowledge", &id, &seen.note, &json!({}));
+    let by = app.redacted(&who, &who.signed(seen.by.as_deref()));
+    let note = app.redacted(&who, &seen.note);
+    let event = app.event(&who, "incident.acknowledge", &id, &note, &json!({}));
     let event = deadstop_store::AuditEvent { who: by.clone(), ..event };
-    let word = Acknowledged { by, at: now(), note: seen.note };
+    let word = Acknowledged { by, at: now(), note };
     written(&app).await?;
     if !store.acknowledge(&who.project, &id, &word, Some(&event)).await? {
         return Err(Problem::not_found("incident"));

@@ -6,14 +6,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_store::StoredKey;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::{self, NewKey, Role, Via, Who};
+use super::auth::{self, NewKey, NoRandomness, Role, Via, Who};
 use super::extract::{At, Body, Name, Page, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use crate::warden::now;
@@ -28,11 +29,54 @@ pub(crate) struct KeyOrder {
     /// What it may do.
     pub(crate) role: Role,
     /// The only agent that it may be; for the role `agent`.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     pub(crate) agent: Option<String>,
 }
 
 impl Strict for KeyOrder {}
+
+impl KeyOrder {
+    /// What is wrong with it beyond what its types say.
+    pub(crate) fn faults(&self) -> Vec<FieldFault> {
+        let is_name = |text: &str| identity::name(text).is_some_and(|name| name == text);
+        let mut faults = Vec::new();
+        if !is_name(&self.name) {
+            faults.push(FieldFault::invalid("name", "this cannot be a name"));
+        }
+        if self.agent.as_deref().is_some_and(|name| !is_name(name) || self.role != Role::Agent) {
+            faults.push(FieldFault::invalid("agent", "a name, and only with the role `agent`"));
+        }
+        faults
+    }
+
+    /// Makes the key. Gives its text, for this once, and what is kept of it.
+    pub(crate) fn make(
+        self,
+        project: &str,
+        made_by: String,
+    ) -> Result<(String, StoredKey), NoRandomness> {
+        let made = NewKey::make(self.role)?;
+        let stored = StoredKey {
+            id: made.id,
+            project: project.to_owned(),
+            role: self.role.into(),
+            name: self.name,
+            agent: self.agent,
+            digest: made.hash,
+            made: now(),
+            made_by,
+            used: None,
+            revoked: None,
+            revoked_by: None,
+        };
+        Ok((made.text, stored))
+    }
+}
+
+/// What the audit says about a key that was made.
+pub(crate) fn made_detail(key: &StoredKey) -> Value {
+    json!({ "name": key.name, "role": key.role.name(), "agent": key.agent })
+}
 
 /// A key, without its secret.
 #[derive(Debug, Serialize, ToSchema)]
@@ -112,10 +156,9 @@ pub(crate) async fn create(
     who: Who,
     Body(order): Body<KeyOrder>,
 ) -> Result<Response, Problem> {
-    let agent_bound = order.agent.as_deref().map(deadstop_protocol::llm::identity::name);
-    if agent_bound.is_some_and(|name| name.is_none() || order.role != Role::Agent) {
-        let fault = FieldFault::invalid("agent", "a name, and only with the role `agent`");
-        return Err(Problem::fields(Code::InvalidBody, vec![fault]));
+    let faults = order.faults();
+    if !faults.is_empty() {
+        return Err(Problem::fields(Code::InvalidBody, faults));
     }
     if order.role != Role::Admin && !app.auth.keyed().await? {
         let detail =
@@ -134,25 +177,14 @@ pub(crate) async fn make(
     order: KeyOrder,
     project: &str,
 ) -> Result<(String, StoredKey), Problem> {
-    let made = NewKey::make(order.role).map_err(auth::no_randomness)?;
-    let stored = StoredKey {
-        id: made.id,
-        project: project.to_owned(),
-        role: order.role.into(),
-        name: order.name,
-        agent: order.agent,
-        digest: made.hash,
-        made: now(),
-        made_by: who.signed(None),
-        used: None,
-        revoked: None,
-        revoked_by: None,
-    };
-    let detail = json!({ "name": stored.name, "role": order.role.name(), "agent": stored.agent });
+    let order = KeyOrder { name: app.warden.redacted(project, &order.name), ..order };
+    let made = order.make(project, who.signed(None));
+    let (text, stored) = made.map_err(auth::no_randomness)?;
+    let detail = made_detail(&stored);
     let event = app.event_in(project, who, "key.create", &stored.id, "", &detail);
     app.store()?.create_key(&stored, Some(&event)).await?;
     app.auth.forget();
-    Ok((made.text, stored))
+    Ok((text, stored))
 }
 
 /// Takes a key out of force, at once.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use utoipa::openapi::{Info, OpenApi};
 
 use super::App;
-use super::auth::{Need, ROUTES};
+use super::auth::{Need, ROUTES, Role};
 use super::problem::Code;
 
 /// What the document says about itself.
@@ -46,10 +46,17 @@ pub(crate) fn complete(document: &OpenApi) -> Value {
 }
 
 fn describe(path: &str, method: &str, operation: &mut Map<String, Value>) {
+    // Handlers of several topics have the same name; programs that read the document want one each.
+    let topic = operation.get("tags").and_then(|tags| tags[0].as_str()).unwrap_or_default();
+    let name = operation.get("operationId").and_then(Value::as_str).unwrap_or_default();
+    let unique = if name.contains(topic) { name.to_owned() } else { format!("{topic}_{name}") };
+    operation.insert("operationId".to_owned(), unique.into());
     let need = ROUTES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, n)| *n);
     let mut statuses = vec![];
-    if let Some(Need::Role(role)) = need {
-        operation.insert("x-deadstop-role".to_owned(), role.name().into());
+    let roles: Vec<_> = need.map(Need::roles).unwrap_or_default();
+    if !roles.is_empty() {
+        let roles: Vec<_> = roles.into_iter().map(Role::name).collect();
+        operation.insert("x-deadstop-roles".to_owned(), json!(roles));
         let schemes = json!([{ "key": [] }, { "key_header": [] }, { "login": [] }]);
         operation.insert("security".to_owned(), schemes);
         statuses.extend([401, 403, 404, 503]);

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use deadstop_core::ScopeKind;
+use deadstop_protocol::llm::identity;
+use deadstop_protocol::policy_views::FieldFault;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::App;
 use super::auth::Who;
-use super::extract::{Body, Strict};
+use super::extract::{Body, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::Scope;
+use crate::warden::{Scope, What};
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -24,10 +26,10 @@ pub(crate) struct Order {
     #[serde(default)]
     all: bool,
     /// An agent by its name.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     agent: Option<String>,
     /// A session by its name; with `agent` where the name alone is not enough.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     session: Option<String>,
     /// Why.
     #[serde(default)]
@@ -39,6 +41,19 @@ pub(crate) struct Order {
 }
 
 impl Strict for Order {}
+
+impl Order {
+    /// Whoever orders about a name that nobody can have would think that it was carried out.
+    fn check(&self) -> Result<(), Problem> {
+        let names = [("agent", &self.agent), ("session", &self.session)];
+        let bad = names.into_iter().filter(|(_, name)| {
+            name.as_deref().is_some_and(|name| identity::name(name).as_deref() != Some(name))
+        });
+        let faults: Vec<_> =
+            bad.map(|(field, _)| FieldFault::invalid(field, "this cannot be a name")).collect();
+        if faults.is_empty() { Ok(()) } else { Err(Problem::fields(Code::InvalidBody, faults)) }
+    }
+}
 
 /// Why something is done.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -62,34 +77,6 @@ pub(crate) struct Done {
     done: &'static str,
     /// The scope as it is now.
     scope: Row,
-}
-
-/// What an order wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// The scope's end.
-    Kill,
-    /// The end of its end.
-    Clear,
-    /// A fresh start.
-    Reset,
-    /// A hold.
-    Pause,
-    /// The end of a hold.
-    Resume,
-}
-
-impl What {
-    /// The word for it once it is done.
-    fn done(self) -> &'static str {
-        match self {
-            What::Kill => "killed",
-            What::Clear => "cleared",
-            What::Reset => "reset",
-            What::Pause => "paused",
-            What::Resume => "resumed",
-        }
-    }
 }
 
 pub(crate) type Carried = Result<Json<Done>, Problem>;
@@ -171,6 +158,7 @@ pub(crate) async fn resume(
 }
 
 async fn find_and_carry_out(app: &App, who: &Who, order: &Order, what: What) -> Carried {
+    order.check()?;
     let scope = find(app, who, order).await?;
     let why = Why { reason: order.reason.clone(), by: order.by.clone() };
     carry_out(app, who, &scope, what, &why).await
@@ -184,10 +172,12 @@ pub(crate) async fn carry_out(
     what: What,
     why: &Why,
 ) -> Carried {
-    let (done, by, reason) = (what.done(), who.signed(why.by.as_deref()), why.reason.as_str());
-    let because = if reason.is_empty() { "no reason given" } else { reason };
-    let order = crate::warden::Order { who: &by, done, reason: because };
-    let warden = &app.warden;
+    // Before anything else: it becomes part of the scope's state, the audit, events and alerts.
+    let by = app.redacted(who, &who.signed(why.by.as_deref()));
+    let reason = app.redacted(who, &why.reason);
+    let because = if reason.is_empty() { "no reason given" } else { &reason };
+    let order = crate::warden::Order { who: &by, what, reason: because };
+    let (done, warden) = (what.done(), &app.warden);
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,
         What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,
@@ -210,6 +200,8 @@ pub(crate) async fn carry_out(
 async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem> {
     let wrong = |text: &str| Problem::new(Code::BadOrder, text);
     let (warden, project) = (&app.warden, &who.project);
+    names("agent", &order.agent)?;
+    names("session", &order.session)?;
     match (order.all, &order.agent, &order.session) {
         (true, None, None) => Ok(Arc::clone(&warden.project(project).await?.scope)),
         (true, _, _) => Err(wrong("`all` stands alone")),

@@ -4,6 +4,7 @@
 //! for good, and is in force when it is acknowledged.
 
 mod change;
+mod shape;
 mod versions;
 mod views;
 
@@ -20,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 
 pub(crate) use change::load;
 use change::{change_agent, change_default, current_agent, current_default, known_agent};
+use shape::{AgentPolicy, WholePolicy};
 pub(crate) use versions::*;
 pub(crate) use views::*;
 
@@ -152,7 +154,7 @@ pub(crate) async fn get_default(
 
 /// Replaces the project's default policy.
 #[utoipa::path(
-    put, path = "/api/policies/default", tag = "policies", request_body = serde_json::Value,
+    put, path = "/api/policies/default", tag = "policies", request_body = WholePolicy,
     params(("if-match" = String, Header, description = "The ETag of what it replaces"), Because),
     responses((status = 200, description = "In force", body = Document))
 )]
@@ -210,7 +212,7 @@ async fn agent_document(app: &App, who: &Who, agent: &str) -> Result<Response, P
 
 /// Replaces what an agent has of its own.
 #[utoipa::path(
-    put, path = "/api/policies/agents/{name}", tag = "policies", request_body = serde_json::Value,
+    put, path = "/api/policies/agents/{name}", tag = "policies", request_body = AgentPolicy,
     params(
         ("name" = String, Path, description = "The agent; it need not have been heard of yet"),
         ("if-match" = String, Header, description = "The ETag of what it replaces; \"0\" for nothing"),

@@ -5,13 +5,14 @@ use axum::response::{IntoResponse, Response};
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_store::StoreError;
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Declares the codes with their statuses and meanings.
 macro_rules! codes {
     ($( $(#[doc = $doc:literal])* $name:ident = $status:literal $code:literal, )*) => {
         /// Every code that an error can have.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
         pub(crate) enum Code {
             $( $(#[doc = $doc])* #[serde(rename = $code)] $name, )*
         }
@@ -90,6 +91,15 @@ codes! {
     Internal = 500 "internal",
 }
 
+impl ToSchema for Code {}
+
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let names = Code::ALL.iter().map(|code| code.name());
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).into()
+    }
+}
+
 /// An error.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Problem {
@@ -143,7 +153,6 @@ impl Problem {
     }
 
     /// Its code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.code
     }
@@ -214,6 +223,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    /// Found by schemathesis: the document had the variants' names.
+    #[test]
+    fn the_document_lists_the_codes_as_they_are_sent() {
+        let schema = serde_json::to_value(<Code as utoipa::PartialSchema>::schema()).unwrap();
+        let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(schema["enum"], serde_json::json!(names));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use super::extract::{Body, Strict};
 use super::problem::{Code, Problem};
 use crate::settings::{NAME, Settings};
 use crate::warden::now;
-use deadstop_protocol::policy_views::FieldFault;
 
 impl Strict for Settings {}
 
@@ -46,10 +45,8 @@ pub(crate) async fn put(
     who: Who,
     Body(settings): Body<Settings>,
 ) -> Result<Json<Settings>, Problem> {
-    let in_force = settings.in_force().map_err(|why| {
-        let fault = FieldFault::invalid("redaction", why);
-        Problem::fields(Code::InvalidBody, vec![fault])
-    })?;
+    let in_force =
+        settings.in_force().map_err(|faults| Problem::fields(Code::InvalidBody, faults))?;
     let value = serde_json::to_value(&settings).unwrap_or_default();
     let event = app.event(&who, "settings.set", NAME, "", &value);
     let setting = Setting {

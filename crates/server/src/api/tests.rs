@@ -18,3 +18,15 @@ fn the_table_lists_exactly_what_is_served() {
     listed.sort();
     assert_eq!(served, listed);
 }
+
+#[test]
+fn every_operation_has_an_id_of_its_own() {
+    let (_, document) = handlers().split_for_parts();
+    let document = openapi::complete(&document);
+    let paths = document["paths"].as_object().unwrap();
+    let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+    let ids: Vec<_> = operations.map(|operation| operation["operationId"].as_str()).collect();
+    let different: std::collections::HashSet<_> = ids.iter().collect();
+    assert_eq!(different.len(), ids.len(), "{ids:?}");
+    assert!(!different.contains(&None));
+}

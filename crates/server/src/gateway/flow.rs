@@ -220,7 +220,7 @@ impl Flow {
     fn tool_call(&mut self, asked: &ToolRequest<'_>) -> Result<(), Cut> {
         let facts = facts::tool_call(asked.name, asked.arguments);
         self.asked.push(facts.signature);
-        let call = Call::Tool(facts);
+        let call = self.chain.project.redact_call(Call::Tool(facts));
         let mut words = Excerpt::default();
         words.push(asked.name);
         words.push(" ");

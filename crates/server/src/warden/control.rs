@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use deadstop_core::ScopeKind;
-use deadstop_store::StoreError;
+use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_store::{Batch, StoreError};
 
 use super::{Event, Order, Policies, Scope, Warden, now, scope};
+
+/// A session that was not used for so long is not gone on with.
+const REMEMBERED_MS: u64 = 7 * 24 * 3600 * 1000;
 
 impl Warden {
     /// Puts policies into force, from the next decision on.
@@ -75,11 +78,33 @@ impl Warden {
                 self.mark(&below);
             }
         }
+        if let Some(agent) = agent {
+            let stored = self.forget_stored(&scope.place.project, agent).await;
+            stored.map_err(|error| error.to_string())?;
+        }
         self.order(scope, order, |state, _| {
             // Agents and projects can be cleared, and nothing else gets here.
             let _ = state.clear();
         })
         .await
+    }
+
+    /// Empties the detectors of an agent's sessions that are in the store only.
+    async fn forget_stored(&self, project: &str, agent: &str) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let since = Time(now().0.saturating_sub(REMEMBERED_MS));
+        let mut batch = Batch::default();
+        for mut stored in store.scopes_of_agent(project, agent, since).await? {
+            let below = matches!(stored.kind, ScopeKind::Session | ScopeKind::Nested);
+            if !below || self.scopes.lock().contains_key(&stored.key) {
+                continue;
+            }
+            let Ok(mut state) = ScopeState::from_blob(&stored.state) else { continue };
+            state.forget();
+            stored.state = state.to_blob();
+            batch.scopes.push(stored);
+        }
+        store.write(&batch).await
     }
 
     /// Tells those who watch a project that something was changed.

@@ -1,9 +1,10 @@
 //! A project: its scope, and the policies that hold in it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use deadstop_core::PolicySet;
+use deadstop_core::{Call, Digest, PolicySet};
 use deadstop_store::AlertTarget;
 use parking_lot::RwLock;
 
@@ -56,9 +57,113 @@ impl Project {
         *self.settings.write() = Arc::new(settings);
     }
 
+    /// A name without secrets. Names that differ still differ, so that guards tell them apart.
+    pub(crate) fn redact_name(&self, name: &str) -> String {
+        let settings = Arc::clone(&self.settings.read());
+        match settings.redactor.redact(name) {
+            Cow::Borrowed(name) => name.to_owned(),
+            Cow::Owned(rest) => format!("{rest}~{:08x}", Digest::of(name.as_bytes()).0 as u32),
+        }
+    }
+
+    /// A call whose names hold no secrets: they become part of states, sentences and rows. What it
+    /// was called with stays as it is, since rules look at it; that is never kept.
+    pub(crate) fn redact_call(&self, mut call: Call) -> Call {
+        let named = |name: &mut String| *name = self.redact_name(name);
+        match &mut call {
+            Call::Model(call) => {
+                named(&mut call.model);
+                call.server.iter_mut().for_each(named);
+            }
+            Call::Tool(call) => {
+                named(&mut call.name);
+                call.server.iter_mut().for_each(named);
+                for deed in &mut call.destroys {
+                    named(&mut deed.verb);
+                    named(&mut deed.target);
+                }
+            }
+        }
+        call
+    }
+
+    /// Why a guard has tripped, without secrets. A chant is quoted from any of its words on, so what
+    /// tells that a secret follows may stand at the quote's end: it is read going round.
+    pub(crate) fn redact_reason(&self, because: &str) -> String {
+        if let Some((said, quote)) = because.split_once(": \"") {
+            let round = quote.trim_end_matches('"');
+            let round = format!("{round} {round}");
+            if self.redact(&round) != round {
+                return said.to_owned();
+            }
+        }
+        // Cut in the middle of a word, it may be cut in the middle of a secret.
+        match because.strip_suffix('…').and_then(|cut| cut.rsplit_once(' ')) {
+            Some((whole, _)) => self.redact(whole) + "…",
+            None => self.redact(because),
+        }
+    }
+
+    /// The beginning of a text without secrets.
+    pub(crate) fn redact_start(&self, text: &str, most: usize) -> String {
+        let settings = Arc::clone(&self.settings.read());
+        settings.redactor.redact_start(text, most)
+    }
+
     /// A text without secrets.
     pub(crate) fn redact(&self, text: &str) -> String {
         let settings = Arc::clone(&self.settings.read());
         settings.redactor.redact(text).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::warden::{Place, Tally};
+    use deadstop_core::{Destruction, Preset, ScopeKind, ScopeState, Time, ToolCall};
+
+    const KEY: &str = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+
+    fn project() -> Project {
+        let place = Place {
+            key: "p".into(),
+            project: "p".into(),
+            kind: ScopeKind::Project,
+            agent: String::new(),
+            name: "p".into(),
+        };
+        let state = ScopeState::new(ScopeKind::Project, Time(0));
+        let scope = Arc::new(Scope::new(place, 1, state, Tally::default()));
+        Project::new("p", scope, Arc::new(Preset::Balanced.policies()))
+    }
+
+    #[test]
+    fn names_lose_their_secrets_and_stay_apart() {
+        let project = project();
+        assert_eq!(project.redact_name("delete_file"), "delete_file");
+        let one = project.redact_name(&format!("m-{KEY}"));
+        assert!(one.starts_with("m-[redacted:openai-key]~"), "{one}");
+        assert_ne!(one, project.redact_name(&format!("m-{KEY}X")));
+        let deed = Destruction { verb: "rm".into(), target: format!("path={KEY}") };
+        let tool = ToolCall { name: KEY.into(), destroys: vec![deed], ..ToolCall::default() };
+        let call = project.redact_call(Call::Tool(tool));
+        assert!(!format!("{call:?}").contains("a1B2"), "{call:?}");
+    }
+
+    #[test]
+    fn reasons_lose_their_secrets() {
+        let project = project();
+        for (because, expected) in [
+            ("5 calls in a row (limit 3)".to_owned(), "5 calls in a row (limit 3)"),
+            (format!("rm on {KEY} 3 times"), "rm on [redacted:openai-key] 3 times"),
+            // A quote that starts with a secret, and ends with what tells that it is one.
+            ("it says the same: \"hunter2 my password is\"".to_owned(), "it says the same"),
+            ("it says the same: \"I try again\"".to_owned(), "it says the same: \"I try again\""),
+            // Cut in the middle of a key.
+            ("rm on sk-proj-a1B2c…".to_owned(), "rm on…"),
+        ] {
+            assert_eq!(project.redact_reason(&because), expected);
+        }
     }
 }

@@ -8,7 +8,7 @@ use deadstop_protocol::excerpt::Excerpt;
 use parking_lot::Mutex;
 
 /// Bytes that are kept.
-const MOST_BYTES: usize = 8 << 20;
+const MOST_BYTES: usize = 2 << 20;
 /// What an entry takes besides its texts.
 const OVERHEAD: usize = 160;
 
@@ -20,7 +20,8 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn size(&self) -> usize {
+    /// About how many bytes it takes.
+    pub(crate) fn size(&self) -> usize {
         self.request.text().len() + self.response.text().len() + OVERHEAD
     }
 }

@@ -10,7 +10,7 @@ use deadstop_store::{AuditEvent, CallKind, StoredCall, StoredIncident};
 use serde::{Deserialize, Serialize};
 
 use super::recent::Exhibit;
-use super::{Chain, Event, Order, Project, Said, Scope, Warden, now};
+use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
 use crate::settings::Capture;
@@ -18,6 +18,9 @@ use deadstop_protocol::redact::Redactor;
 
 /// Calls that are shown with an incident that names none.
 const FEW: usize = 5;
+
+/// The form in which facts are written.
+const FACTS_VERSION: u8 = 1;
 
 /// A call that has ended.
 pub(super) struct Ended<'a> {
@@ -44,7 +47,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
+    pub(crate) fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
         // Arguments are texts and may hold anything; their digest is enough.
         let call = match call {
             Call::Tool(tool) if !tool.arguments.is_empty() => {
@@ -52,11 +55,16 @@ impl Facts {
             }
             other => other.clone(),
         };
-        postcard::to_allocvec(&Facts { call, outcome: outcome.clone() }).ok()
+        let facts = Facts { call, outcome: outcome.clone() };
+        postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Facts> {
-        postcard::from_bytes(bytes).ok()
+        match bytes.split_first() {
+            Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
+            // Of another version: it counts, but cannot be tried again.
+            _ => None,
+        }
     }
 }
 
@@ -83,7 +91,7 @@ impl Warden {
             };
             let stops = trip.verdict >= Verdict::Block && trip.guard != GuardId::Paused;
             let mut trip = trip.clone();
-            trip.because = chain.project.redact(&trip.because);
+            trip.because = chain.project.redact_reason(&trip.because);
             let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
             self.tally_trip(chain, &trip, stops);
             self.tell(chain, what, trip.explain(), incident.clone());
@@ -147,8 +155,8 @@ impl Warden {
     pub(super) fn killed_by_guard(&self, scope: &Arc<Scope>, kill: &Kill) {
         let guard = kill.guard.map_or("guard", GuardId::name);
         let tag = kill.guard.map_or("killed", |guard| guard.tag(Verdict::Kill));
-        let because = self.redacted(&scope.place.project, &kill.because);
-        let action = format!("{}_killed", scope.kind().name());
+        let because = kill.because.clone();
+        let action = format!("{}.kill", scope.kind().name());
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
             project: scope.place.project.clone(),
@@ -178,26 +186,25 @@ impl Warden {
             project: scope.place.project.clone(),
             at: now(),
             who: order.who.to_owned(),
-            action: format!("{}_{}", scope.kind().name(), order.done),
+            action: format!("{}.{}", scope.kind().name(), order.what.name()),
             subject: subject(scope),
-            reason: self.redacted(&scope.place.project, order.reason),
+            reason: order.reason.to_owned(),
             detail: "{}".to_owned(),
         });
     }
 
     /// A person's order, once it is in force.
     pub(super) fn tell_order(&self, scope: &Scope, order: &Order<'_>) {
-        let reason = self.redacted(&scope.place.project, order.reason);
-        let text = format!("{} by {}: {reason}", order.done, order.who);
+        let text = format!("{} by {}: {}", order.what.done(), order.who, order.reason);
         let project = self.projects.read().get(&scope.place.project).cloned();
-        if let Some(project) = project.filter(|_| order.done == "killed") {
+        if let Some(project) = project.filter(|_| order.what == What::Kill) {
             let named = |kind| (scope.kind() == kind).then(|| scope.name());
             let alert = Alert {
                 kind: deadstop_alerts::Kind::Kill,
                 agent: Some(scope.agent()).filter(|agent| !agent.is_empty()),
                 session: named(ScopeKind::Session),
                 trip: None,
-                sentence: format!("{} was {text}", subject(scope)),
+                sentence: format!("the {} {} was {text}", scope.kind().name(), subject(scope)),
                 incident: None,
             };
             self.alert(&project, &alert);
@@ -205,7 +212,7 @@ impl Warden {
         self.events.tell(Event {
             id: 0,
             at: now(),
-            what: order.done,
+            what: order.what.done(),
             project: scope.place.project.clone(),
             agent: scope.agent().to_owned(),
             session: scope.name().to_owned(),
@@ -275,23 +282,28 @@ impl Warden {
         if self.store().is_none() {
             return;
         }
+        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
+            // By now others may have been counted, such as the tool calls in its own answer. Inside
+            // a nested scope its number is that scope's.
+            position: if row.nested.is_none() { number } else { row.position },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
             usage,
             cost,
             incident,
             facts: Facts::write(call, outcome),
-            ..self.row(chain, call, id, admitted, trip)
+            ..row
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
-        let payload =
-            (capture == Capture::All).then(|| (chain.project.name.clone(), id, said.clone()));
+        let payload = (capture == Capture::All).then(|| said.clone());
         {
             let mut outbox = self.outbox.lock();
             outbox.call(row, &self.metrics);
-            outbox.payloads.extend(payload);
+            if let Some(said) = payload {
+                outbox.payload(chain.project.name.clone(), id, said);
+            }
             if outbox.is_full() {
                 self.full.notify_one();
             }
@@ -362,7 +374,8 @@ impl Warden {
         }
     }
 
-    pub(super) fn redacted(&self, project: &str, text: &str) -> String {
+    /// A text as it may be kept in a project.
+    pub(crate) fn redacted(&self, project: &str, text: &str) -> String {
         match self.projects.read().get(project) {
             Some(project) => project.redact(text),
             None => Redactor::default().redact(text).into_owned(),
@@ -370,12 +383,11 @@ impl Warden {
     }
 }
 
-/// What an entry of the audit is about.
+/// A scope as the audit names it.
 pub(crate) fn subject(scope: &Scope) -> String {
     match scope.kind() {
-        ScopeKind::Project => format!("project {}", scope.name()),
-        ScopeKind::Agent => format!("agent {}", scope.name()),
-        kind => format!("{} {} of agent {}", kind.name(), scope.name(), scope.agent()),
+        ScopeKind::Project | ScopeKind::Agent => scope.name().to_owned(),
+        ScopeKind::Session | ScopeKind::Nested => format!("{}/{}", scope.agent(), scope.name()),
     }
 }
 

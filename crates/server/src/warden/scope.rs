@@ -31,6 +31,8 @@ pub(crate) struct Scope {
     stop: Mutex<CancellationToken>,
     /// A number that no other scope has. A session that was reset is another one.
     number: AtomicI64,
+    /// The number of the agent it belongs to; 0 as long as nobody has said.
+    agent_number: AtomicI64,
     dirty: AtomicBool,
     /// Whether a kill has not reached the disk yet.
     unwritten: AtomicBool,
@@ -45,9 +47,8 @@ pub(crate) struct Place {
     pub(crate) key: String,
     pub(crate) project: String,
     pub(crate) kind: ScopeKind,
-    /// The agent it belongs to, with its number; empty for the project.
+    /// The agent it belongs to; empty for the project.
     pub(crate) agent: String,
-    pub(crate) agent_number: i64,
     pub(crate) name: String,
 }
 
@@ -127,6 +128,7 @@ impl Scope {
             tally: Mutex::new(tally),
             stop: Mutex::new(stop),
             number: AtomicI64::new(number),
+            agent_number: AtomicI64::new(0),
             dirty: AtomicBool::new(false),
             unwritten: AtomicBool::new(false),
             provisional: AtomicBool::new(false),
@@ -148,6 +150,48 @@ impl Scope {
 
     pub(crate) fn number(&self) -> i64 {
         self.number.load(Ordering::Relaxed)
+    }
+
+    /// The number of the agent it belongs to.
+    pub(crate) fn agent_number(&self) -> i64 {
+        self.agent_number.load(Ordering::Relaxed)
+    }
+
+    /// Says which agent it belongs to.
+    pub(crate) fn set_agent_number(&self, number: i64) {
+        if self.agent_number() != number {
+            self.agent_number.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes in what the store has of it, for one that began while nobody could read it.
+    pub(crate) fn rejoin(&self, number: i64, before: ScopeState, tally: Tally) {
+        self.number.store(number, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.rejoin(before);
+        if state.killed().is_some() {
+            self.cut();
+        }
+        drop(state);
+        let mut own = self.tally.lock();
+        own.loops += tally.loops;
+        own.incidents += tally.incidents;
+        own.tags.extend(tally.tags);
+        own.provider = own.provider.take().or(tally.provider);
+        own.model = own.model.take().or(tally.model);
+    }
+
+    /// Keeps of a dead scope only that it is dead and what it has spent.
+    pub(crate) fn bury(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.killed().is_none() {
+            return false;
+        }
+        state.forget();
+        drop(state);
+        *self.conversation.lock() = Conversation::default();
+        *self.governed.lock() = Governed::default();
+        true
     }
 
     /// A fresh start under the same name: history stays with the old number.
@@ -215,11 +259,16 @@ impl Scope {
         !self.dirty.load(Ordering::Acquire) && !self.dirty.swap(true, Ordering::AcqRel)
     }
 
+    /// Says that nobody has to write it: whoever finds out what the store has of it says so again.
+    pub(crate) fn leave(&self) {
+        self.dirty.store(false, Ordering::Release);
+    }
+
     /// What is to be written, with the row that people see; from here on, changes count as new.
     pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
         let state = self.state.lock();
-        let Place { key, project, kind, agent, agent_number, name } = self.place.clone();
+        let Place { key, project, kind, agent, name } = self.place.clone();
         let (number, used) = (self.number(), self.used());
         let scope = StoredScope {
             key,
@@ -264,7 +313,7 @@ impl Scope {
                 Seen::Session(StoredSession {
                     number,
                     project,
-                    agent_number,
+                    agent_number: self.agent_number(),
                     agent,
                     name,
                     opened,

@@ -7,15 +7,17 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use deadstop_core::{ScopeState, Time};
+use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_protocol::excerpt;
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::{
-    AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall,
+    AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::record::NewIncident;
 use super::scope::{Rows, Seen};
-use super::{Event, Said, Scope, Warden, now};
+use super::{Event, Said, Scope, Tally, Warden, now};
 use crate::alerts::Alert;
 use crate::metrics::Metrics;
 
@@ -25,6 +27,8 @@ const EVERY: Duration = Duration::from_millis(500);
 const MANY: usize = 4096;
 /// Calls that may wait; more are dropped and counted.
 const MOST: usize = 65_536;
+/// Bytes of what was said in them that may wait; more are dropped.
+const MOST_BYTES: usize = 64 << 20;
 
 type Waiting = oneshot::Sender<Result<(), String>>;
 
@@ -34,7 +38,8 @@ pub(super) struct Outbox {
     pub(super) changed: Vec<Arc<Scope>>,
     calls: Vec<StoredCall>,
     /// Project, call and what was said.
-    pub(super) payloads: Vec<(String, i64, Said)>,
+    payloads: Vec<(String, i64, Said)>,
+    payload_bytes: usize,
     pub(super) incidents: Vec<NewIncident>,
     pub(super) audit: Vec<AuditEvent>,
     pub(super) deliveries: Vec<Delivery>,
@@ -48,6 +53,31 @@ impl Outbox {
             return;
         }
         self.calls.push(call);
+    }
+
+    /// Takes in what was said in a call, if there is room.
+    pub(super) fn payload(&mut self, project: String, call: i64, said: Said) {
+        let size = said.size();
+        if self.payload_bytes + size <= MOST_BYTES {
+            self.payload_bytes += size;
+            self.payloads.push((project, call, said));
+        }
+    }
+
+    /// A scope has another number than was thought.
+    fn renumber(&mut self, old: i64, new: i64) {
+        for call in &mut self.calls {
+            for number in [&mut call.agent_number, &mut call.session_number] {
+                if *number == old {
+                    *number = new;
+                }
+            }
+        }
+        for NewIncident { incident, .. } in &mut self.incidents {
+            if incident.session_number == Some(old) {
+                incident.session_number = Some(new);
+            }
+        }
     }
 
     /// Whether so much waits that it should be written now.
@@ -72,6 +102,20 @@ pub(crate) struct Outage {
     pub(crate) since: Time,
     /// What it says.
     pub(crate) why: String,
+    /// What is wrong with it, where it is the database.
+    trouble: Option<Trouble>,
+}
+
+impl Outage {
+    /// Whether the database does not even answer.
+    pub(super) fn is_away(&self) -> bool {
+        self.trouble == Some(Trouble::Away)
+    }
+
+    /// The word for what is wrong.
+    pub(crate) fn name(&self) -> &'static str {
+        self.trouble.map_or("broken", Trouble::name)
+    }
 }
 
 /// Runs until the warden is gone.
@@ -108,7 +152,16 @@ impl Warden {
             *self.outbox.lock() = Outbox::default();
             return Ok(());
         };
-        let outbox = std::mem::take(&mut *self.outbox.lock());
+        self.adopt_strays().await?;
+        let mut outbox = std::mem::take(&mut *self.outbox.lock());
+        // One that began meanwhile is written when it is known what the store has of it.
+        outbox.changed.retain(|scope| {
+            let known = !scope.is_provisional();
+            if !known {
+                scope.leave();
+            }
+            known
+        });
         if outbox.is_empty() {
             return match self.outage() {
                 None => Ok(()),
@@ -123,11 +176,10 @@ impl Warden {
                 if !batch.deliveries.is_empty() {
                     self.posted.notify_one();
                 }
-                self.end_outage().await;
+                self.end_outage();
                 Ok(())
             }
             Err(error) => {
-                tracing::error!("{error}");
                 self.metrics.batch_failed();
                 self.note_outage(&error);
                 self.put_back(outbox);
@@ -145,7 +197,7 @@ impl Warden {
             deliveries: outbox.deliveries.clone(),
             ..Batch::default()
         };
-        for scope in outbox.changed.iter().filter(|scope| !scope.is_provisional()) {
+        for scope in &outbox.changed {
             let Rows { scope: row, seen } = scope.to_rows();
             if row.killed {
                 dead.push(scope);
@@ -178,7 +230,13 @@ impl Warden {
     }
 
     fn exchange(&self, project: &str, said: &Said) -> Exchange {
-        let text = |text: &str| (!text.is_empty()).then(|| self.redacted(project, text));
+        let project = self.projects.read().get(project).cloned();
+        let text = |text: &str| {
+            (!text.is_empty()).then(|| match &project {
+                Some(project) => project.redact_start(text, excerpt::MOST),
+                None => Redactor::default().redact_start(text, excerpt::MOST),
+            })
+        };
         Exchange {
             request: text(said.request.text()),
             response: text(said.response.text()),
@@ -203,6 +261,7 @@ impl Warden {
         self.metrics.dropped(lost as u64);
         new.calls.splice(0..0, old.calls.into_iter().skip(lost));
         if lost == 0 {
+            new.payload_bytes += old.payload_bytes;
             new.payloads.splice(0..0, old.payloads);
         }
     }
@@ -217,9 +276,10 @@ impl Warden {
         let mut outage = self.outage.write();
         let since = outage.as_ref().map_or_else(now, |outage| outage.since);
         let first = outage.is_none();
-        *outage = Some(Outage { since, why: error.to_string() });
+        *outage = Some(Outage { since, why: error.to_string(), trouble: error.trouble() });
         drop(outage);
         if first {
+            tracing::error!("{error}");
             self.metrics.set_degraded(true);
             let text = format!("the database does not take writes: {error}");
             for project in self.projects() {
@@ -233,7 +293,7 @@ impl Warden {
                 };
                 self.alert(&project, &alert);
             }
-            self.tell_all("degraded", text);
+            self.tell_all("degraded", &text);
         }
     }
 
@@ -241,53 +301,73 @@ impl Warden {
         let Some(store) = &self.store else { return Ok(()) };
         match store.health().await {
             Ok(()) => {
-                self.end_outage().await;
+                self.end_outage();
                 Ok(())
             }
             Err(_) => Err(outage.why),
         }
     }
 
-    async fn end_outage(&self) {
+    fn end_outage(&self) {
         if self.outage.write().take().is_none() {
             return;
         }
         self.metrics.set_degraded(false);
-        self.tell_all("recovered", "the database takes writes again".to_owned());
-        let provisional: Vec<_> =
-            self.scopes.lock().values().filter(|scope| scope.is_provisional()).cloned().collect();
-        for scope in provisional {
-            self.adopt(&scope).await;
-        }
+        tracing::warn!("the database takes writes again");
+        self.tell_all("recovered", "the database takes writes again");
     }
 
-    /// A scope that was made while nobody could read it: what the store has of it holds again, but
-    /// a kill of the meantime stays.
-    async fn adopt(&self, scope: &Arc<Scope>) {
-        let Some(store) = &self.store else { return };
-        let stored = match store.scope(&scope.place.key).await {
-            Ok(stored) => stored,
-            Err(error) => {
+    /// Finds out what the store has of scopes that began while nobody could read it. Before anything
+    /// is written: what waits may be of theirs, under numbers that hold only until now.
+    async fn adopt_strays(&self) -> Result<(), String> {
+        let mut strays = std::mem::take(&mut *self.strays.lock());
+        while let Some(scope) = strays.pop() {
+            let adopted = if scope.is_provisional() { self.adopt(&scope).await } else { continue };
+            if let Err(error) = adopted {
                 self.note_outage(&error);
-                return;
+                strays.push(scope);
+                self.strays.lock().append(&mut strays);
+                return Err(error.to_string());
             }
-        };
-        if let Some(mut read) = stored.and_then(|row| ScopeState::from_blob(&row.state).ok()) {
-            read.recover();
-            let mut state = scope.state.lock();
-            if let Some(kill) = state.killed() {
-                read.kill(&kill.by, &kill.because, kill.at);
+        }
+        Ok(())
+    }
+
+    /// What the store has of a scope holds again, and what happened meanwhile comes on top.
+    async fn adopt(&self, scope: &Arc<Scope>) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let place = &scope.place;
+        if scope.kind() == ScopeKind::Project {
+            store.ensure_project(&place.name, now()).await?;
+        }
+        if let Some(stored) = store.scope(&place.key).await? {
+            let number = if stored.number == 0 { scope.number() } else { stored.number };
+            let tally = self.tally(place, number).await?;
+            match ScopeState::from_blob(&stored.state) {
+                Ok(before) => self.rejoin(scope, number, before, tally),
+                Err(error) => tracing::error!(scope = place.key, "{error}"),
             }
-            if read.killed().is_some() {
-                scope.cut();
-            }
-            *state = read;
         }
         scope.set_provisional(false);
         self.mark(scope);
+        Ok(())
     }
 
-    fn tell_all(&self, what: &'static str, text: String) {
+    fn rejoin(&self, scope: &Arc<Scope>, number: i64, before: ScopeState, tally: Tally) {
+        let meanwhile = scope.number();
+        scope.rejoin(number, before, tally);
+        if scope.kind() == ScopeKind::Agent {
+            for below in self.scopes(&scope.place.project) {
+                if below.agent_number() == meanwhile {
+                    below.set_agent_number(number);
+                }
+            }
+        }
+        // From here on nothing is noted under the old number.
+        self.outbox.lock().renumber(meanwhile, number);
+    }
+
+    fn tell_all(&self, what: &'static str, text: &str) {
         for project in self.projects() {
             self.events.tell(Event {
                 id: 0,
@@ -296,7 +376,7 @@ impl Warden {
                 project: project.name.clone(),
                 agent: String::new(),
                 session: String::new(),
-                text: text.clone(),
+                text: text.to_owned(),
                 incident: None,
             });
         }

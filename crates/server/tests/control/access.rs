@@ -8,14 +8,10 @@ async fn gate() -> Gate {
     Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await
 }
 
-fn with_key(ask: Ask, key: &str) -> Ask {
-    ask.with("authorization", &format!("Bearer {key}"))
-}
-
 /// Makes a key with another one, or as the local user.
 async fn make(gate: &Gate, by: Option<&str>, role: &str) -> Value {
     let ask = Ask::post("/api/keys", &json!({ "name": format!("the {role}"), "role": role }));
-    let ask = by.into_iter().fold(ask, with_key);
+    let ask = by.into_iter().fold(ask, Ask::key);
     let got = gate.ask(&ask).await;
     assert_eq!(got.status, 201, "{}", got.text());
     got.json()
@@ -41,15 +37,14 @@ async fn the_local_user_is_admin_until_there_is_a_key() {
     }
     assert_eq!(gate.ask(&Ask::get("/healthz")).await.status, 200);
     let key = admin["key"].as_str().unwrap();
-    for ask in [
-        with_key(Ask::get("/api/whoami"), key),
-        Ask::get("/api/whoami").with("x-deadstop-key", key),
-    ] {
+    for ask in
+        [Ask::get("/api/whoami").key(key), Ask::get("/api/whoami").with("x-deadstop-key", key)]
+    {
         let who = gate.ask(&ask).await.json();
         assert_eq!((&who["name"], &who["key"]), (&json!("the admin"), &admin["id"]));
     }
     // The list tells everything but the secret.
-    let list = gate.ask(&with_key(Ask::get("/api/keys"), key)).await;
+    let list = gate.ask(&Ask::get("/api/keys").key(key)).await;
     assert_eq!(list.json()["items"][0]["id"], admin["id"]);
     assert!(!list.text().contains(key.rsplit('_').next().unwrap()));
 }
@@ -65,25 +60,25 @@ async fn a_key_that_is_wrong_or_revoked_opens_nothing() {
     let forged =
         format!("{}_{}", key.rsplit_once('_').unwrap().0, other.rsplit('_').next().unwrap());
     for bad in [forged.as_str(), "ds_a_x_y", "", "sk-123", &other[..other.len() - 1]] {
-        let got = gate.ask(&with_key(Ask::get("/api/status"), bad)).await;
+        let got = gate.ask(&Ask::get("/api/status").key(bad)).await;
         assert_eq!(code(&got), (401, "bad_key".into()), "{bad}");
     }
     let basic = Ask::get("/api/status").with("authorization", "Basic YTpi");
     assert_eq!(gate.ask(&basic).await.status, 401);
 
-    let status = with_key(Ask::get("/api/status"), other);
+    let status = Ask::get("/api/status").key(other);
     assert_eq!(gate.ask(&status).await.status, 200);
-    let kill = with_key(Ask::post("/api/kill", &json!({ "all": true })), other);
+    let kill = Ask::post("/api/kill", &json!({ "all": true })).key(other);
     assert_eq!(code(&gate.ask(&kill).await), (403, "forbidden".into()));
 
     let revoke = |id: &Value| {
         let path = format!("/api/keys/{}", id.as_str().unwrap());
-        with_key(Ask { method: "DELETE".to_owned(), ..Ask::get(&path) }, key)
+        Ask::of("DELETE", &path, None).key(key)
     };
     assert_eq!(gate.ask(&revoke(&viewer["id"])).await.status, 204);
     assert_eq!(code(&gate.ask(&status).await), (401, "bad_key".into()));
     assert_eq!(code(&gate.ask(&revoke(&admin["id"])).await), (409, "last_admin_key".into()));
-    assert_eq!(gate.ask(&with_key(Ask::get("/api/status"), key)).await.status, 200);
+    assert_eq!(gate.ask(&Ask::get("/api/status").key(key)).await.status, 200);
 }
 
 #[tokio::test]
@@ -130,7 +125,7 @@ async fn a_login_ends_with_its_key() {
     let whoami = Ask::get("/api/whoami").with("cookie", &cookie);
     assert_eq!(gate.ask(&whoami).await.status, 200);
     let path = format!("/api/keys/{}", second["id"].as_str().unwrap());
-    let revoke = with_key(Ask { method: "DELETE".to_owned(), ..Ask::get(&path) }, &key);
+    let revoke = Ask::of("DELETE", &path, None).key(&key);
     assert_eq!(gate.ask(&revoke).await.status, 204);
     assert_eq!(gate.ask(&whoami).await.status, 401);
 }

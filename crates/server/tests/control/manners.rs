@@ -62,8 +62,14 @@ async fn the_document_describes_itself() {
         let name = part.split('"').next().unwrap();
         assert!(schemas[name].is_object(), "{name}");
     }
+    let mut ids: Vec<&str> = text.split("\"operationId\":\"").skip(1).collect();
+    ids.iter_mut().for_each(|id| *id = id.split('"').next().unwrap());
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "every operation has a name of its own");
     let kill = &document["paths"]["/api/kill"]["post"];
-    assert_eq!(kill["x-deadstop-role"], "operator");
+    assert_eq!(kill["x-deadstop-roles"], json!(["operator", "admin"]));
     assert_eq!(kill["requestBody"]["required"], true);
     assert!(kill["responses"]["422"]["description"].as_str().unwrap().contains("invalid_body"));
     assert_eq!(schemas["Order"]["additionalProperties"], false);

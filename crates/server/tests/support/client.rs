@@ -30,6 +30,17 @@ impl Ask {
         ask.with("content-type", "application/json")
     }
 
+    /// Any method, with a JSON body or none.
+    pub(crate) fn of(method: &str, path: &str, body: Option<&Value>) -> Ask {
+        let ask = body.map_or_else(|| Ask::get(path), |body| Ask::post(path, body));
+        Ask { method: method.to_owned(), ..ask }
+    }
+
+    /// Brings a key.
+    pub(crate) fn key(self, key: &str) -> Ask {
+        self.with("authorization", &format!("Bearer {key}"))
+    }
+
     pub(crate) fn with(mut self, name: &str, value: &str) -> Ask {
         self.headers.push((name.to_owned(), value.to_owned()));
         self

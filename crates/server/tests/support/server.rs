@@ -49,6 +49,15 @@ impl Gate {
         Gate { address: server.address(), server, ..self }
     }
 
+    /// The same on a database of its own.
+    pub(crate) async fn restart_on(self, place: &crate::place::Place) -> Gate {
+        self.server.stop().await;
+        let mut config = config(self.upstream.address, json!({}));
+        config.database = Some(deadstop_server::Secret::new(place.address.clone()));
+        let server = Server::start(config).await.unwrap();
+        Gate { address: server.address(), server, ..self }
+    }
+
     /// Stops it gracefully.
     pub(crate) async fn stop(self) -> (Upstream, tempfile::TempDir) {
         self.server.stop().await;

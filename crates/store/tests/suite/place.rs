@@ -7,8 +7,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use deadstop_store::Store;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+/// Names a server to test with.
+pub(crate) const SERVER: &str = "DEADSTOP_TEST_POSTGRES";
 
 /// Every case on both databases.
 macro_rules! on_both {
@@ -54,22 +56,10 @@ impl Place {
         Place { address: format!("{server}/{name}"), name, _folder: None }
     }
 
+    /// On a server of our own it goes with the server.
     pub(crate) async fn remove(&self) {
-        on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
-    }
-
-    pub(crate) async fn open(&self) -> Store {
-        Store::connect(&self.address).await.unwrap()
-    }
-
-    /// What somebody does who has the database in their hands.
-    pub(crate) async fn tamper(&self, sql: &'static str) -> u64 {
-        if self.address.starts_with("postgres") {
-            let mut connection = PgConnection::connect(&self.address).await.unwrap();
-            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
-        } else {
-            let mut connection = SqliteConnection::connect(&self.address).await.unwrap();
-            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+        if std::env::var(SERVER).is_ok() {
+            on_server(format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)).await;
         }
     }
 }
@@ -81,9 +71,9 @@ async fn on_server(sql: String) {
 
 /// The address of the server that all cases share.
 fn server() -> &'static str {
-    static SERVER: OnceLock<String> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        if let Ok(address) = std::env::var("DEADSTOP_TEST_POSTGRES") {
+    static ADDRESS: OnceLock<String> = OnceLock::new();
+    ADDRESS.get_or_init(|| {
+        if let Ok(address) = std::env::var(SERVER) {
             return address;
         }
         start(&[&std::process::id().to_string()]).1

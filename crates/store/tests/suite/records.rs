@@ -1,16 +1,22 @@
 //! What was written is there, all of it, also after opening the database again.
 
-use deadstop_core::{GuardId, NanoUsd, ScopeKind, Status, Tokens, Usage, Verdict};
+use deadstop_core::{GuardId, Millis, NanoUsd, ScopeKind, Status, Tokens, Verdict};
 use deadstop_store::{
-    Acknowledged, AgentFilter, Batch, CallFilter, CostBy, CostFilter, Evidence, Exchange,
-    IncidentFilter, ListedCall, Order, Paging, Payload, Period, SessionFilter, SessionState,
-    StoredCall, StoredScope,
+    AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
+    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession,
 };
 
 use crate::place::{Place, on_both};
 use crate::sample::{agent, at, call, delivery, event, incident, number, scope, session, target};
 
-on_both![everything_of_a_batch, scopes_and_kills];
+on_both![
+    everything_of_a_batch,
+    scopes_and_kills,
+    a_call_runs_then_ends,
+    rows_are_kept_up_to_date,
+    costs_add_up,
+    old_rows_go_in_small_pieces,
+];
 
 async fn scopes_and_kills(place: &Place) {
     let store = place.open().await;
@@ -26,7 +32,10 @@ async fn scopes_and_kills(place: &Place) {
     store.write(&Batch { scopes: vec![one.clone(), dead.clone()], ..batch }).await.unwrap();
     assert_eq!(store.scope(&one.key).await.unwrap(), Some(dead.clone()));
     // Old, but dead: a kill is remembered however long ago it was.
-    assert_eq!(store.scopes(ScopeKind::Session, at(100)).await.unwrap(), [dead.clone()]);
+    assert_eq!(
+        store.scopes(ScopeKind::Session, at(100)).await.unwrap(),
+        std::slice::from_ref(&dead)
+    );
     assert_eq!(store.scopes(ScopeKind::Agent, at(0)).await.unwrap(), []);
     assert_eq!(store.scopes_of_agent("default", "a", at(6)).await.unwrap(), [dead]);
     assert_eq!(store.scopes_of_agent("default", "a", at(7)).await.unwrap(), []);
@@ -102,4 +111,196 @@ async fn everything_of_a_batch(place: &Place) {
     assert_eq!((lines[0].calls, lines[0].cost), (1, NanoUsd(1_000_000)));
     assert!(store.size().await.unwrap() > 10_000);
     store.health().await.unwrap();
+}
+
+async fn a_call_runs_then_ends(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let run = session(&ada, number(1));
+    let ended = call(&run, number(2));
+    let running = StoredCall {
+        status: None,
+        duration: None,
+        cost: NanoUsd(0),
+        facts: Some(vec![1]),
+        ..ended.clone()
+    };
+    let write = async |calls: Vec<StoredCall>| {
+        store.write(&Batch { calls, ..Batch::default() }).await.unwrap();
+        store.call("default", ended.id).await.unwrap().unwrap().call
+    };
+    assert_eq!(write(vec![running.clone()]).await, running);
+    // Its end does not say the facts again, and does not lose them either.
+    let whole = StoredCall { facts: Some(vec![1]), ..ended.clone() };
+    assert_eq!(write(vec![running.clone(), ended.clone()]).await, whole);
+    // Late news of its beginning does not bring it back, and it is counted once.
+    assert_eq!(write(vec![running]).await, whole);
+    let dearer = StoredCall { cost: NanoUsd(7), duration: Some(Millis(1)), ..ended.clone() };
+    let fresh = call(&run, number(3));
+    assert_eq!(write(vec![dearer, fresh]).await, whole);
+    let lines = store.costs("default", CostBy::Model, &CostFilter::default()).await.unwrap();
+    assert_eq!((lines.len(), lines[0].calls, lines[0].cost), (1, 2, NanoUsd(2_000_000)));
+}
+
+async fn rows_are_kept_up_to_date(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let run = session(&ada, number(1));
+    let write = async |agents: Vec<StoredAgent>, sessions: Vec<StoredSession>| {
+        store.write(&Batch { agents, sessions, ..Batch::default() }).await.unwrap();
+    };
+    write(vec![ada.clone()], vec![run.clone()]).await;
+    assert!(store.set_agent_tags("default", "ada", &["mine".into()], None).await.unwrap());
+    assert!(!store.set_agent_tags("default", "bob", &[], None).await.unwrap());
+    let off = StoredAgent {
+        active: false,
+        deactivated_by: Some("loop".into()),
+        deactivated: Some(at(50)),
+        used: at(60),
+        counters: Counters { calls: 9, ..ada.counters },
+        ..ada.clone()
+    };
+    let dead = StoredSession {
+        state: SessionState::Killed,
+        why: Some("it ran away".into()),
+        tags: vec![],
+        used: at(70),
+        ..run.clone()
+    };
+    write(vec![off.clone()], vec![dead.clone()]).await;
+    let kept = StoredAgent { tags: vec!["mine".into()], ..off };
+    assert_eq!(store.agent("default", "ada").await.unwrap(), Some(kept.clone()));
+    assert_eq!(store.agent_by_number("default", ada.number).await.unwrap(), Some(kept.clone()));
+    assert_eq!(store.session("default", run.number).await.unwrap(), Some(dead));
+
+    // Another node has heard of the same agent: the number of the first one stands.
+    let found = store.ensure_agent("default", "ada", number(5), at(80)).await.unwrap();
+    assert_eq!(found, kept);
+    let found = store.ensure_agent("default", "new", number(5), at(80)).await.unwrap();
+    assert_eq!((found.number, found.active, found.opened), (number(5), true, at(80)));
+    let found = store.ensure_agent("other", "ada", number(6), at(80)).await.unwrap();
+    assert_eq!(found.number, number(6));
+
+    store.ensure_project("default", at(0)).await.unwrap();
+    store.ensure_project("b", at(1)).await.unwrap();
+    store.ensure_project("b", at(2)).await.unwrap();
+    let projects = store.projects().await.unwrap();
+    let named: Vec<_> = projects.iter().map(|p| (p.name.as_str(), p.opened)).collect();
+    assert_eq!(named, [("b", at(1)), ("default", at(0))]);
+}
+
+async fn costs_add_up(place: &Place) {
+    const DAY: u64 = 86_400_000;
+    let store = place.open().await;
+    let (ada, bob) = (agent("ada", number(0)), agent("bob", number(1)));
+    let (first, second) = (session(&ada, number(2)), session(&bob, number(3)));
+    let cheap = |call: StoredCall| StoredCall { name: "haiku".into(), cost: NanoUsd(10), ..call };
+    let calls = vec![
+        call(&first, number(10)),
+        call(&first, number(11)),
+        cheap(call(&second, number(12))),
+        cheap(call(&second, number(DAY))),
+        // Not over yet, and a tool that costs nothing: neither counts.
+        StoredCall { status: None, ..call(&first, number(13)) },
+        StoredCall {
+            kind: deadstop_store::CallKind::Tool,
+            cost: NanoUsd(0),
+            ..call(&first, number(14))
+        },
+    ];
+    let agents = vec![ada, bob];
+    store.write(&Batch { agents, calls, ..Batch::default() }).await.unwrap();
+    let lines = async |by, filter: CostFilter| {
+        let lines = store.costs("default", by, &filter).await.unwrap();
+        lines.into_iter().map(|l| (l.of, l.calls, l.cost.0, l.usage.output)).collect::<Vec<_>>()
+    };
+    let line = |of: &str, calls: u64, cost| (of.to_owned(), calls, cost, Tokens(2 * calls));
+    let all = CostFilter::default();
+    assert_eq!(
+        lines(CostBy::Agent, all.clone()).await,
+        [line("ada", 2, 2_000_000), line("bob", 2, 20)]
+    );
+    assert_eq!(
+        lines(CostBy::Model, all.clone()).await,
+        [line("sonnet", 2, 2_000_000), line("haiku", 2, 20)]
+    );
+    let midnight = at(0).0 / DAY * DAY;
+    let (today, tomorrow) = (midnight.to_string(), (midnight + DAY).to_string());
+    assert_eq!(
+        lines(CostBy::Day, all.clone()).await,
+        [line(&today, 3, 2_000_010), line(&tomorrow, 1, 10)]
+    );
+    let bob = CostFilter { agent: Some("bob".into()), ..all.clone() };
+    assert_eq!(lines(CostBy::Day, bob).await, [line(&today, 1, 10), line(&tomorrow, 1, 10)]);
+    let later = Period { from: Some(at(DAY)), to: None };
+    let later = CostFilter { period: later, model: Some("haiku".into()), ..all.clone() };
+    assert_eq!(lines(CostBy::Day, later).await, [line(&tomorrow, 1, 10)]);
+    assert_eq!(store.costs("other", CostBy::Day, &all).await.unwrap(), []);
+}
+
+async fn old_rows_go_in_small_pieces(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let runs: Vec<_> = (0..10).map(|n| session(&ada, number(n))).collect();
+    let numbers = 0..10u64;
+    let exchange = Exchange::default();
+    let evidence = |n: u64| Evidence {
+        project: "default".into(),
+        incident: format!("i{n}"),
+        position: 0,
+        at: at(n),
+        call: None,
+        exchange: exchange.clone(),
+    };
+    let payload =
+        |n: u64| Payload { project: "default".into(), call: number(n), exchange: exchange.clone() };
+    let aged = |n: u64| StoredScope {
+        updated: at(n),
+        killed: n == 0,
+        ..scope(&format!("default/ada/{n}"))
+    };
+    store
+        .write(&Batch {
+            scopes: numbers.clone().map(aged).collect(),
+            agents: vec![ada],
+            calls: runs.iter().map(|run| call(run, run.number)).collect(),
+            sessions: runs,
+            payloads: numbers.clone().map(payload).collect(),
+            incidents: numbers.clone().map(|n| incident(&format!("i{n}"), "ada", n)).collect(),
+            evidence: numbers.clone().map(evidence).collect(),
+            audit: vec![event(1)],
+            deliveries: numbers.clone().map(|n| delivery(number(n), 1)).collect(),
+        })
+        .await
+        .unwrap();
+    for delivery in store.claim_deliveries(at(10), at(20), 9).await.unwrap() {
+        let id = delivery.delivery.id;
+        let attempt = deadstop_store::Attempt::Delivered;
+        assert!(store.finish_delivery(id, attempt, "200", at(11)).await.unwrap());
+    }
+    for n in numbers {
+        let login = deadstop_store::StoredLogin {
+            id: format!("l{n}"),
+            project: "default".into(),
+            key: "k".into(),
+            csrf: "c".into(),
+            made: at(0),
+            used: at(0),
+            expires: at(n),
+        };
+        store.create_login(&login, None).await.unwrap();
+    }
+    for kept in Kept::ALL {
+        let prune = async |project, ms, most| store.prune(project, kept, at(ms), most).await;
+        assert_eq!(prune("other", 100, 100).await.unwrap(), 0, "{kept:?}");
+        // A killed scope stays, and so does a message that was not delivered.
+        let all = if kept == Kept::Scopes || kept == Kept::Deliveries { 9 } else { 10 };
+        let young = if kept == Kept::Scopes { 4 } else { 5 };
+        assert_eq!(prune("default", 5, 3).await.unwrap(), 3, "{kept:?}");
+        assert_eq!(prune("default", 5, 3).await.unwrap(), young - 3, "{kept:?}");
+        assert_eq!(prune("default", 5, 3).await.unwrap(), 0, "{kept:?}");
+        assert_eq!(prune("default", 100, 100).await.unwrap(), all - young, "{kept:?}");
+    }
+    assert_eq!(store.audit_after("default", 0, 10).await.unwrap().len(), 1);
+    assert!(store.scope("default/ada/0").await.unwrap().unwrap().killed);
 }

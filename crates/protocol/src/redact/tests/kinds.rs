@@ -70,6 +70,25 @@ fn tokens_go_by_their_prefix() {
 }
 
 #[test]
+fn escapes_hide_nothing() {
+    for (input, expected) in [
+        (
+            r#"{"a":"\u0073k-proj-\u0061bcdefghijklmnop0123456789"}"#,
+            r#"{"a":"[redacted:openai-key]"}"#,
+        ),
+        (
+            r#"{"a":"{\"b\":\"\\u0067hp_abcdefghijklmnopqrstuvwxyz0123456789\"}"}"#,
+            r#"{"a":"{\"b\":\"[redacted:github-token]\"}"}"#,
+        ),
+        ("?k=%73k-ant-%61pi03-abcdefghijkl&x", "?k=[redacted:anthropic-key]&x"),
+        (r#"{"a":"\u0070assword=hunter2"}"#, r#"{"a":"\u0070assword=[redacted:password]"}"#),
+        (r#"{"\u0070assword":"hunter2"}"#, r#"{"\u0070assword":"[redacted:password]"}"#),
+    ] {
+        check(input, expected);
+    }
+}
+
+#[test]
 fn secrets_of_webhooks() {
     check("x whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw/+= x", "x [redacted:webhook-secret] x");
 }
@@ -371,6 +390,17 @@ fn fields() {
             "TWILIO AC00112233445566778899aabbccddeeff:00112233445566778899aabbccddeeff",
             "TWILIO AC00112233445566778899aabbccddeeff:[redacted:twilio-token]",
         ),
+        ("my password is hunter2, ok?", "my password is [redacted:password], ok?"),
+        ("the api key: abcd1234efgh", "the api key: [redacted:api-key]"),
+        (
+            "machine h login bob password hunter2",
+            "machine h login bob password [redacted:password]",
+        ),
+        ("client_secret=abc%2Fdef&a=b", "client_secret=[redacted:secret]&a=b"),
+        ("export TOKEN='abc def'", "export TOKEN='[redacted:token]'"),
+        ("curl -u admin:hunter2 https://h/", "curl -u admin:[redacted:password] https://h/"),
+        ("curl -s --user 'admin:hunter2' h", "curl -s --user 'admin:[redacted:password]' h"),
+        ("sshpass -p hunter2 ssh root@h", "sshpass -p [redacted:password] ssh root@h"),
         ("SK00112233445566778899aabbccddeeff", "[redacted:twilio-key]"),
     ] {
         check(input, expected);

@@ -14,6 +14,8 @@ fn ordinary_texts() {
         "The password must be at least 8 characters.",
         "Enter your token to continue, then press the key.",
         "Password: required",
+        "Your password is too short; the token is expired; the secret is out",
+        "curl -u \"$USER:$PASS\" h; sort -u a:b; mkdir -p a/b2",
         "550e8400-e29b-41d4-a716-446655440000",
         "9a5db21c0ffee0123456789abcdef0123456789a",
         "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

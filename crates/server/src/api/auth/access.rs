@@ -11,9 +11,31 @@ pub(crate) enum Need {
     Nothing,
     /// A role, or one above it.
     Role(Role),
+    /// Acting as an agent: its own key, or an operator's. A viewer only looks.
+    Acting,
 }
 
-use Need::Nothing;
+impl Need {
+    /// Whether a role is enough.
+    pub(crate) fn met_by(self, role: Role) -> bool {
+        match self {
+            Need::Nothing => true,
+            Need::Role(needed) => role >= needed,
+            Need::Acting => role == Role::Agent || role >= Role::Operator,
+        }
+    }
+
+    /// The roles that are enough; nothing if none is asked for.
+    pub(crate) fn roles(self) -> Vec<Role> {
+        let all = [Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
+        match self {
+            Need::Nothing => Vec::new(),
+            need => all.into_iter().filter(|role| need.met_by(*role)).collect(),
+        }
+    }
+}
+
+use Need::{Acting, Nothing};
 
 const AGENT: Need = Need::Role(Role::Agent);
 const VIEWER: Need = Need::Role(Role::Viewer);
@@ -40,11 +62,12 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/projects", ADMIN),
     ("GET", "/api/status", VIEWER),
     ("GET", "/api/events", VIEWER),
-    ("POST", "/api/sessions", AGENT),
-    ("POST", "/api/sessions/{agent}/{session}/preflight", AGENT),
-    ("POST", "/api/sessions/{agent}/{session}/proposal", AGENT),
-    ("POST", "/api/sessions/{agent}/{session}/progress", AGENT),
-    ("POST", "/api/sessions/{agent}/{session}/receipt", AGENT),
+    ("POST", "/api/sessions", Acting),
+    ("POST", "/api/sessions/{agent}/{session}/preflight", Acting),
+    ("POST", "/api/sessions/{agent}/{session}/proposal", Acting),
+    ("POST", "/api/sessions/{agent}/{session}/progress", Acting),
+    ("POST", "/api/sessions/{agent}/{session}/receipt", Acting),
+    ("POST", "/api/backtest", VIEWER),
     ("POST", "/api/kill", OPERATOR),
     ("POST", "/api/clear", OPERATOR),
     ("POST", "/api/reset", OPERATOR),
@@ -79,7 +102,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     // An agent may look at its own session, and end it; never undo an end.
     ("GET", "/api/sessions/{agent}/{session}", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/calls", AGENT),
-    ("POST", "/api/sessions/{agent}/{session}/kill", AGENT),
+    ("POST", "/api/sessions/{agent}/{session}/kill", Acting),
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/resume", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/reset", OPERATOR),

@@ -160,6 +160,8 @@ struct Target<'a> {
 /// What is there.
 struct Current {
     version: i64,
+    /// Whether it is the default already.
+    is_default: bool,
     default: PolicySet,
     /// Empty where the default is changed.
     document: AgentDocument,
@@ -177,7 +179,9 @@ async fn current(app: &App, project: &str, agent: Option<&str>) -> Result<Curren
         Some(agent) => current_agent(app, project, agent).await?,
         None => (version, AgentDocument::default()),
     };
-    Ok(Current { version: version.map_or(0, |version| version.version), default, document })
+    let is_default = version.as_ref().is_none_or(|version| version.document.is_none());
+    let version = version.map_or(0, |version| version.version);
+    Ok(Current { version, is_default, default, document })
 }
 
 async fn put(
@@ -194,7 +198,11 @@ async fn put(
         if target.expected.is_some_and(|expected| expected != version) {
             return Err(stale());
         }
+        let was_default = current.is_default;
         let next = next(current);
+        if was_default && next.document.is_none() {
+            return Ok(());
+        }
         let subject = target.agent.unwrap_or("default");
         let action = if next.document.is_some() { "policy.set" } else { "policy.reset" };
         let detail = json!({ "version": version + 1, "agent": target.agent });
@@ -205,7 +213,7 @@ async fn put(
             expected: Some(version),
             at: now(),
             who: event.who.clone(),
-            note: target.reason.to_owned(),
+            note: event.reason.clone(),
             document: next.document,
             prevention: next.prevention.as_ref().map(columns),
         };

@@ -1,0 +1,177 @@
+//! `deadstop agents`: who there is, how they do, and the switch.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::client::encoded;
+use crate::list::{self, Paging, Query};
+use crate::remote::{self, Server};
+use crate::table::{Table, facts};
+use crate::{ui, when};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: List,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show one agent.
+    Show {
+        /// The agent
+        name: String,
+    },
+    /// Let an agent run again, with empty windows; its next call goes through.
+    On {
+        /// The agent
+        name: String,
+        /// Why; people will read it
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
+    /// Stop an agent, with all its sessions, until somebody switches it on again.
+    Off {
+        /// The agent
+        name: String,
+        /// Why; people will read it
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Replace the tags of an agent.
+    Tag {
+        /// The agent
+        name: String,
+        /// Its tags from now on
+        #[arg(required_unless_present = "none", value_name = "TAG")]
+        tags: Vec<String>,
+        /// Take all tags away
+        #[arg(long, conflicts_with = "tags")]
+        none: bool,
+    },
+}
+
+#[derive(Debug, Default, PartialEq, clap::Args)]
+struct List {
+    /// Only those with this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// Only those that may run
+    #[arg(long)]
+    on: bool,
+    /// Only those that were stopped
+    #[arg(long, conflicts_with = "on")]
+    off: bool,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.command.is_some() {
+        list::unfiltered(&args.list)?;
+    }
+    let server = &args.server;
+    match &args.command {
+        None => list(&args.list, server),
+        Some(Command::Show { name }) => show(name, server),
+        Some(Command::On { name, reason }) => change(
+            name,
+            &json!({ "active": true, "reason": reason, "by": remote::operator() }),
+            server,
+        ),
+        Some(Command::Off { name, reason }) => {
+            let body = json!({ "active": false, "reason": reason, "by": remote::operator() });
+            change(name, &body, server)
+        }
+        Some(Command::Tag { name, tags, none: _ }) => {
+            change(name, &json!({ "tags": tags }), server)
+        }
+    }
+}
+
+fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
+    let active = (list.on || list.off).then_some(list.on);
+    let query = Query::new("/api/agents").some("active", active).some("tag", list.tag.as_ref());
+    list::show(server, query, &list.paging, "agents", |agents| {
+        let mut table = Table::new([
+            "agent",
+            "switch",
+            "health",
+            "calls",
+            "loops",
+            "incidents",
+            "cost",
+            "last used",
+            "tags",
+        ])
+        .right([3, 4, 5, 6]);
+        for agent in agents {
+            table.row([
+                ui::text(&agent["name"]),
+                switch(agent).to_owned(),
+                ui::text(&agent["health"]),
+                ui::text(&agent["calls"]),
+                ui::text(&agent["loops"]),
+                ui::text(&agent["incidents"]),
+                ui::dollars(&agent["cost_usd"]),
+                when::ago(&agent["used_ms"]),
+                ui::text(&agent["tags"]),
+            ]);
+        }
+        table
+    })
+}
+
+fn switch(agent: &Value) -> &'static str {
+    if agent["active"] == true { "on" } else { "off" }
+}
+
+fn path(name: &str) -> String {
+    format!("/api/agents/{}", encoded(name))
+}
+
+fn show(name: &str, server: &Server) -> anyhow::Result<ExitCode> {
+    let client = server.client()?;
+    let agent = ui::runtime()?.block_on(client.get(&path(name)));
+    tell(&agent.with_context(|| format!("agent {name}"))?, server)
+}
+
+fn change(name: &str, body: &Value, server: &Server) -> anyhow::Result<ExitCode> {
+    let client = server.client()?;
+    let agent = ui::runtime()?.block_on(client.patch(&path(name), body));
+    tell(&agent.with_context(|| format!("agent {name}"))?, server)
+}
+
+fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
+    if server.json {
+        ui::print(&agent.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let by = ui::text(&agent["deactivated_by"]);
+    let stopped = match by.as_str() {
+        "" => String::new(),
+        by => format!("by {by}, {}", when::ago(&agent["deactivated_ms"])),
+    };
+    let facts = facts(&[
+        ("switch", switch(agent).to_owned()),
+        ("health", ui::text(&agent["health"])),
+        ("stopped", stopped),
+        ("why", ui::text(&agent["why"])),
+        ("calls", ui::text(&agent["calls"])),
+        ("loops", ui::text(&agent["loops"])),
+        ("incidents", ui::text(&agent["incidents"])),
+        ("tokens", ui::text(&agent["tokens"])),
+        ("cost", ui::dollars(&agent["cost_usd"])),
+        ("tags", ui::text(&agent["tags"])),
+        ("first seen", when::ago(&agent["opened_ms"])),
+        ("last used", when::ago(&agent["used_ms"])),
+    ]);
+    ui::print(&format!("agent {}\n{facts}", ui::text(&agent["name"])))?;
+    Ok(ExitCode::SUCCESS)
+}

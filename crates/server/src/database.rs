@@ -1,0 +1,174 @@
+//! The database without a server: how the first key is made before anybody may reach the server,
+//! how somebody who lost all keys gets in again, and how the audit is checked on a copy.
+//!
+//! Whoever can open the database may do all this; there is nothing left to protect it from them.
+//! What is done is written into the audit like everything else.
+
+use std::path::{Path, PathBuf};
+
+use deadstop_protocol::llm::identity;
+use deadstop_store::{AuditEvent, Role, Store, StoreError};
+use serde_json::Value;
+
+use crate::api::audit;
+use crate::api::auth::{DEFAULT_PROJECT, NoRandomness};
+use crate::api::keys::{Key, KeyOrder, MadeKey, made_detail};
+use crate::config::Secret;
+use crate::net::StartError;
+use crate::warden::now;
+
+/// The database inside the data folder.
+const FILE: &str = "deadstop.db";
+
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// In a file in this folder.
+    Folder(PathBuf),
+    /// Elsewhere: `postgres://…`.
+    Url(Secret),
+}
+
+/// A key that is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyWanted {
+    /// What people will call it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// The only agent that it may be.
+    pub agent: Option<String>,
+    /// The project it is for; it is made if there is none of this name.
+    pub project: Option<String>,
+    /// Who makes it, for the record.
+    pub by: String,
+}
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// There is no database there, and none is to be made.
+    #[error("there is no database in {0}")]
+    Missing(String),
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Open(#[from] StartError),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The order is wrong.
+    #[error("{0}")]
+    Wrong(String),
+    /// The first key must be an admin's.
+    #[error("the first key must be an admin's: from then on, only an admin can make more")]
+    FirstKeyAdmin,
+    /// Nothing secret can be made.
+    #[error("the system gives no randomness; nothing secret can be made")]
+    NoRandomness,
+}
+
+impl From<NoRandomness> for DatabaseError {
+    fn from(_: NoRandomness) -> DatabaseError {
+        DatabaseError::NoRandomness
+    }
+}
+
+/// A database that is open.
+#[derive(Debug)]
+pub struct Database {
+    store: Store,
+}
+
+impl Database {
+    /// Opens the database that is there.
+    pub async fn open(place: &Place) -> Result<Database, DatabaseError> {
+        if let Place::Folder(folder) = place
+            && !folder.join(FILE).is_file()
+        {
+            return Err(DatabaseError::Missing(folder.display().to_string()));
+        }
+        Database::open_or_make(place).await
+    }
+
+    /// Opens the database; one that is to be a file is made if there is none.
+    pub async fn open_or_make(place: &Place) -> Result<Database, DatabaseError> {
+        let store = match place {
+            Place::Folder(folder) => open(Some(folder), None).await?,
+            Place::Url(url) => open(None, Some(url)).await?,
+        };
+        let missing = || DatabaseError::Missing("the place that was named".to_owned());
+        Ok(Database { store: store.ok_or_else(missing)? })
+    }
+
+    /// Makes a key, and writes so into the audit. Gives what `POST /api/keys` answers: the key is in
+    /// it, this once.
+    pub async fn create_key(&self, wanted: KeyWanted) -> Result<Value, DatabaseError> {
+        let project = wanted.project.as_deref().unwrap_or(DEFAULT_PROJECT);
+        if identity::name(project).is_none_or(|name| name != project) {
+            let problem = format!("`{project}` cannot be the name of a project");
+            return Err(DatabaseError::Wrong(problem));
+        }
+        let order = KeyOrder { name: wanted.name, role: wanted.role.into(), agent: wanted.agent };
+        if let Some(fault) = order.faults().first() {
+            return Err(DatabaseError::Wrong(format!("{}: {}", fault.field, fault.detail)));
+        }
+        if wanted.role != Role::Admin && self.store.count_keys().await?.ever == 0 {
+            return Err(DatabaseError::FirstKeyAdmin);
+        }
+        self.store.ensure_project(project, now()).await?;
+        let (text, stored) = order.make(project, wanted.by.clone())?;
+        let event = AuditEvent {
+            number: self.store.number(now()),
+            project: project.to_owned(),
+            at: now(),
+            who: wanted.by,
+            action: "key.create".to_owned(),
+            subject: stored.id.clone(),
+            reason: "made in the database, without a server".to_owned(),
+            detail: made_detail(&stored).to_string(),
+        };
+        self.store.create_key(&stored, Some(&event)).await?;
+        let made = MadeKey { key: text, about: Key::from(stored) };
+        Ok(serde_json::to_value(made).unwrap_or_default())
+    }
+
+    /// The projects that have an audit.
+    pub async fn audited_projects(&self) -> Result<Vec<String>, DatabaseError> {
+        Ok(self.store.audited_projects().await?)
+    }
+
+    /// Checks a project's chain. Gives what `GET /api/audit/verify` answers.
+    pub async fn verify_audit(&self, project: &str) -> Result<Value, DatabaseError> {
+        let chain = audit::check(&self.store, project).await?;
+        Ok(serde_json::to_value(chain).unwrap_or_default())
+    }
+
+    /// The next entries of a project's audit after a place, as `GET /api/audit/export` writes them,
+    /// and the place of the last one; nothing at the end.
+    pub async fn audit_lines(
+        &self,
+        project: &str,
+        after: i64,
+    ) -> Result<Option<(String, i64)>, DatabaseError> {
+        Ok(audit::piece(&self.store, project, after).await?)
+    }
+
+    /// Waits for the last write and lets the database go.
+    pub async fn close(self) {
+        self.store.close().await;
+    }
+}
+
+/// The database at one of two places; none if neither is named.
+pub(crate) async fn open(
+    folder: Option<&Path>,
+    url: Option<&Secret>,
+) -> Result<Option<Store>, StartError> {
+    if let Some(url) = url {
+        return Ok(Some(Store::connect(url.reveal()).await?));
+    }
+    let Some(folder) = folder else { return Ok(None) };
+    std::fs::create_dir_all(folder)
+        .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
+    Ok(Some(Store::open(&folder.join(FILE)).await?))
+}

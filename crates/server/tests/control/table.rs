@@ -1,0 +1,356 @@
+//! Every route × every role × a foreign project: taken from the document, so that a new route that
+//! nobody thought of fails here.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use super::kept::{AGENT, Kept, SESSION, keep};
+use crate::support::{Ask, Gate, Got, Reply};
+
+const ROLES: [&str; 4] = ["agent", "viewer", "operator", "admin"];
+
+/// A server with two projects, each with things in it and a key for every role.
+struct World {
+    gate: Gate,
+    kept: Kept,
+    /// By role; those of the project `default`.
+    keys: BTreeMap<&'static str, Value>,
+    /// An admin of the project `other`.
+    foreign: String,
+    /// For ids that must be new.
+    number: AtomicU32,
+}
+
+/// A route of the document.
+struct Route {
+    method: String,
+    path: String,
+    /// Those that may; nobody is asked if there are none.
+    roles: Vec<String>,
+    has_body: bool,
+}
+
+impl World {
+    async fn new() -> World {
+        let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+        let kept = keep(&gate, "default").await;
+        let mut keys = BTreeMap::new();
+        let mut admin = String::new();
+        for role in ["admin", "agent", "viewer", "operator"] {
+            let order = json!({ "name": format!("the {role}"), "role": role });
+            let ask = Ask::post("/api/keys", &order);
+            let ask = if admin.is_empty() { ask } else { ask.key(&admin) };
+            let made = gate.ask(&ask).await;
+            assert_eq!(made.status, 201, "{}", made.text());
+            let made = made.json();
+            if role == "admin" {
+                admin = made["key"].as_str().unwrap().to_owned();
+            }
+            keys.insert(role, made);
+        }
+        let other = Ask::post("/api/projects", &json!({ "name": "other" })).key(&admin);
+        let other = gate.ask(&other).await.json();
+        let foreign = other["admin"]["key"].as_str().unwrap().to_owned();
+        let world = World { gate, kept, keys, foreign, number: AtomicU32::new(0) };
+        // A policy of its own, and a second version of the default.
+        for path in
+            ["/api/projects/prevention-config", &format!("/api/agents/{AGENT}/prevention-config")]
+        {
+            let put = Ask::of("PUT", path, Some(&prevention())).key(&world.key("admin"));
+            assert_eq!(world.gate.ask(&put).await.status, 200);
+        }
+        world
+    }
+
+    fn key(&self, role: &str) -> String {
+        self.keys[role]["key"].as_str().unwrap().to_owned()
+    }
+
+    async fn routes(&self) -> Vec<Route> {
+        let document = self.gate.ask(&Ask::get("/api/openapi.json")).await.json();
+        let mut routes = Vec::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                routes.push(Route {
+                    method: method.to_ascii_uppercase(),
+                    path: path.clone(),
+                    roles: serde_json::from_value(operation["x-deadstop-roles"].clone())
+                        .unwrap_or_default(),
+                    has_body: !operation["requestBody"].is_null(),
+                });
+            }
+        }
+        assert!(routes.len() > 60, "{}", routes.len());
+        routes
+    }
+
+    /// A request that is fine in every way but perhaps its key. What is used up is made anew.
+    async fn request(&self, route: &Route) -> Ask {
+        let admin = self.key("admin");
+        let id = match route.path.as_str() {
+            path if path.starts_with("/api/keys/") => {
+                let order = json!({ "name": "wall-spare", "role": "viewer" });
+                let made = self.gate.ask(&Ask::post("/api/keys", &order).key(&admin)).await;
+                made.json()["id"].as_str().unwrap().to_owned()
+            }
+            path if path.starts_with("/api/alerts/targets/") => {
+                let made = Ask::post("/api/alerts/targets", &target()).key(&admin);
+                self.gate.ask(&made).await.json()["id"].as_str().unwrap().to_owned()
+            }
+            path if path.starts_with("/api/calls/") => self.kept.call.clone(),
+            _ => self.kept.incident.clone(),
+        };
+        // Whoever asks first opens a governed session: it is not one of those that are looked at.
+        let (agent, session) =
+            if governs(&route.path) { ("wall-governor", "governed") } else { (AGENT, SESSION) };
+        let path = route
+            .path
+            .replace("{id}", &id)
+            .replace("{name}", AGENT)
+            .replace("{agent}", agent)
+            .replace("{session}", session)
+            .replace("{version}", "1");
+        assert!(!path.contains('{'), "{path}: what stands for this parameter?");
+        let mut body = route.has_body.then(|| self.body(route));
+        if let Some(body) = body.as_mut().filter(|_| governs(&route.path)) {
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            body["id"] = json!(format!("wall-call-{number}"));
+            if path.ends_with("/progress") || path.ends_with("/receipt") {
+                let asked = path.rsplit_once('/').unwrap().0.to_owned() + "/preflight";
+                let preflight = json!({ "id": body["id"], "model": "gpt-4o" });
+                let asked = Ask::post(&asked, &preflight).key(&self.key("admin"));
+                assert_eq!(self.gate.ask(&asked).await.status, 200);
+            }
+            if path.ends_with("/proposal") {
+                let calls = json!([{ "id": body["id"], "tool": format!("wall_tool_{number}") }]);
+                *body = json!({ "calls": calls });
+            }
+        }
+        // Most of these say which version they replace; any will do.
+        Ask::of(&route.method, &path, body.as_ref()).with("if-match", "*")
+    }
+
+    fn body(&self, route: &Route) -> Value {
+        let path = route.path.as_str();
+        match path {
+            "/api/login" => json!({ "key": self.key("viewer") }),
+            "/api/keys" => json!({ "name": "wall-new", "role": "viewer" }),
+            "/api/projects" => {
+                let number = std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .unwrap()
+                    .as_nanos();
+                json!({ "name": format!("project-{number}") })
+            }
+            "/api/kill" | "/api/clear" | "/api/pause" | "/api/resume" => {
+                json!({ "agent": "wall-order" })
+            }
+            "/api/reset" => json!({ "agent": "wall-order", "session": "wall-order" }),
+            "/api/agents/{name}" => json!({ "tags": ["wall-tag"] }),
+            "/api/agents/{name}/kill-switch" => {
+                json!({ "enabled": true, "window_size": 20, "threshold": 10.0 })
+            }
+            "/api/settings" => json!({
+                "capture": "all", "redaction": [],
+                "retention": {
+                    "calls_days": 1, "payloads_days": null, "evidence_days": null,
+                    "sessions_days": null, "incidents_days": null, "deliveries_days": null,
+                },
+            }),
+            "/api/policies/default" => deadstop_protocol::policy_views::write_policy(
+                &deadstop_core::Preset::Strict.policies(),
+                deadstop_protocol::policy_views::Whose::Project,
+            ),
+            "/api/backtest" => {
+                let policy = deadstop_protocol::policy_views::write_policy(
+                    &deadstop_core::Preset::Strict.policies(),
+                    deadstop_protocol::policy_views::Whose::Project,
+                );
+                json!({ "policy": policy })
+            }
+            "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
+            _ if path.ends_with("/preflight") => json!({ "model": "gpt-4o" }),
+            _ if path.ends_with("/progress") => json!({ "text": "so far" }),
+            _ if path.ends_with("/receipt") => json!({ "status": "ok" }),
+            _ if path.ends_with("/proposal") => json!({}),
+            "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
+            "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
+            "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
+            _ if path.ends_with("/prevention-config") => prevention(),
+            _ if path.starts_with("/api/sessions/") || path.ends_with("/restore") => {
+                json!({ "reason": "wall-reason" })
+            }
+            _ => panic!("{} {path}: what is a body for this?", route.method),
+        }
+    }
+
+    async fn send(&self, ask: &Ask) -> Got {
+        // Events never end: their head is enough.
+        if ask.path != "/api/events" {
+            return self.gate.ask(ask).await;
+        }
+        let answering = ask.open(self.gate.address).await.unwrap();
+        match answering.status {
+            200 => Got { status: 200, ..Got::default() },
+            _ => answering.rest().await,
+        }
+    }
+}
+
+fn prevention() -> Value {
+    json!({
+        "loop_detection": {
+            "enabled": true, "threshold": 3, "action": "terminate", "max_steps": 50
+        },
+        "budget": {
+            "max_cost_usd": 0.5, "soft_alert_threshold_usd": 0.4, "max_wall_time_seconds": 120
+        },
+        "circuit_breaker": {
+            "enabled": true, "open_after_failures": 5, "cooldown_seconds": 30,
+            "half_open_max_calls": 3
+        }
+    })
+}
+
+/// Whether a route is for sessions that report themselves.
+fn governs(path: &str) -> bool {
+    ["/preflight", "/proposal", "/progress", "/receipt"].iter().any(|end| path.ends_with(end))
+}
+
+fn target() -> Value {
+    json!({
+        "name": "wall-target", "agent": null, "events": ["kill"], "active": false,
+        "target": { "type": "webhook", "url": "https://example.org/wall-hook" },
+    })
+}
+
+#[tokio::test]
+async fn every_route_takes_its_role_and_no_less() {
+    let world = World::new().await;
+    for route in world.routes().await {
+        let what = format!("{} {}", route.method, route.path);
+        if route.roles.is_empty() {
+            let got = world.send(&world.request(&route).await).await;
+            assert!(got.status < 400, "{what}: {} {}", got.status, got.text());
+            continue;
+        };
+        let nobody = world.send(&world.request(&route).await).await;
+        assert_eq!(
+            (nobody.status, &nobody.json()["code"]),
+            (401, &json!("key_required")),
+            "{what} without a key"
+        );
+        for role in ROLES {
+            let ask = world.request(&route).await.key(&world.key(role));
+            let got = world.send(&ask).await;
+            if !route.roles.iter().any(|one| one == role) {
+                let code = got.json()["code"].clone();
+                assert_eq!((got.status, code), (403, json!("forbidden")), "{what} as {role}");
+            } else {
+                assert!(got.status < 400, "{what} as {role}: {} {}", got.status, got.text());
+            }
+        }
+    }
+}
+
+/// Things of one project, as its admin sees them.
+async fn snapshot(world: &World) -> Vec<Value> {
+    let mut seen = Vec::new();
+    // Whoever asks for incidents waits until everything is written.
+    world.gate.ask(&Ask::get("/api/incidents").key(&world.key("admin"))).await;
+    for path in [
+        format!("/api/agents/{AGENT}"),
+        format!("/api/sessions/{AGENT}/{SESSION}"),
+        format!("/api/incidents/{}", world.kept.incident),
+        "/api/policies".into(),
+        "/api/alerts/targets".into(),
+        "/api/settings".into(),
+    ] {
+        let got = world.gate.ask(&Ask::get(&path).key(&world.key("admin"))).await;
+        assert_eq!(got.status, 200, "{path}: {}", got.text());
+        let mut value = got.json();
+        // The clock goes on.
+        value["unstopped"] = Value::Null;
+        seen.push(value);
+    }
+    seen
+}
+
+#[tokio::test]
+async fn projects_are_walls() {
+    let world = World::new().await;
+    // What takes any name makes something of the caller's own.
+    let makes = |route: &Route| match route.method.as_str() {
+        "PUT" => ["/prevention-config", "/kill-switch", "/policies/agents/{name}"]
+            .iter()
+            .any(|end| route.path.ends_with(end)),
+        "POST" => route.path.ends_with("/preflight") || route.path.ends_with("/proposal"),
+        _ => false,
+    };
+    let mut routes = world.routes().await;
+    routes.retain(|route| !route.roles.is_empty());
+    // First what only looks, so that it cannot see what the rest has made; last what takes a name
+    // that is the caller's own from then on.
+    routes.sort_by_key(|route| (route.method != "GET", makes(route) || !route.path.contains('{')));
+    // The targets that the requests are about are made first, so that they do not show as changes.
+    let mut asks = Vec::new();
+    for route in &routes {
+        asks.push(world.request(route).await.key(&world.foreign));
+    }
+    let before = snapshot(&world).await;
+    for (route, ask) in routes.iter().zip(&asks) {
+        let what = format!("{} {}", route.method, route.path);
+        let got = world.send(ask).await;
+        if route.path.contains('{') {
+            let expected = if makes(route) { 200 } else { 404 };
+            assert_eq!(got.status, expected, "{what}: {}", got.text());
+        }
+        if route.method == "GET" {
+            assert!(!got.text().contains("wall-"), "{what}: {}", got.text());
+        }
+        assert!(got.status < 500, "{what}: {}", got.text());
+    }
+    assert_eq!(snapshot(&world).await, before);
+}
+
+#[tokio::test]
+async fn a_key_names_its_own_project_or_none() {
+    let world = World::new().await;
+    let admin = world.key("admin");
+    for (project, status) in [("default", 200), ("other", 404), ("nowhere", 404), ("", 404)] {
+        let ask = Ask::get("/api/agents").key(&admin).with("x-deadstop-project", project);
+        assert_eq!(world.gate.ask(&ask).await.status, status, "{project}");
+    }
+    let own = world.gate.ask(&Ask::get("/api/projects").key(&admin)).await.json();
+    let names: Vec<_> =
+        own["items"].as_array().unwrap().iter().map(|p| p["name"].clone()).collect();
+    assert_eq!(names, ["default"]);
+}
+
+#[tokio::test]
+async fn an_agents_key_is_for_its_agent() {
+    let world = World::new().await;
+    let order = json!({ "name": "bound", "role": "agent", "agent": "somebody-else" });
+    let made = Ask::post("/api/keys", &order).key(&world.key("admin"));
+    let bound = world.gate.ask(&made).await.json()["key"].as_str().unwrap().to_owned();
+    let session = format!("/api/sessions/{AGENT}/{SESSION}");
+    for (method, path, body) in [
+        ("GET", session.clone(), None),
+        ("GET", format!("{session}/calls"), None),
+        ("POST", format!("{session}/kill"), Some(json!({}))),
+    ] {
+        let got = world.gate.ask(&Ask::of(method, &path, body.as_ref()).key(&bound)).await;
+        assert_eq!(got.status, 404, "{method} {path}");
+    }
+    for bad in [
+        json!({ "name": "x", "role": "viewer", "agent": "a" }),
+        json!({ "name": "x", "role": "agent", "agent": "" }),
+        json!({ "name": "", "role": "agent" }),
+        json!({ "name": "x", "role": "king" }),
+    ] {
+        let got = world.gate.ask(&Ask::post("/api/keys", &bad).key(&world.key("admin"))).await;
+        assert_eq!((got.status, &got.json()["code"]), (422, &json!("invalid_body")), "{bad}");
+    }
+}

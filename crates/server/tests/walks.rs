@@ -1,0 +1,360 @@
+//! The walk-throughs of the seed pages, from the first call to the last look at it, on SQLite and on
+//! PostgreSQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadstop_server::Secret;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+
+use crate::place::{Place, on_both};
+use crate::support::{Ask, Gate, Got, Reply, Said, Speech, Upstream};
+
+async fn gate(place: &Place, policy: Value, answer: &'static str) -> Gate {
+    let reply = move |_: &crate::support::Seen| Speech::Chat.reply(false, &Said::text(answer));
+    Gate::with(policy, reply, |config| {
+        config.database = Some(Secret::new(place.address.clone()));
+        config.private_alerts = true;
+    })
+    .await
+}
+
+async fn ask(gate: &Gate, method: &str, path: &str, body: Value) -> Got {
+    let ask = match body {
+        Value::Null => Ask::get(path),
+        body => Ask::post(path, &body),
+    };
+    gate.ask(&Ask { method: method.to_owned(), ..ask }).await
+}
+
+async fn get(gate: &Gate, path: &str) -> Value {
+    let got = ask(gate, "GET", path, Value::Null).await;
+    assert_eq!(got.status, 200, "{path}: {}", got.text());
+    got.json()
+}
+
+/// Asks until the answer is as it should be: what is written in the background takes a moment.
+async fn until(gate: &Gate, path: &str, fine: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..200 {
+        let got = get(gate, path).await;
+        if fine(&got) {
+            return got;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{path} is not as it should be: {}", get(gate, path).await);
+}
+
+/// A mail server that takes everything.
+async fn mailbox() -> (u16, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mail = Arc::new(Mutex::new(String::new()));
+    let seen = Arc::clone(&mail);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = BufReader::new(stream);
+            stream.write_all(b"220 ready\r\n").await.unwrap();
+            let (mut line, mut data) = (String::new(), false);
+            while stream.read_line(&mut line).await.unwrap_or(0) > 0 {
+                let said = line.trim_end().to_owned();
+                seen.lock().push_str(&line);
+                line.clear();
+                let answer = match said.as_str() {
+                    "." if data => {
+                        data = false;
+                        "250 taken"
+                    }
+                    _ if data => continue,
+                    "DATA" => {
+                        data = true;
+                        "354 go on"
+                    }
+                    "QUIT" => "221 bye",
+                    _ => "250 fine",
+                };
+                stream.write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+            }
+        }
+    });
+    (port, mail)
+}
+
+const WORDS: &str = "I will look at the orders of the customer again and tell you what I find, \
+                     since the last attempt did not bring anything that we could work with today";
+
+on_both!(
+    similarity_switches_the_agent_off_and_a_person_switches_it_on,
+    a_delete_loop_ends_the_session_and_an_operator_resets_it,
+    an_agents_own_guards_and_back_to_the_default,
+    projects_are_walls,
+    a_policy_is_tried_on_what_was,
+);
+
+/// Seed A: trip, agent inactive, incident with its breakdown, webhook and mail, switched on again.
+async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &Place) {
+    let gate = gate(place, json!({ "preset": "balanced" }), WORDS).await;
+    let hook = Upstream::start(|_| Reply::json(200, &json!({}))).await;
+    let (port, mail) = mailbox().await;
+    let address = json!({ "type": "webhook", "url": format!("http://{}/hook", hook.address), "secret": "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0" });
+    let mailed = json!({ "type": "email", "smtp": format!("smtp://127.0.0.1:{port}"), "from": "deadstop@example.org", "to": "ops@example.org" });
+    for (name, target) in [("hook", address), ("mail", mailed)] {
+        let body = json!({ "name": name, "agent": null, "events": ["kill"], "active": true, "target": target });
+        let got = ask(&gate, "POST", "/api/alerts/targets", body).await;
+        assert_eq!(got.status, 201, "{}", got.text());
+        assert!(!got.text().contains("whsec_"));
+    }
+    let switch = json!({ "enabled": true, "window_size": 10, "threshold": 5.0 });
+    let got = ask(&gate, "PUT", "/api/agents/looper/kill-switch", switch.clone()).await;
+    assert_eq!((got.status, got.json()), (200, switch.clone()));
+
+    let says = |n: u32| {
+        let text = format!(
+            "Look at order {n} of the customer again and tell me what you find there, please, as soon as you can"
+        );
+        Speech::Chat.says(false, &text).by("looper", &format!("s{n}"))
+    };
+    let one = |n: u32| {
+        Speech::Chat.says(false, &format!("Look at order {n} of the customer again and tell me what you find there, please, as soon as you can")).by("looper", "s1")
+    };
+    let mut refused = None;
+    for n in 0..20 {
+        let got = gate.ask(&one(n)).await;
+        if got.status != 200 {
+            refused = Some((n, got));
+            break;
+        }
+    }
+    let (n, got) = refused.expect("the switch trips");
+    assert_eq!(got.status, 403, "{}", got.text());
+    assert!((2..8).contains(&n), "{n}");
+
+    let agent = get(&gate, "/api/agents/looper").await;
+    assert_eq!(
+        (&agent["active"], &agent["deactivated_by"]),
+        (&json!(false), &json!("kill_switch"))
+    );
+    let session = get(&gate, "/api/sessions/looper/s1").await;
+    assert_eq!(session["stopped_with"], "agent", "{session}");
+    assert_eq!(gate.ask(&says(99)).await.status, 403, "other sessions of the agent are dead, too");
+
+    let list = get(&gate, "/api/incidents?agent=looper").await;
+    let incident = &list["items"][0];
+    assert_eq!(
+        (&incident["guard"], &incident["provider"]),
+        (&json!("similarity"), &json!("openai"))
+    );
+    assert_eq!((&incident["threshold"], &incident["window"]), (&json!(5.0), &json!(10)));
+    assert!(incident["score"].as_f64().unwrap() > 5.0);
+    let id = incident["id"].as_str().unwrap().to_owned();
+    let detail = get(&gate, &format!("/api/incidents/{id}")).await;
+    let text = detail.to_string();
+    let signals =
+        detail["incident"]["signals"].as_array().or(detail["signals"].as_array()).unwrap();
+    let total: f64 = signals.iter().map(|line| line["score"].as_f64().unwrap()).sum();
+    assert!((total - incident["score"].as_f64().unwrap()).abs() < 1e-6, "{text}");
+    let evidence = detail["evidence"].as_array().unwrap();
+    assert!(evidence.len() >= 2, "{text}");
+    assert!(text.contains("Look at order") && text.contains("I will look at the orders"), "{text}");
+
+    for _ in 0..200 {
+        if hook.requests() > 0 && mail.lock().contains("\r\n.\r\n") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let told = hook.last();
+    assert_eq!(hook.requests(), 1, "a storm is one message");
+    let body = told.json()["data"].clone();
+    assert_eq!((&body["agent"], &body["kind"]), (&json!("looper"), &json!("kill")), "{body}");
+    assert!(body["score"].as_f64().unwrap() > 5.0 && body["at"].as_str().is_some());
+    assert!(told.header("webhook-signature").unwrap().starts_with("v1,"));
+    let mail = mail.lock().clone();
+    assert!(mail.contains("ops@example.org") && mail.contains("looper"), "{mail}");
+    let log = until(&gate, "/api/alerts/deliveries", |log| {
+        log["items"].as_array().unwrap().iter().all(|item| item["state"] == "delivered")
+    })
+    .await;
+    assert_eq!(log["items"].as_array().unwrap().len(), 2);
+
+    let on = json!({ "active": true, "reason": "it was the test data" });
+    let got = ask(&gate, "PATCH", "/api/agents/looper", on).await;
+    assert_eq!((got.status, &got.json()["active"]), (200, &json!(true)), "{}", got.text());
+    for n in 0..2 {
+        assert_eq!(gate.ask(&one(n)).await.status, 200, "the window is empty");
+    }
+    // The settings are still there, and so is what happened.
+    assert_eq!(get(&gate, "/api/agents/looper/kill-switch").await, switch);
+    assert_eq!(get(&gate, "/api/incidents?agent=looper").await["items"][0]["id"], id.as_str());
+    let audit = get(&gate, "/api/audit").await.to_string();
+    for part in ["agent.kill", "agent.clear", "it was the test data"] {
+        assert!(audit.contains(part), "{part}: {audit}");
+    }
+    assert_eq!(get(&gate, "/api/audit/verify").await["whole"], true);
+    gate.stop().await;
+}
+
+/// Seed D: the loop is found in the model's own tool calls, and the audit has the sentence.
+async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &Place) {
+    let delete = |_: &crate::support::Seen| {
+        let call = Said::call("c1", "delete_asset", json!({ "asset_id": "fact_sales" }));
+        Speech::Chat.reply(false, &call)
+    };
+    let gate = Gate::with(json!({}), delete, |config| {
+        config.database = Some(Secret::new(place.address.clone()));
+    })
+    .await;
+    let step = |text: &str| Speech::Chat.says(false, text).by("cleaner", "s1");
+    for text in ["clean up the catalogue", "asset still exists"] {
+        assert_eq!(gate.ask(&step(text)).await.status, 200);
+    }
+    let third = gate.ask(&step("asset still exists, really")).await;
+    assert_eq!(third.status, 403, "{}", third.text());
+    let next = gate.ask(&step("and now?")).await;
+    assert_eq!(next.status, 403);
+    assert!(next.text().contains("session_killed_loop_guard"), "{}", next.text());
+
+    let audit = get(&gate, "/api/audit").await;
+    let entry = audit["items"].as_array().unwrap().iter();
+    let entry = entry.into_iter().find(|entry| entry["action"] == "session.kill").unwrap();
+    let reason = entry["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("loop_detected: delete_asset on asset_id=fact_sales 3 times"),
+        "{reason}"
+    );
+    let session = get(&gate, "/api/sessions/cleaner/s1").await;
+    assert_eq!(session["state"], "killed");
+    assert!(session["tags"].to_string().contains("loop_detected"), "{session}");
+    let calls = until(&gate, "/api/sessions/cleaner/s1/calls", |calls| {
+        calls["items"].as_array().unwrap().len() >= 5
+    })
+    .await;
+    assert!(calls.to_string().contains("delete_asset"));
+
+    let reset = json!({ "reason": "the mock is repaired" });
+    let got = ask(&gate, "POST", "/api/sessions/cleaner/s1/reset", reset).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(gate.ask(&step("start afresh")).await.status, 200);
+    // History is kept: the incident is still there, and so is the session that died.
+    assert_eq!(
+        get(&gate, "/api/incidents?agent=cleaner").await["items"].as_array().unwrap().len(),
+        1
+    );
+    until(&gate, "/api/sessions?agent=cleaner", |list| {
+        let states: Vec<_> =
+            list["items"].as_array().unwrap().iter().map(|item| item["state"].clone()).collect();
+        states.contains(&json!("killed")) && states.contains(&json!("running"))
+    })
+    .await;
+    gate.stop().await;
+}
+
+/// Seed E: an override, in force on the next call; back to the default; history kept.
+async fn an_agents_own_guards_and_back_to_the_default(place: &Place) {
+    let gate = gate(place, json!({}), "fine").await;
+    let path = "/api/agents/research-agent/prevention-config";
+    let says = |n: u32| Speech::Chat.says(false, &format!("step {n}")).by("research-agent", "s1");
+    assert_eq!(gate.ask(&says(0)).await.status, 200);
+    let before = get(&gate, path).await;
+    assert_eq!(before["is_agent_override"], false);
+    assert_eq!(before["loop_detection"]["threshold"], 5);
+    let config = json!({
+        "loop_detection": { "enabled": true, "threshold": 3, "action": "terminate", "max_steps": 2 },
+        "budget": { "max_cost_usd": 0.50, "soft_alert_threshold_usd": 0.40, "max_wall_time_seconds": 120 },
+        "circuit_breaker": { "enabled": true, "open_after_failures": 5, "cooldown_seconds": 30, "half_open_max_calls": 3 },
+    });
+    let got = ask(&gate, "PUT", path, config.clone()).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let mut after = get(&gate, path).await;
+    assert_eq!(
+        (&after["agent_name"], &after["is_agent_override"]),
+        (&json!("research-agent"), &json!(true))
+    );
+    let shown = after.as_object_mut().unwrap();
+    shown.remove("agent_name");
+    shown.remove("is_agent_override");
+    assert_eq!(after, config);
+    for (missing, broken) in [(
+        "budget",
+        json!({ "loop_detection": config["loop_detection"], "circuit_breaker": config["circuit_breaker"] }),
+    )] {
+        let got = ask(&gate, "PUT", path, broken).await;
+        assert_eq!(got.status, 422);
+        assert!(got.text().contains(missing), "{}", got.text());
+    }
+    let versions = get(&gate, "/api/policies/agents/research-agent/versions").await;
+    assert_eq!(versions["items"].as_array().unwrap().len(), 1);
+
+    let default = json!({
+        "loop_detection": { "enabled": true, "threshold": 7, "action": "warn", "max_steps": null },
+        "budget": { "max_cost_usd": null, "soft_alert_threshold_usd": null, "max_wall_time_seconds": null },
+        "circuit_breaker": { "enabled": true, "open_after_failures": 5, "cooldown_seconds": 30, "half_open_max_calls": 3 },
+    });
+    let got = ask(&gate, "PUT", "/api/projects/prevention-config", default).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(get(&gate, path).await["loop_detection"]["threshold"], 3, "no partial merge");
+    let got = ask(&gate, "DELETE", path, Value::Null).await;
+    assert!(got.status == 200 || got.status == 204, "{}", got.text());
+    let back = get(&gate, path).await;
+    assert_eq!(
+        (&back["is_agent_override"], &back["loop_detection"]["threshold"]),
+        (&json!(false), &json!(7))
+    );
+    let versions = get(&gate, "/api/policies/agents/research-agent/versions").await;
+    assert_eq!(versions["items"].as_array().unwrap().len(), 2, "history is kept");
+    // And it all lasts.
+    let gate = gate.restart_on(place).await;
+    assert_eq!(get(&gate, path).await["loop_detection"]["threshold"], 7);
+    gate.stop().await;
+}
+
+/// An id of another project is not found, and its calls do not count here.
+async fn projects_are_walls(place: &Place) {
+    let gate = gate(place, json!({}), "fine").await;
+    let own = Speech::Chat.says(false, "hello").by("ours", "s1");
+    let theirs =
+        Speech::Chat.says(false, "hello").by("theirs", "s1").with("x-deadstop-project", "other");
+    assert_eq!(gate.ask(&own).await.status, 200);
+    assert_eq!(gate.ask(&theirs).await.status, 200);
+    until(&gate, "/api/agents", |list| list["items"].as_array().unwrap().len() == 1).await;
+    for path in ["/api/agents/theirs", "/api/sessions/theirs/s1", "/api/sessions/theirs/s1/calls"] {
+        assert_eq!(ask(&gate, "GET", path, Value::Null).await.status, 404, "{path}");
+        let seen = gate.ask(&Ask::get(path).with("x-deadstop-project", "other")).await;
+        assert_eq!(seen.status, 200, "{path}: {}", seen.text());
+    }
+    let kill = Ask::post("/api/kill", &json!({ "all": true, "reason": "enough" }));
+    assert_eq!(gate.ask(&kill.with("x-deadstop-project", "other")).await.status, 200);
+    assert_eq!(gate.ask(&own).await.status, 200, "another project's red button");
+    assert_eq!(gate.ask(&theirs).await.status, 403);
+    gate.stop().await;
+}
+
+/// F5: yesterday's traffic under another policy.
+async fn a_policy_is_tried_on_what_was(place: &Place) {
+    let gate = gate(place, json!({}), "fine").await;
+    for n in 0..6 {
+        let says = Speech::Chat.says(false, &format!("step {n}")).by("worker", "s1");
+        assert_eq!(gate.ask(&says).await.status, 200);
+    }
+    let mut policy = get(&gate, "/api/policies/default").await["effective"].clone();
+    policy["steps"]["max_model_calls"] = json!(4);
+    let got = ask(&gate, "POST", "/api/backtest", json!({ "policy": policy })).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let lines: Vec<Value> =
+        got.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["progress"], json!({ "done": 1, "of": 1 }));
+    let result = &lines.last().unwrap()["result"];
+    assert_eq!(
+        (&result["sessions"], &result["calls"], &result["killed"]),
+        (&json!(1), &json!(6), &json!(1)),
+        "{result}"
+    );
+    assert_eq!(
+        (&result["stopped"][0]["guard"], &result["stopped"][0]["calls_after"]),
+        (&json!("steps"), &json!(2))
+    );
+    gate.stop().await;
+}

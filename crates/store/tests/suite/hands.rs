@@ -1,0 +1,23 @@
+//! What the store's own cases do to a database.
+
+use deadstop_store::Store;
+use sqlx::{Connection, PgConnection, SqliteConnection};
+
+use crate::place::Place;
+
+impl Place {
+    pub(crate) async fn open(&self) -> Store {
+        Store::connect(&self.address).await.unwrap()
+    }
+
+    /// What somebody does who has the database in their hands.
+    pub(crate) async fn tamper(&self, sql: &'static str) -> u64 {
+        if self.address.starts_with("postgres") {
+            let mut connection = PgConnection::connect(&self.address).await.unwrap();
+            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+        } else {
+            let mut connection = SqliteConnection::connect(&self.address).await.unwrap();
+            sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+        }
+    }
+}
