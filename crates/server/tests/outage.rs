@@ -35,7 +35,9 @@ async fn gate(address: &str, fail_mode: &str) -> Gate {
         "fail_mode": fail_mode, "access": { "deny": ["delete_*"] },
         "loop": off, "text_loop": off, "similarity": off,
     });
-    Gate::with(policy, answer, |config| config.database = Some(Secret::new(address))).await
+    // Boxed, as are steps of long cases: together they are more than a thread's stack has room for.
+    Box::pin(Gate::with(policy, answer, |config| config.database = Some(Secret::new(address))))
+        .await
 }
 
 fn call(agent: &str, session: &str) -> Ask {

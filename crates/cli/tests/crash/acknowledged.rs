@@ -29,8 +29,8 @@ const ALL_EVERY: usize = 100;
 struct Known {
     /// Agent and session of what was ended; an agent's end has no session.
     dead: Vec<(String, Option<String>)>,
-    /// Agents that were ended and cleared again, and sessions that were ended and reset.
-    cleared: Vec<(String, String)>,
+    /// Agents that were ended and cleared again, or with a session that was ended and reset.
+    cleared: Vec<(String, Option<String>)>,
     /// Ids of incidents, as refusals have told them.
     incidents: Vec<String>,
     /// Receipts by agent and session.
@@ -160,7 +160,7 @@ impl Life {
             if !self.carried_out(order(back)).await {
                 return;
             }
-            self.known.lock().cleared.push((agent.clone(), "s".to_owned()));
+            self.known.lock().cleared.push((agent.clone(), session.clone()));
         }
     }
 
@@ -230,7 +230,12 @@ async fn check(server: &Server, round: usize, known: &Known) {
         assert!([402, 403].contains(&status), "round {round}: {agent} {shown} lives: {body}");
     }
     for (agent, session) in &known.cleared {
-        let (status, body) = caller.call(url, agent, session).await.unwrap();
+        if let Some(session) = session {
+            let (_, shown) = get(&format!("/api/sessions/{agent}/{session}")).await;
+            assert_eq!(shown["state"], "running", "round {round}: {agent} is dead again: {shown}");
+        }
+        // A session of its own, since calls that only look must not use up anybody's budget.
+        let (status, body) = caller.call(url, agent, &format!("look-{round}")).await.unwrap();
         assert_eq!(status, 200, "round {round}: {agent} is dead again: {body}");
     }
     for id in &known.incidents {

@@ -77,7 +77,6 @@ async fn history(postgres: &Postgres, fail_mode: &str) -> Gate {
 async fn postgres_stops_and_comes_back_and_calls_go_on() {
     let _turn = crate::support::heavy().await;
     let postgres = Postgres::start();
-    // Boxed, since the steps together are more than a thread's stack has room for.
     let gate = Box::pin(history(&postgres, "open")).await;
     let mut events = Ask::get("/api/events").open(gate.address).await.unwrap();
     let over = Arc::new(AtomicBool::new(false));
