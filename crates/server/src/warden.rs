@@ -663,3 +663,6 @@ impl Warden {
         self.store.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

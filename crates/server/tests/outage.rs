@@ -33,9 +33,11 @@ async fn gate(address: &str, fail_mode: &str) -> Gate {
     let off = json!({ "enabled": false });
     let policy = json!({
         "fail_mode": fail_mode, "access": { "deny": ["delete_*"] },
-        "loop": off, "text_loop": off, "similarity": off, "budget": off, "velocity": off,
+        "loop": off, "text_loop": off, "similarity": off,
     });
-    Gate::with(policy, answer, |config| config.database = Some(Secret::new(address))).await
+    // Boxed, as are steps of long cases: together they are more than a thread's stack has room for.
+    Box::pin(Gate::with(policy, answer, |config| config.database = Some(Secret::new(address))))
+        .await
 }
 
 fn call(agent: &str, session: &str) -> Ask {
@@ -71,12 +73,17 @@ async fn order_in_vain(gate: &Gate, what: &str, order: Value) {
 
 /// Waits until the server knows that its database cannot be used, and sees that it says so.
 async fn degraded(gate: &Gate, trouble: &str) {
-    until("degraded", async || gate.ask(&Ask::get("/readyz")).await.status == 503).await;
+    // What is wrong may show only when it is tried again: a file that cannot be written is first
+    // one that has failed.
+    let word = format!("({trouble})");
+    until(&word, async || {
+        let got = gate.ask(&Ask::get("/readyz")).await;
+        got.status == 503 && got.text().contains(&word)
+    })
+    .await;
     until("the metric", async || metric(gate, "deadstop_degraded 1").await).await;
     let ready = gate.ask(&Ask::get("/readyz")).await.json();
     assert_eq!((&ready["ready"], &ready["store"]), (&json!(false), &json!("failed")), "{ready}");
-    let detail = ready["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains(&format!("({trouble})")), "{ready}");
     assert_eq!(gate.ask(&Ask::get("/healthz")).await.status, 200, "it lives");
 }
 
@@ -96,7 +103,7 @@ async fn costs(gate: &Gate, agent: &str, calls: u32) {
     let mut last = Value::Null;
     for _ in 0..200 {
         last = gate.ask(&Ask::get(&path)).await.json();
-        let cost = last["totals"]["cost_usd"].as_f64().unwrap_or_default();
+        let cost = last["cost_usd"].as_f64().unwrap_or_default();
         if (cost - f64::from(calls) * CALL_USD).abs() < 1e-9 {
             return;
         }

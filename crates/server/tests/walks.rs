@@ -137,6 +137,8 @@ async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &P
         (&agent["active"], &agent["deactivated_by"]),
         (&json!(false), &json!("kill_switch"))
     );
+    let session = get(&gate, "/api/sessions/looper/s1").await;
+    assert_eq!(session["stopped_with"], "agent", "{session}");
     assert_eq!(gate.ask(&says(99)).await.status, 403, "other sessions of the agent are dead, too");
 
     let list = get(&gate, "/api/incidents?agent=looper").await;

@@ -20,7 +20,7 @@ use sqlx::sqlite::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Postgres, Row as _, Sqlite, Transaction, Type};
 
 use crate::error::StoreError;
-use crate::reach::{self, Reach};
+use crate::reach::{self, Asking, Reach};
 
 /// Connections to PostgreSQL, and readers of a SQLite file.
 const POSTGRES_CONNECTIONS: u32 = 8;
@@ -268,10 +268,7 @@ impl Backend {
     }
 
     /// Waits for an answer; not at all for a server that is known to be away.
-    async fn asked<T>(
-        &self,
-        asking: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, StoreError> {
+    async fn asked<T>(&self, asking: Asking<'_, T>) -> Result<T, StoreError> {
         let reach = match self {
             Backend::Sqlite { .. } => None,
             Backend::Postgres(reach) => Some(reach),
@@ -281,22 +278,22 @@ impl Backend {
 
     /// All rows that a reading statement finds.
     pub(crate) async fn rows(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        self.asked(async { on_either!(self.reader(), query, fetch_all) }).await
+        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_all) })).await
     }
 
     /// The first row that a reading statement finds.
     pub(crate) async fn row(&self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
-        self.asked(async { on_either!(self.reader(), query, fetch_optional) }).await
+        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_optional) })).await
     }
 
     /// Runs one writing statement by itself and says how many rows it touched.
     pub(crate) async fn run(&self, query: Query<'_>) -> Result<u64, StoreError> {
-        self.asked(async { on_either!(self.writer(), query, execute) }).await
+        self.asked(Box::pin(async { on_either!(self.writer(), query, execute) })).await
     }
 
     /// Runs one writing statement by itself and gives the rows that it returns.
     pub(crate) async fn change(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        self.asked(async { on_either!(self.writer(), query, fetch_all) }).await
+        self.asked(Box::pin(async { on_either!(self.writer(), query, fetch_all) })).await
     }
 
     /// Begins a transaction that will write.
@@ -304,7 +301,7 @@ impl Backend {
         Ok(match self {
             Backend::Sqlite { writer, .. } => Tx::Sqlite(Held::begin(writer).await?),
             Backend::Postgres(reach) => {
-                Tx::Postgres(reach.ask(reach.pool.begin()).await?, reach.clone())
+                Tx::Postgres(reach.ask(Box::pin(reach.pool.begin())).await?, reach.clone())
             }
         })
     }
@@ -339,21 +336,21 @@ impl Tx {
     /// All rows that a statement gives.
     pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
         let reach = self.reach();
-        let asking = async { on_either!(self.executor(), query, fetch_all) };
+        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_all) });
         asked_of(reach.as_ref(), asking).await
     }
 
     /// The first row that a statement gives.
     pub(crate) async fn row(&mut self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
         let reach = self.reach();
-        let asking = async { on_either!(self.executor(), query, fetch_optional) };
+        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_optional) });
         asked_of(reach.as_ref(), asking).await
     }
 
     /// Runs a statement and says how many rows it touched.
     pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64, StoreError> {
         let reach = self.reach();
-        let asking = async { on_either!(self.executor(), query, execute) };
+        let asking = Box::pin(async { on_either!(self.executor(), query, execute) });
         asked_of(reach.as_ref(), asking).await
     }
 
@@ -415,7 +412,7 @@ impl Tx {
     pub(crate) async fn commit(self) -> Result<(), StoreError> {
         match self {
             Tx::Sqlite(held) => held.end("COMMIT").await?,
-            Tx::Postgres(transaction, reach) => reach.ask(transaction.commit()).await?,
+            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.commit())).await?,
         }
         Ok(())
     }
@@ -424,7 +421,7 @@ impl Tx {
     pub(crate) async fn undo(self) -> Result<(), StoreError> {
         match self {
             Tx::Sqlite(held) => held.end("ROLLBACK").await?,
-            Tx::Postgres(transaction, reach) => reach.ask(transaction.rollback()).await?,
+            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.rollback())).await?,
         }
         Ok(())
     }
@@ -445,10 +442,7 @@ impl Tx {
 }
 
 /// A file answers by itself; a server may not.
-async fn asked_of<T>(
-    reach: Option<&Reach>,
-    asking: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, StoreError> {
+async fn asked_of<T>(reach: Option<&Reach>, asking: Asking<'_, T>) -> Result<T, StoreError> {
     Ok(match reach {
         Some(reach) => reach.ask(asking).await?,
         None => asking.await?,

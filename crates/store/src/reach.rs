@@ -4,6 +4,7 @@
 //! there is an answer. Otherwise every call would wait as long as the first one did.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +25,10 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long to wait before asking again.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// A question on its way. Boxed: what it takes is handed on from function to function, and would be
+/// copied into each of them.
+pub(crate) type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, sqlx::Error>> + Send + 'a>>;
+
 /// A server, and whether it answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
@@ -40,10 +45,7 @@ impl Reach {
     }
 
     /// Asks the server something, unless it is known to be away.
-    pub(crate) async fn ask<T>(
-        &self,
-        asking: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, sqlx::Error> {
+    pub(crate) async fn ask<T>(&self, asking: Asking<'_, T>) -> Result<T, sqlx::Error> {
         if self.away.load(Ordering::Acquire) {
             return Err(silent(io::ErrorKind::NotConnected));
         }

@@ -53,7 +53,7 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
 /// How long to wait for the store before that is believed a little longer.
-const SOON: Duration = Duration::from_millis(250);
+const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
 const MOST_REMEMBERED: usize = 10_000;
 

@@ -15,7 +15,7 @@ use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
 use super::live::Row;
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::Problem;
-use crate::warden::{Scope, What};
+use crate::warden::{Project, Scope, What};
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,6 +32,10 @@ pub(crate) struct Session {
     /// Why it stands so.
     #[schema(required)]
     why: Option<String>,
+    /// What was ended above it, so that its calls are refused although it was not ended itself:
+    /// `agent`, `project`, or null.
+    #[schema(required)]
+    stopped_with: Option<&'static str>,
     /// Its health tags, such as `loop_detected` or `budget_warning`.
     tags: Vec<String>,
     /// The provider that it used last.
@@ -56,6 +60,7 @@ impl From<StoredSession> for Session {
             name: stored.name,
             state: stored.state.name(),
             why: stored.why,
+            stopped_with: None,
             tags: stored.tags,
             provider: stored.provider,
             model: stored.model,
@@ -133,7 +138,22 @@ pub(crate) async fn list(
     };
     filter.guard()?;
     let found = app.store()?.sessions(&who.project, &wanted, &filter.paging()).await?;
-    Ok(Json(Page::of(found, Session::from)))
+    let project = app.project(&who).await?;
+    let above = |stored: StoredSession| {
+        let stopped_with = stopped_with(&app, &project, &stored.agent);
+        Session { stopped_with, ..Session::from(stored) }
+    };
+    Ok(Json(Page::of(found, above)))
+}
+
+/// What is dead above an agent's sessions. All that are dead are in memory.
+fn stopped_with(app: &App, project: &Project, agent: &str) -> Option<&'static str> {
+    let dead = |scope: &Scope| scope.state.lock().killed().is_some();
+    let of_agent = app.warden.live_agent(&project.name, agent);
+    match of_agent.is_some_and(|scope| dead(&scope)) {
+        true => Some("agent"),
+        false => dead(&project.scope).then_some("project"),
+    }
 }
 
 /// The health tag that a guard leaves.
@@ -168,7 +188,8 @@ pub(crate) async fn get(
         Some(row) => (row.state, row.why.clone()),
         None => (session.state, session.why.clone()),
     };
-    Ok(Json(SessionDetail { session: Session { state, why, ..session }, live }))
+    let stopped_with = stopped_with(&app, &*app.project(&who).await?, &session.agent);
+    Ok(Json(SessionDetail { session: Session { state, why, stopped_with, ..session }, live }))
 }
 
 fn unwritten(row: &Row) -> Session {
@@ -178,6 +199,7 @@ fn unwritten(row: &Row) -> Session {
         name: row.name.clone(),
         state: row.state,
         why: row.why.clone(),
+        stopped_with: None,
         tags: Vec::new(),
         provider: None,
         model: None,

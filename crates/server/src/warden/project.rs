@@ -131,7 +131,6 @@ mod tests {
             project: "p".into(),
             kind: ScopeKind::Project,
             agent: String::new(),
-            agent_number: 0,
             name: "p".into(),
         };
         let state = ScopeState::new(ScopeKind::Project, Time(0));

@@ -77,44 +77,14 @@ async fn history(postgres: &Postgres, fail_mode: &str) -> Gate {
 async fn postgres_stops_and_comes_back_and_calls_go_on() {
     let _turn = crate::support::heavy().await;
     let postgres = Postgres::start();
-    let gate = history(&postgres, "open").await;
+    let gate = Box::pin(history(&postgres, "open")).await;
     let mut events = Ask::get("/api/events").open(gate.address).await.unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let calling = keep_calling(gate.address, &over);
     postgres.run("pause");
-
-    // Whoever is new, or not in memory, is let pass: the first may have to wait for the news.
-    let (got, noticed) = timed(&gate, &call("cold", "s")).await;
-    assert_eq!(got.status, 200, "{}", got.text());
-    assert!(noticed < NOTICING, "{noticed:?}");
-    let mut new = Vec::new();
-    for number in 0..50 {
-        let (got, took) = timed(&gate, &call("new", &format!("s{number}"))).await;
-        assert_eq!(got.status, 200, "{}", got.text());
-        new.push(took);
-    }
+    let (noticed, mut new) = Box::pin(newcomers(&gate)).await;
     soon("the news", events.until("event: degraded")).await;
-    degraded(&gate, "away").await;
-
-    // The dead stay dead, and whoever is ended now is dead at once.
-    assert_eq!(gate.ask(&call("dead", "s")).await.status, 403);
-    assert_eq!(gate.ask(&call("gone", "s")).await.status, 403);
-    order_in_vain(&gate, "kill", json!({ "agent": "doomed", "session": "s", "reason": "now 1" }))
-        .await;
-    order_in_vain(&gate, "kill", json!({ "agent": "new", "session": "s0", "reason": "now 2" }))
-        .await;
-    order_in_vain(&gate, "kill", json!({ "agent": "other", "reason": "now 3" })).await;
-    for (agent, session) in [("doomed", "s"), ("new", "s0"), ("other", "s")] {
-        assert_eq!(gate.ask(&call(agent, session)).await.status, 403, "{agent}");
-    }
-    let (got, took) = timed(&gate, &Ask::get("/api/incidents")).await;
-    assert_eq!((got.status, &got.json()["code"]), (503, &json!("store_failed")));
-    assert!(took < AT_ONCE, "{took:?}");
-    let incident = denied(&gate, "cold", "t1").await;
-    // A call of a project that nobody has heard of.
-    let stranger = call("stranger", "s").with("x-deadstop-project", "unheard-of");
-    assert_eq!(gate.ask(&stranger).await.status, 200);
-
+    let incident = Box::pin(orders_meanwhile(&gate)).await;
     postgres.run("resume");
     recovered(&gate).await;
     soon("the news", events.until("event: recovered")).await;
@@ -132,17 +102,65 @@ async fn postgres_stops_and_comes_back_and_calls_go_on() {
     );
     assert!(times.iter().max() < Some(&AT_ONCE), "calls have waited: {:?}", times.iter().max());
     assert!(new.iter().max() < Some(&AT_ONCE), "new scopes have waited: {:?}", new.iter().max());
-
-    // What happened meanwhile is written, on top of what was there before.
-    kept(&gate, &incident).await;
-    costs(&gate, "cold", 3).await;
-    let session = super::get(&gate, "/api/sessions?agent=cold").await;
-    assert_eq!(session["items"].as_array().map(Vec::len), Some(1), "one session: {session}");
-    let calls = super::get(&gate, "/api/sessions/cold/s/calls").await;
-    assert!(calls["items"].as_array().is_some_and(|calls| calls.len() >= 3), "{calls}");
-    audited(&gate, &["now 1", "now 2", "now 3"]).await;
+    Box::pin(written_afterwards(&gate, &incident)).await;
     gate.stop().await;
-    let gate = super::gate(&postgres.address, "open").await;
+    Box::pin(known_to_the_next(&postgres)).await;
+    postgres.run("stop");
+}
+
+/// Whoever is new, or not in memory, is let pass: the first may have to wait for the news. Gives what
+/// it and the others have waited.
+async fn newcomers(gate: &Gate) -> (Duration, Vec<Duration>) {
+    let (got, noticed) = timed(gate, &call("cold", "s")).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(noticed < NOTICING, "{noticed:?}");
+    let mut new = Vec::new();
+    for number in 0..50 {
+        let (got, took) = timed(gate, &call("new", &format!("s{number}"))).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        new.push(took);
+    }
+    (noticed, new)
+}
+
+/// The dead stay dead, and whoever is ended now is dead at once. Gives an incident.
+async fn orders_meanwhile(gate: &Gate) -> String {
+    degraded(gate, "away").await;
+    assert_eq!(gate.ask(&call("dead", "s")).await.status, 403);
+    assert_eq!(gate.ask(&call("gone", "s")).await.status, 403);
+    for order in [
+        json!({ "agent": "doomed", "session": "s", "reason": "now 1" }),
+        json!({ "agent": "new", "session": "s0", "reason": "now 2" }),
+        json!({ "agent": "other", "reason": "now 3" }),
+    ] {
+        order_in_vain(gate, "kill", order).await;
+    }
+    for (agent, session) in [("doomed", "s"), ("new", "s0"), ("other", "s")] {
+        assert_eq!(gate.ask(&call(agent, session)).await.status, 403, "{agent}");
+    }
+    let (got, took) = timed(gate, &Ask::get("/api/incidents")).await;
+    assert_eq!((got.status, &got.json()["code"]), (503, &json!("store_failed")));
+    assert!(took < AT_ONCE, "{took:?}");
+    // A call of a project that nobody has heard of.
+    let stranger = call("stranger", "s").with("x-deadstop-project", "unheard-of");
+    assert_eq!(gate.ask(&stranger).await.status, 200);
+    denied(gate, "cold", "t1").await
+}
+
+/// What happened meanwhile is written, on top of what was there before.
+async fn written_afterwards(gate: &Gate, incident: &str) {
+    kept(gate, incident).await;
+    costs(gate, "cold", 3).await;
+    let session = super::get(gate, "/api/sessions?agent=cold").await;
+    assert_eq!(session["items"].as_array().map(Vec::len), Some(1), "one session: {session}");
+    let calls = super::get(gate, "/api/sessions/cold/s/calls").await;
+    assert!(calls["items"].as_array().is_some_and(|calls| calls.len() >= 3), "{calls}");
+    audited(gate, &["now 1", "now 2", "now 3"]).await;
+}
+
+/// And a server that starts later knows it.
+async fn known_to_the_next(postgres: &Postgres) {
+    let gate = gate(&postgres.address, "open").await;
     for (agent, session) in [("doomed", "s"), ("new", "s0"), ("other", "s"), ("dead", "s")] {
         let got = gate.ask(&call(agent, session)).await;
         assert_eq!(got.status, 403, "{agent} lives again: {}", got.text());
@@ -152,14 +170,13 @@ async fn postgres_stops_and_comes_back_and_calls_go_on() {
     let theirs = Ask::get("/api/sessions/stranger/s").with("x-deadstop-project", "unheard-of");
     assert_eq!(gate.ask(&theirs).await.status, 200);
     gate.stop().await;
-    postgres.run("stop");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn postgres_stops_and_comes_back_and_calls_wait_for_it() {
     let _turn = crate::support::heavy().await;
     let postgres = Postgres::start();
-    let gate = history(&postgres, "closed").await;
+    let gate = Box::pin(history(&postgres, "closed")).await;
     postgres.run("pause");
     let refused = async |agent: &str| {
         let (got, took) = timed(&gate, &call(agent, "s")).await;
@@ -284,6 +301,35 @@ async fn postgres_falls_silent_and_speaks_again() {
     until("written", async || gate.ask(&Ask::get("/api/sessions/new/s0")).await.status == 200)
         .await;
     assert_eq!(super::get(&gate, "/api/sessions/new/s0").await["state"], "killed");
+    gate.stop().await;
+    postgres.run("stop");
+}
+
+/// A key that cannot be looked up was called wrong once (401), for which clients give up for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn keys_are_known_or_to_be_asked_for_again() {
+    let _turn = crate::support::heavy().await;
+    let postgres = Postgres::start();
+    let gate = gate(&postgres.address, "open").await;
+    let mut keys: Vec<String> = Vec::new();
+    for role in ["admin", "agent", "operator"] {
+        let ask = Ask::post("/api/keys", &json!({ "name": role, "role": role }));
+        let got = gate.ask(&keys.first().into_iter().fold(ask, |ask, key| ask.key(key))).await;
+        assert_eq!(got.status, 201, "{}", got.text());
+        keys.push(got.json()["key"].as_str().unwrap().to_owned());
+    }
+    let by = |key: usize| call("warm", "s").with("x-deadstop-key", &keys[key]);
+    assert_eq!(gate.ask(&by(1)).await.status, 200);
+    postgres.run("pause");
+    for _ in 0..3 {
+        let got = gate.ask(&by(1)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let got = gate.ask(&by(2)).await;
+        let again = got.header("retry-after").is_some();
+        assert_eq!((got.status, again), (503, true), "{}", got.text());
+    }
+    postgres.run("resume");
+    until("back", async || gate.ask(&by(2)).await.status == 200).await;
     gate.stop().await;
     postgres.run("stop");
 }

@@ -104,8 +104,9 @@ impl Ask {
 
     /// Sends it and waits for the whole answer.
     pub(crate) async fn send_to(&self, to: SocketAddr) -> Got {
-        match super::soon("an answer", self.open(to)).await {
-            Some(answering) => super::soon("the answer's end", answering.rest()).await,
+        // Boxed, since a wire's room would otherwise be on the stack once for each caller above.
+        match super::soon("an answer", Box::pin(self.open(to))).await {
+            Some(answering) => super::soon("the answer's end", Box::pin(answering.rest())).await,
             None => Got::default(),
         }
     }

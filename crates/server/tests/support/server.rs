@@ -36,7 +36,7 @@ impl Gate {
         let mut config = config(upstream.address, policy);
         config.data = Some(folder.path().to_owned());
         change(&mut config);
-        let server = Server::start(config).await.unwrap();
+        let server = Box::pin(Server::start(config)).await.unwrap();
         Gate { address: server.address(), server, upstream, folder }
     }
 
@@ -45,7 +45,7 @@ impl Gate {
         self.server.stop().await;
         let mut config = config(self.upstream.address, policy);
         config.data = Some(self.folder.path().to_owned());
-        let server = Server::start(config).await.unwrap();
+        let server = Box::pin(Server::start(config)).await.unwrap();
         Gate { address: server.address(), server, ..self }
     }
 
@@ -54,7 +54,7 @@ impl Gate {
         self.server.stop().await;
         let mut config = config(self.upstream.address, json!({}));
         config.database = Some(deadstop_server::Secret::new(place.address.clone()));
-        let server = Server::start(config).await.unwrap();
+        let server = Box::pin(Server::start(config)).await.unwrap();
         Gate { address: server.address(), server, ..self }
     }
 
