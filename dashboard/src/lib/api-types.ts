@@ -371,13 +371,13 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description The target */
+                /** @description The target, and once what it is signed with */
                 201: {
                     headers: {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/json": components["schemas"]["Target"];
+                        "application/json": components["schemas"]["MadeTarget"];
                     };
                 };
             };
@@ -436,13 +436,13 @@ export interface paths {
                 };
             };
             responses: {
-                /** @description The target */
+                /** @description The target, and once what it is signed with */
                 200: {
                     headers: {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/json": components["schemas"]["Target"];
+                        "application/json": components["schemas"]["MadeTarget"];
                     };
                 };
             };
@@ -588,7 +588,7 @@ export interface paths {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/x-ndjson": string;
+                        "application/x-ndjson": components["schemas"]["Entry"];
                     };
                 };
             };
@@ -631,6 +631,46 @@ export interface paths {
         };
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backtest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Tries a policy on stored sessions. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Trial"];
+                };
+            };
+            responses: {
+                /** @description Lines of JSON */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/x-ndjson": components["schemas"]["Line"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -1454,7 +1494,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["AgentPolicy"];
                 };
             };
             responses: {
@@ -1726,7 +1766,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["WholePolicy"];
                 };
             };
             responses: {
@@ -2934,7 +2974,7 @@ export interface components {
         };
         /** @description An address to send to. */
         Address: {
-            /** @description What it is signed with. */
+            /** @description What it is signed with; made here if it is left out. */
             secret?: string | null;
             /** @enum {string} */
             type: "webhook";
@@ -2995,6 +3035,249 @@ export interface components {
             reason?: string;
             /** @description Replaces its tags. */
             tags?: string[] | null;
+        };
+        AgentPolicy: {
+            kill_switch: null | components["schemas"]["KillSwitch"];
+            policy: null | {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                agent: {
+                    access: {
+                        action: string;
+                        allow: unknown[];
+                        deny: unknown[];
+                        rules: unknown[];
+                    };
+                    breaker: {
+                        action: string;
+                        cooldown_seconds: number;
+                        enabled: boolean;
+                        half_open_max_calls: number;
+                        open_after_failures: number;
+                    };
+                    budget: {
+                        action: string;
+                        max_cost_usd: number | null;
+                        per: string;
+                        reservation: string;
+                        soft_alert_threshold_usd: number | null;
+                        tool_prices: Record<string, never>;
+                    };
+                    destructive: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        exempt_targets: unknown[];
+                        max_deletes: number;
+                        max_same_target: number;
+                        window_s: number;
+                    };
+                    fail_mode: string;
+                    loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        threshold: number;
+                    };
+                    mode: string;
+                    similarity: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        prompt_weight: number;
+                        response_weight: number;
+                        threshold: number;
+                        tool_call_weight: number;
+                        window_size: number;
+                    };
+                    steps: {
+                        action: string;
+                        max_model_calls: number | null;
+                        max_steps: number | null;
+                    };
+                    strikes: {
+                        action: string;
+                        consecutive_blocks: number;
+                        consecutive_errors: number;
+                        enabled: boolean;
+                    };
+                    text_loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        max_repeated_answers: number;
+                    };
+                    time: {
+                        action: string;
+                        max_wall_time_seconds: number | null;
+                    };
+                    tokens: {
+                        action: string;
+                        input_token_limit: number | null;
+                        output_token_limit: number | null;
+                        total_token_limit: number | null;
+                    };
+                    velocity: {
+                        action: string;
+                        max_tokens_per_minute: number | null;
+                        max_usd_per_minute: number | null;
+                    };
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                nested: {
+                    access: {
+                        action: string;
+                        allow: unknown[];
+                        deny: unknown[];
+                        rules: unknown[];
+                    };
+                    breaker: {
+                        action: string;
+                        cooldown_seconds: number;
+                        enabled: boolean;
+                        half_open_max_calls: number;
+                        open_after_failures: number;
+                    };
+                    budget: {
+                        action: string;
+                        max_cost_usd: number | null;
+                        per: string;
+                        reservation: string;
+                        soft_alert_threshold_usd: number | null;
+                        tool_prices: Record<string, never>;
+                    };
+                    destructive: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        exempt_targets: unknown[];
+                        max_deletes: number;
+                        max_same_target: number;
+                        window_s: number;
+                    };
+                    fail_mode: string;
+                    loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        threshold: number;
+                    };
+                    mode: string;
+                    similarity: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        prompt_weight: number;
+                        response_weight: number;
+                        threshold: number;
+                        tool_call_weight: number;
+                        window_size: number;
+                    };
+                    steps: {
+                        action: string;
+                        max_model_calls: number | null;
+                        max_steps: number | null;
+                    };
+                    strikes: {
+                        action: string;
+                        consecutive_blocks: number;
+                        consecutive_errors: number;
+                        enabled: boolean;
+                    };
+                    text_loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        max_repeated_answers: number;
+                    };
+                    time: {
+                        action: string;
+                        max_wall_time_seconds: number | null;
+                    };
+                    tokens: {
+                        action: string;
+                        input_token_limit: number | null;
+                        output_token_limit: number | null;
+                        total_token_limit: number | null;
+                    };
+                    velocity: {
+                        action: string;
+                        max_tokens_per_minute: number | null;
+                        max_usd_per_minute: number | null;
+                    };
+                };
+                preset: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
         };
         /**
          * @description What a target can hear of.
@@ -3146,11 +3429,8 @@ export interface components {
              */
             open_after_failures: number;
         };
-        /**
-         * @description Every code that an error can have.
-         * @enum {string}
-         */
-        Code: "BadJson" | "BadRequest" | "KeyRequired" | "BadKey" | "Forbidden" | "BadCsrfToken" | "NotFound" | "NoSession" | "MethodNotAllowed" | "SessionFinal" | "NameTaken" | "FirstKeyAdmin" | "LastAdminKey" | "VersionMismatch" | "TooLarge" | "WrongContentType" | "InvalidBody" | "InvalidQuery" | "BadOrder" | "IfMatchRequired" | "NotDurable" | "StoreFailed" | "NoStore" | "Internal";
+        /** @enum {string} */
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -3185,6 +3465,11 @@ export interface components {
              * @description Output tokens.
              */
             output_tokens: number;
+            /**
+             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             *     million tokens. Null for other lines.
+             */
+            priced_by_fallback: boolean | null;
         };
         /** @description A key to log in with. */
         Credentials: {
@@ -3343,6 +3628,13 @@ export interface components {
             subject: string;
             /** @description Who. */
             who: string;
+        };
+        /** @description How far it is. */
+        Far: {
+            /** @description Sessions that were tried. */
+            done: number;
+            /** @description Sessions that there are to try. */
+            of: number;
         };
         /** @description A field that is wrong: where it stands, and what to do about it. */
         FieldFault: {
@@ -3513,6 +3805,17 @@ export interface components {
              */
             window_size: number;
         };
+        /** @description A line of the answer: `progress` while it works, `result` at the end. */
+        Line: {
+            /** @description How far it is. */
+            progress: components["schemas"]["Far"];
+        } | {
+            /** @description What came of it. */
+            result: components["schemas"]["Outcome"];
+        } | {
+            /** @description It could not go on. */
+            failed: string;
+        };
         /** @description A document in the list. */
         Listed: {
             /** @description The agent; null for the project's default. */
@@ -3566,6 +3869,11 @@ export interface components {
         MadeProject: components["schemas"]["Project"] & {
             admin: components["schemas"]["MadeKey"] | null;
         };
+        /** @description A target that was made or moved. */
+        MadeTarget: components["schemas"]["Target"] & {
+            /** @description What a webhook is signed with, where it was made here. It is shown this once. */
+            secret: string | null;
+        };
         /** @description A session that is open. */
         Opened: {
             /** @description The agent. */
@@ -3596,6 +3904,30 @@ export interface components {
             reason?: string;
             /** @description A session by its name; with `agent` where the name alone is not enough. */
             session?: string | null;
+        };
+        /** @description What the policy would have done. */
+        Outcome: {
+            /** @description Calls that would have been refused, one by one. */
+            blocked: number;
+            /** @description Stops by guard. */
+            by_guard: {
+                [key: string]: number;
+            };
+            /** @description Calls that were tried. */
+            calls: number;
+            /** @description Sessions that would have been ended. */
+            killed: number;
+            /**
+             * Format: double
+             * @description Dollars that would not have been spent.
+             */
+            saved_usd: number;
+            /** @description Sessions that were tried. */
+            sessions: number;
+            /** @description Every session that would have been stopped. */
+            stopped: components["schemas"]["Stopped"][];
+            /** @description Calls that would have passed with a warning. */
+            warned: number;
         };
         /** @description What a session would have come to. */
         Pace: {
@@ -3770,6 +4102,11 @@ export interface components {
                  * @description Output tokens.
                  */
                 output_tokens: number;
+                /**
+                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 *     million tokens. Null for other lines.
+                 */
+                priced_by_fallback: boolean | null;
             }[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
@@ -4046,6 +4383,11 @@ export interface components {
                 provider: string | null;
                 /** @description `running`, `paused`, `killed` or `ended`. */
                 state: string;
+                /**
+                 * @description What was ended above it, so that its calls are refused although it was not ended itself:
+                 *     `agent`, `project`, or null.
+                 */
+                stopped_with: string | null;
                 /** @description Its health tags, such as `loop_detected` or `budget_warning`. */
                 tags: string[];
                 /**
@@ -4085,8 +4427,6 @@ export interface components {
                 made_ms: number;
                 /** @description What people call it. */
                 name: string;
-                /** @description Whether what it gets is signed. */
-                signed: boolean;
                 /** @description Where it goes, without what may be secret. */
                 summary: string;
             }[];
@@ -4226,6 +4566,25 @@ export interface components {
             text?: string | null;
             /** @description The tokens that it used, by the provider's figures. */
             usage?: components["schemas"]["Used"];
+        };
+        /** @description A refusal: an error whose code is a guard's, with what was decided. */
+        Refusal: {
+            /** @description `session_killed…`, a guard's code for why, or one of the API's own codes. */
+            code: string;
+            decision?: components["schemas"]["Decided"] | null;
+            /** @description What went wrong, in words, and what to do about it. */
+            detail: string;
+            /** @description The fields that are wrong; none for a refusal. */
+            errors: components["schemas"]["FieldFault"][];
+            /**
+             * Format: int32
+             * @description The status.
+             */
+            status: number;
+            /** @description The status in words. */
+            title: string;
+            /** @description Always `about:blank`: the code tells more. */
+            type: string;
         };
         /** @description How far a call is. */
         Report: {
@@ -4421,6 +4780,11 @@ export interface components {
             provider: string | null;
             /** @description `running`, `paused`, `killed` or `ended`. */
             state: string;
+            /**
+             * @description What was ended above it, so that its calls are refused although it was not ended itself:
+             *     `agent`, `project`, or null.
+             */
+            stopped_with: string | null;
             /** @description Its health tags, such as `loop_detected` or `budget_warning`. */
             tags: string[];
             /**
@@ -4484,6 +4848,39 @@ export interface components {
             /** @description Agents, sessions and what is nested in them, the last used first. */
             scopes: components["schemas"]["Row"][];
         };
+        /** @description A session that would have been stopped. */
+        Stopped: {
+            /** @description Its agent. */
+            agent: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description The call it would have happened at. */
+            call: string;
+            /** @description Calls that would not have been made. */
+            calls_after: number;
+            /**
+             * Format: double
+             * @description Dollars that they cost.
+             */
+            cost_after_usd: number;
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard. */
+            guard: string;
+            /** @description Its number. */
+            number: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description Its name. */
+            session: string;
+            /** @description `block` or `kill`. */
+            verdict: string;
+            /** @description Whether it was stopped at the time as well. */
+            was_stopped: boolean;
+        };
         /** @description A target. */
         Target: {
             /** @description Whether it is in use. */
@@ -4508,8 +4905,6 @@ export interface components {
             made_ms: number;
             /** @description What people call it. */
             name: string;
-            /** @description Whether what it gets is signed. */
-            signed: boolean;
             /** @description Where it goes, without what may be secret. */
             summary: string;
         };
@@ -4558,6 +4953,28 @@ export interface components {
              */
             tokens: number;
         };
+        /** @description What to try. */
+        Trial: {
+            /** @description Only this agent's sessions. */
+            agent?: string | null;
+            /**
+             * Format: int64
+             * @description Sessions that were opened at this time or later, in milliseconds since 1970.
+             */
+            from?: number | null;
+            /** @description The whole policy. */
+            policy: Record<string, never>;
+            /**
+             * Format: int32
+             * @description The last so many sessions.
+             */
+            sessions?: number | null;
+            /**
+             * Format: int64
+             * @description Sessions that were opened before this time, in milliseconds since 1970.
+             */
+            to?: number | null;
+        };
         /** @description Tokens that a call used. */
         Used: {
             /**
@@ -4589,6 +5006,328 @@ export interface components {
         Version: components["schemas"]["Listed"] & {
             /** @description The document; null where it went back to the default. */
             document: unknown;
+        };
+        WholePolicy: {
+            access: {
+                action: string;
+                allow: unknown[];
+                deny: unknown[];
+                rules: unknown[];
+            };
+            agent: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            budget: {
+                action: string;
+                max_cost_usd: number | null;
+                per: string;
+                reservation: string;
+                soft_alert_threshold_usd: number | null;
+                tool_prices: Record<string, never>;
+            };
+            destructive: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                exempt_targets: unknown[];
+                max_deletes: number;
+                max_same_target: number;
+                window_s: number;
+            };
+            fail_mode: string;
+            loop: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                threshold: number;
+            };
+            mode: string;
+            nested: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            preset: string;
+            project: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            similarity: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                prompt_weight: number;
+                response_weight: number;
+                threshold: number;
+                tool_call_weight: number;
+                window_size: number;
+            };
+            steps: {
+                action: string;
+                max_model_calls: number | null;
+                max_steps: number | null;
+            };
+            strikes: {
+                action: string;
+                consecutive_blocks: number;
+                consecutive_errors: number;
+                enabled: boolean;
+            };
+            text_loop: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                max_repeated_answers: number;
+            };
+            time: {
+                action: string;
+                max_wall_time_seconds: number | null;
+            };
+            tokens: {
+                action: string;
+                input_token_limit: number | null;
+                output_token_limit: number | null;
+                total_token_limit: number | null;
+            };
+            velocity: {
+                action: string;
+                max_tokens_per_minute: number | null;
+                max_usd_per_minute: number | null;
+            };
         };
         /** @description Why something is done. */
         Why: {
