@@ -125,8 +125,9 @@ export async function janitor(rig, agent, session, most = 8) {
 }
 
 /** An agent that says and hears the same until the similarity kill switch ends it. */
-export async function parrot(rig, agent, session, most = 30) {
+export async function parrot(rig, agent, session, { most = 30, pace = 0 } = {}) {
   for (let turn = 0; turn < most; turn += 1) {
+    if (turn > 0 && pace > 0) await new Promise((resolve) => setTimeout(resolve, pace));
     const answer = await rig.call(agent, session, [user(`Please check order #${1000 + turn} once more and tell me whether it was shipped already`)], { model: 'parrot' });
     if (answer.status !== 200) return answer;
   }

@@ -17,7 +17,7 @@ try {
   await world.api('POST', '/api/alerts/targets', { name: 'On call', agent: null, events: ['kill', 'degraded'], active: true, target: { type: 'webhook', url: 'http://127.0.0.1:9/hook', secret: 'x' } });
   await Promise.all([
     steady(world, 'researcher', 'quarterly-report', 12), steady(world, 'researcher', 'market-scan', 6, 'gpt-4o-mini'),
-    steady(world, 'support', 'ticket-4711', 5, 'my-own-model'), janitor(world, 'janitor', 'cleanup-1'), parrot(world, 'parrot', 'orders'),
+    steady(world, 'support', 'ticket-4711', 5, 'my-own-model'), janitor(world, 'janitor', 'cleanup-1'), parrot(world, 'parrot', 'orders', { pace: 900 }),
     world.call(NASTY.slice(0, 60), 'odd <b>name</b>', [{ role: 'user', content: NASTY }], { model: 'html' }),
   ]);
   await world.api('POST', '/api/sessions/support/ticket-4711/pause', { reason: 'wait for the customer' });

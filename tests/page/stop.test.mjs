@@ -120,7 +120,14 @@ test('guards: edited, banner changed, versions kept, reset', async () => {
   await card.getByLabel('Repeats in a row').fill('0');
   await page.getByRole('button', { name: 'Save config' }).click();
   await page.getByRole('alert').first().waitFor();
+  // Tried on what the agent did before: it made more model calls than that.
+  const steps = page.getByRole('region', { name: 'Steps' });
+  await steps.getByLabel('Model calls').fill('1');
   await card.getByLabel('Repeats in a row').fill('7');
+  await page.getByRole('button', { name: 'Backtest' }).click();
+  await page.getByText(/It would have stopped [1-9]/).waitFor();
+  await page.getByRole('link', { name: 'again-and-again' }).waitFor();
+  await steps.getByLabel('Model calls').fill('');
   await page.getByText('1 change not saved yet').waitFor();
   await page.getByPlaceholder('Why (kept with the version)').fill('it retries on purpose');
   await page.getByRole('button', { name: 'Save config' }).click();
