@@ -17,6 +17,8 @@ class Ways:
         self.turn, self.refused = 0, 0
         # Words that are kept with all calls, and those that are kept with incidents.
         self.canaries, self.evident = [], []
+        # What the API said on the way; a new key is shown once, and is meant to be.
+        self.answers = []
 
     def all(self):
         """Every way, with how many secrets it takes at a time."""
@@ -44,6 +46,11 @@ class Ways:
         self.canaries.append(canary.encode())
         return "\n".join(["Have a look at this.", *(secret.text for secret in secrets), canary])
 
+    def field(self, secret):
+        """A name of a field. The answer tells the sender which one was wrong, and it is written where
+        nobody knows the project yet: there only the built-in kinds are removed, not its own ones."""
+        return "field" if secret.kind == "own" else secret.text
+
     def token(self):
         """One that is known by its shape."""
         kind = self.dice.choice(list(kinds.TOKENS))
@@ -59,6 +66,10 @@ class Ways:
             self.refused += 1
         if path.startswith("/api/") and (status >= 500 or status == 401 and path != "/api/login"):
             raise AssertionError(f"{method} {path}: {status} {answer[:500]!r}")
+        # These two repeat the client's own id for a call.
+        repeats = path.endswith(("/proposal", "/receipt"))
+        if path.startswith("/api/") and path != "/api/keys" and not repeats:
+            self.answers.append((f"answer to {method} {path.split('?')[0][:60]} {status}", answer))
         return status, answer
 
     def openai(self, messages, plan=None, headers=None, **more):
@@ -257,15 +268,20 @@ class Ways:
 
     def note(self, secrets):
         _, answer = self.send("GET", "/api/incidents?limit=1")
+        own = [self.token() for _ in secrets]
         for incident in json.loads(answer).get("items", []):
-            for secret in secrets:
-                self.send("POST", f"/api/incidents/{incident['id']}/acknowledge", {"note": secret.text[:4999], "by": self.token().text[:190]})
+            for secret, by in zip(secrets, own):
+                self.send("POST", f"/api/incidents/{incident['id']}/acknowledge",
+                          {"note": secret.text[:4999], "by": by.text})
+        return own
 
     def policy(self, secrets):
         _, answer = self.send("GET", "/api/policies/default")
         reason = urllib.parse.quote(secrets[0].text[:999])
         self.send("PUT", f"/api/policies/default?reason={reason}", json.loads(answer)["document"], {"if-match": "*"})
-        self.send("PUT", "/api/policies/default", {"preset": self.token().text, secrets[0].text: 1}, {"if-match": "*"})
+        own = self.token()
+        self.send("PUT", "/api/policies/default", {"preset": own.text, self.field(secrets[0]): 1}, {"if-match": "*"})
+        return [own]
 
     def key(self, secrets):
         own = self.token()
@@ -277,7 +293,7 @@ class Ways:
 
     def bad_request(self, secrets):
         for secret in secrets:
-            self.send("POST", "/api/kill", {"agent": 5, secret.text: secret.text})
+            self.send("POST", "/api/kill", {"agent": 5, self.field(secret): secret.text})
             self.send("POST", "/api/sessions", b'{"agent": ' + secret.text.encode())
             self.send("POST", "/api/login", {"key": secret.text[:200]})
 

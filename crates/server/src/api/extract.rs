@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use deadstop_core::{GuardId, Time};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::{FieldFault, KillSwitch, PreventionConfig};
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::{Paging, Period};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -93,6 +94,8 @@ impl<S: Sync> FromRequest<S> for Raw {
         };
         let read: Result<Unique, _> = serde_json::from_slice(&bytes);
         let bad = |error: serde_json::Error| {
+            // It may name a field that stands there twice.
+            let error = Redactor::default().redact(&error.to_string()).into_owned();
             Problem::new(Code::BadJson, format!("the body is not JSON: {error}"))
         };
         read.map(|Unique(value)| Raw(value)).map_err(bad)

@@ -1,8 +1,11 @@
 //! Errors as problem+json (RFC 9457), each with a code that stays the same.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_protocol::policy_views::FieldFault;
+use deadstop_protocol::redact::Redactor;
 use deadstop_store::StoreError;
 use serde::Serialize;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
@@ -132,8 +135,18 @@ impl Problem {
         Problem { code, detail: detail.into(), errors: Vec::new() }
     }
 
-    /// Fields that are wrong.
-    pub(crate) fn fields(code: Code, errors: Vec<FieldFault>) -> Problem {
+    /// Fields that are wrong. Errors end up in other people's logs, so a secret that somebody sent as
+    /// a field's name is not repeated. Each text is looked at by itself: what is said about a field
+    /// called `password` is none.
+    pub(crate) fn fields(code: Code, mut errors: Vec<FieldFault>) -> Problem {
+        let redactor = Redactor::default();
+        for fault in &mut errors {
+            for text in [&mut fault.field, &mut fault.detail] {
+                if let Cow::Owned(rest) = redactor.redact(text) {
+                    *text = rest;
+                }
+            }
+        }
         let named: Vec<_> = errors
             .iter()
             .take(5)
@@ -231,6 +244,15 @@ mod tests {
         let schema = serde_json::to_value(<Code as utoipa::PartialSchema>::schema()).unwrap();
         let names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
         assert_eq!(schema["enum"], serde_json::json!(names));
+    }
+
+    #[test]
+    fn secrets_are_not_repeated() {
+        let key = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+        let faults = vec![FieldFault::unknown(key), FieldFault::unknown("password")];
+        let problem = Problem::fields(Code::InvalidBody, faults);
+        let text = format!("{problem:?}");
+        assert!(!text.contains("a1B2") && text.contains("`password`: unknown field"), "{text}");
     }
 
     #[test]
