@@ -4,7 +4,9 @@ CARGO ?= cargo
 TRACES ?= ../shared/traces
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run demo soak build test check fmt lint rules unit doc deny clients api leaks bench bench-gateway million traces recorded mutants clean
+NPM ?= npm
+
+.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients api leaks bench bench-gateway million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -15,10 +17,29 @@ run: build ## Build it and start the gateway; it prints what to do next
 demo: build ## Two runaways stopped and one healthy agent let through, without a key
 	./target/release/deadstop demo
 
-build: ## Build the program
+build: page ## Build the program, with its page inside
 	$(CARGO) build --release --locked --package deadstop
 
-test: fmt lint rules unit doc recorded clients api leaks ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets
+page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
+
+dashboard/dist/index.html: dashboard/node_modules/.package-lock.json dashboard/index.html \
+		dashboard/vite.config.ts $(shell find dashboard/src dashboard/public -type f)
+	cd dashboard && $(NPM) run build
+
+dashboard/node_modules/.package-lock.json: dashboard/package.json dashboard/package-lock.json
+	@command -v $(NPM) >/dev/null || { echo "the dashboard is built with Node 20.19 or later: install it (https://nodejs.org), or apt-get install nodejs npm"; exit 1; }
+	# Not `ci`: lock files leave out what only other systems need, and `ci` takes that for an error.
+	cd dashboard && $(NPM) install --no-save --no-fund --no-audit
+	@touch $@
+
+page-check: page ## Check the dashboard: its tests, and whether its types are those of the API
+	$(CARGO) build --locked --package deadstop
+	cd dashboard && $(NPM) test && $(NPM) run types:check
+
+page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
+	tests/page/run
+
+test: fmt lint rules unit doc recorded clients api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -49,7 +70,7 @@ leaks: ## Secrets on every way in, and a search for them in all that is kept or 
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
 
-bench-gateway: ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
+bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
 
@@ -57,14 +78,14 @@ deny: ## Check licences, duplicates and sources of dependencies (installs cargo-
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
 
-soak: ## The long tests: thousands of cases where `make test` runs hundreds
+soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 	$(CARGO) run --release --locked --package deadstop-process --example soak -- 200
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
 
-bench: ## Measure what the project promises
+bench: page ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
 	DEADSTOP_TRACES=$(TRACES) ./target/release/xtask bench
 

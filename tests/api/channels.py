@@ -14,20 +14,25 @@ EXCERPT = 8192
 class Ways:
     def __init__(self, server, provider, dice):
         self.server, self.provider, self.dice = server, provider, dice
-        self.turn, self.refused, self.canaries = 0, 0, []
+        self.turn, self.refused = 0, 0
+        # Words that are kept with all calls, and those that are kept with incidents.
+        self.canaries, self.evident = [], []
 
     def all(self):
         """Every way, with how many secrets it takes at a time."""
         return [
             (self.prompt, 6), (self.prompt_of_anthropic, 6), (self.prompt_of_gemini, 4), (self.answer, 6),
             (self.streamed, 6), (self.streamed_by_anthropic, 6), (self.tool_call, 4), (self.streamed_tool_call, 4),
-            (self.tool_result, 4), (self.upstream_error, 6), (self.broken_body, 4), (self.headers, 3),
+            (self.tool_result, 4), (self.broken_off, 1), (self.upstream_error, 6), (self.broken_body, 4), (self.headers, 3),
             (self.names, 3), (self.metadata, 1), (self.at_the_end, 1), (self.preflight, 6), (self.proposal, 6),
             (self.delete_loop, 1), (self.chant, 1), (self.orders, 4), (self.switch, 2), (self.note, 2),
             (self.policy, 1), (self.key, 1), (self.bad_request, 4), (self.receiver, 1), (self.path, 2),
         ]
 
     # What all of them need.
+
+    def coin(self):
+        return self.dice.random() < 0.5
 
     def next(self):
         self.turn += 1
@@ -103,14 +108,14 @@ class Ways:
 
     def tool_call(self, secrets):
         plan = Plan(tool=("write_file", {"path": "x", "content": self.text(secrets)}))
-        if self.turn % 2:
+        if self.coin():
             self.anthropic(f"Go on. {self.turn}", plan)
         else:
             self.openai(self.says(), plan)
 
     def streamed_tool_call(self, secrets):
         plan = Plan(tool=("write_file", {"path": "x", "content": self.text(secrets)}), stream=True, piece=7)
-        if self.turn % 2:
+        if self.coin():
             self.anthropic(f"Go on. {self.turn}", plan)
         else:
             self.openai(self.says(), plan)
@@ -120,6 +125,19 @@ class Ways:
         call = {"id": "call-1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
         self.openai([*self.says(), {"role": "assistant", "content": None, "tool_calls": [call]},
                      {"role": "tool", "tool_call_id": "call-1", "content": self.text(secrets)}], Plan("fine"))
+
+    def broken_off(self, secrets):
+        """The answer ends in the middle of a secret, and nobody will see the rest."""
+        text = self.text(secrets[:0]) + "\n"
+        self.canaries.pop()
+        inside = self.dice.randrange(1, len(secrets[0].text) + 1)
+        plan = Plan(text + secrets[0].text, stream=True, piece=20, breaks_at=len(text) + inside)
+        if self.coin():
+            self.openai(self.says(), plan)
+            return
+        self.govern("preflight", {"id": "a", "model": "m", "prompt": f"p {self.turn}"})
+        self.govern("progress", {"id": "a", "text": plan.text[:plan.breaks_at]})
+        self.govern("receipt", {"id": "a", "status": "cancelled"})
 
     def upstream_error(self, secrets):
         text = self.text(secrets)
@@ -172,10 +190,10 @@ class Ways:
         inside = self.dice.randrange(1, len(secret.text) + 1)
         filler = f"\n{'ab cd ' * 2000}"[:EXCERPT - inside - 1] + "\n"
         text = filler + secret.text + "\n" + "and more " * 1500
-        if self.turn % 2:
+        if self.coin():
             self.openai([{"role": "user", "content": text}], Plan("fine"))
         else:
-            self.openai(self.says(), Plan(text, stream=self.turn % 4 == 0, piece=100))
+            self.openai(self.says(), Plan(text, stream=self.coin(), piece=100))
 
     def path(self, secrets):
         """Where nothing is, and in the query of what is."""
@@ -203,14 +221,16 @@ class Ways:
         return own
 
     def delete_loop(self, secrets):
-        """A guard's sentence names what was deleted."""
+        """A guard's sentence names what was deleted, and the evidence shows it."""
         for number in range(4):
-            arguments = {"path": secrets[0].text}
+            arguments = {"path": secrets[0].text, "note": self.text(secrets)}
             self.govern("proposal", {"calls": [{"id": f"d{number}", "tool": "delete_file", "arguments": arguments}]})
+            self.evident.append(self.canaries.pop())
+        self.evident.pop()  # It was dead by then.
 
     def chant(self, secrets):
         """A guard's sentence quotes what was said."""
-        words = f"I try {secrets[0].text} again. " if self.turn % 2 else f"{secrets[0].text} did not work. "
+        words = f"I try {secrets[0].text} again. " if self.coin() else f"{secrets[0].text} did not work. "
         self.openai(self.says(), Plan(words * (6000 // len(words) + 12), stream=True, piece=300))
 
     def orders(self, secrets):

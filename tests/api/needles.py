@@ -32,7 +32,15 @@ class Needles:
             else:
                 size = SHORT
             for at in range(0, len(run) - size + 1, 2 if size == SHORT else 1):
-                self.of[size].setdefault(run[at:at + size], secret)
+                window = run[at:at + size]
+                # A part that is hexadecimal by itself may be anything, if it is no longer.
+                if size == SHORT and re.fullmatch(rb"[0-9a-f]+|[0-9A-F]+", window):
+                    size_here, window = HEXED, run[at:at + HEXED]
+                    if len(window) < HEXED:
+                        continue
+                else:
+                    size_here = size
+                self.of[size_here].setdefault(window, secret)
 
     def found_in(self, data):
         """The secrets of which something is in there, with the bytes around the first place."""

@@ -12,10 +12,12 @@ import urllib.parse
 class Plan:
     """What a model answers."""
 
-    def __init__(self, text="", tool=None, stream=False, status=200, piece=5):
+    def __init__(self, text="", tool=None, stream=False, status=200, piece=5, breaks_at=None):
         self.text, self.tool, self.stream, self.status, self.piece = text, tool, stream, status, piece
+        self.breaks_at = breaks_at
 
     def pieces(self, text):
+        text = text[:self.breaks_at]
         return [text[at:at + self.piece] for at in range(0, len(text), self.piece)]
 
 
@@ -117,6 +119,8 @@ def events(api, plan):
                 yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
         for piece in plan.pieces(plan.text):
             yield chunk({"content": piece})
+        if plan.breaks_at is not None:
+            return
         yield chunk({}, "stop") + "data: [DONE]\n\n"
         return
 

@@ -21,6 +21,8 @@ const PROBE: usize = 16;
 
 /// Characters of a round that is quoted.
 const LONGEST_QUOTE: usize = 120;
+/// Letters of a word that is quoted.
+const LONGEST_WORD: usize = 24;
 
 /// Digits are one digit, white space is one kind of space.
 static FOLD: [u8; 256] = {
@@ -145,8 +147,8 @@ fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// A round as a person would quote it: from the beginning of a sentence, or of a word. Nothing of a
-/// round that is too long to be quoted whole: half of it could be half of a secret, which nobody
-/// would recognise and remove.
+/// round that is too long to be quoted whole, or that has more than words in it: half a secret, or
+/// one whose digits are masked, is nothing that anybody would recognise and remove later.
 fn readable(round: &[u8]) -> String {
     let after_stop =
         |i: usize| matches!(round[i], b'.' | b'!' | b'?' | b':') && round.get(i + 1) == Some(&b' ');
@@ -157,7 +159,18 @@ fn readable(round: &[u8]) -> String {
         .unwrap_or(0);
     let turned = [&round[start..], &round[..start]].concat();
     let quote = String::from_utf8_lossy(&turned).trim().to_owned();
-    if quote.chars().count() <= LONGEST_QUOTE { quote } else { String::new() }
+    let short = quote.chars().count() <= LONGEST_QUOTE;
+    if short && round.split(|b| !b.is_ascii_alphanumeric()).all(is_word) {
+        quote
+    } else {
+        String::new()
+    }
+}
+
+/// Whether letters and digits in a row are a word or a number, and not a key or an id.
+fn is_word(run: &[u8]) -> bool {
+    let digits = run.iter().filter(|b| b.is_ascii_digit()).count();
+    run.len() <= LONGEST_WORD && (digits == 0 || digits == run.len())
 }
 
 /// Whether a round says something: two words of two letters or more, or one of a script without
@@ -234,6 +247,12 @@ mod tests {
         let found = Chant::default().push(&"endless".repeat(900)).unwrap();
         assert_eq!(found.words.len(), 7);
         assert!(found.rounds >= 100, "{}", found.rounds);
+        // What may be a secret is not quoted: its digits are masked, and nobody would know it.
+        for chant in
+            ["I try r8_j7UBs2hEMflGGJ1hN again. ", &format!("again {} ", "abc ".repeat(40))]
+        {
+            assert_eq!(Chant::default().push(&chant.repeat(200)).unwrap().words, "");
+        }
     }
 
     /// Three ticks in a row open a fence and three more close it; any other number is just text.

@@ -9,6 +9,8 @@ use crate::redact::LOOK_AHEAD;
 pub const MOST: usize = 8 << 10;
 /// Bytes of one text that are held.
 const HELD: usize = MOST + LOOK_AHEAD;
+/// Bytes of a secret that may not tell yet that it is one.
+const LONGEST_HALF: usize = 256;
 
 /// The beginning of a text that comes in parts.
 ///
@@ -40,6 +42,30 @@ impl Excerpt {
             self.push("\n");
         }
         self.push(part);
+    }
+
+    /// For a text that broke off: leaves out what may be the beginning of a secret, since nobody will
+    /// see the rest of it. Longer beginnings are known for what they are.
+    ///
+    /// ```
+    /// # use deadstop_protocol::excerpt::Excerpt;
+    /// let mut said = Excerpt::default();
+    /// said.push("The key is sk-proj-a1B");
+    /// assert_eq!(said.broken_off().text(), "The key is");
+    /// ```
+    #[must_use]
+    pub fn broken_off(mut self) -> Excerpt {
+        let cut = |text: &str| text.rfind(char::is_whitespace).unwrap_or_default();
+        let mut whole = self.text[..cut(&self.text)].trim_end();
+        // Numbers may stand in groups.
+        let is_group = |word: &str| word.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+        while !whole.is_empty() && is_group(whole[cut(whole)..].trim_start()) {
+            whole = whole[..cut(whole)].trim_end();
+        }
+        let least = self.text.len().saturating_sub(LONGEST_HALF);
+        let kept = whole.len().max(least);
+        self.text.truncate(self.text.floor_char_boundary(kept));
+        self
     }
 
     /// What is held: of this [`MOST`] bytes are to be shown, once secrets are removed.
@@ -96,6 +122,26 @@ mod tests {
         assert_eq!(said.text().len(), HELD - 1);
         assert!(said.is_cut());
         assert_eq!(said.chars(), HELD as u64);
+    }
+
+    #[test]
+    fn what_broke_off_ends_with_something_whole() {
+        let long = format!("{{\"a\":\"{}\"", "x".repeat(1000));
+        for (text, expected) in [
+            ("", ""),
+            ("word", ""),
+            ("one two", "one"),
+            ("one two ", "one two"),
+            ("pay 4111 1111 11", "pay"),
+            ("4111 1111 11", ""),
+            ("key a1B2c3 x", "key a1B2c3"),
+            ("see https://bob:pass", "see"),
+            (&long, &long[..long.len() - LONGEST_HALF]),
+        ] {
+            let mut said = Excerpt::default();
+            said.push(text);
+            assert_eq!(said.broken_off().text(), expected, "of {text}");
+        }
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(crate) fn router(
 
 /// Whether a path belongs to the API, and not to the gateway.
 pub(crate) fn serves(path: &str) -> bool {
-    matches!(path, "/" | "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
+    matches!(path, "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
 }
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
@@ -158,7 +158,6 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
-        .routes(routes!(live::home))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

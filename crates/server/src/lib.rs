@@ -11,6 +11,7 @@ mod database;
 mod gateway;
 mod metrics;
 mod net;
+mod page;
 mod retention;
 mod settings;
 mod warden;

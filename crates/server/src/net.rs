@@ -1,5 +1,5 @@
 //! The port: accepts connections, keeps browsers of other origins out, and hands requests to the
-//! API or the gateway.
+//! API, the page or the gateway.
 
 mod workers;
 
@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::database;
 use crate::gateway::{Gateway, Lines};
 use crate::metrics::Metrics;
+use crate::page;
 use crate::retention;
 use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use deadstop_store::{Store, StoreError};
@@ -233,6 +234,9 @@ impl Door {
             request.extensions_mut().insert(Peer(peer));
             let answered = self.api.clone().oneshot(request.map(Body::new)).await;
             return answered.unwrap_or_else(|never| match never {});
+        }
+        if page::serves(request.method(), request.uri().path()) {
+            return page::answer(&request);
         }
         self.gateway.handle(request, lines).await
     }

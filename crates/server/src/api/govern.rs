@@ -394,7 +394,7 @@ pub(crate) async fn progress(
         let Some(running) = running else { return Err(no_call()) };
         response.push(&report.text);
         let new = Progress { output: Tokens(report.output_tokens), text: &report.text };
-        let said = || Said { request: request.clone(), response: response.clone() };
+        let said = || Said { request: request.clone(), response: response.clone().broken_off() };
         let (decision, incident) = app.warden.progress(&chain, call, running, new, said);
         decided(&report.id, decision.verdict, &decision.trips, incident)
     };
@@ -440,6 +440,9 @@ fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
     };
     if said.response.is_empty() {
         said.response.push(text);
+    }
+    if matches!(receipt.status, Ended::Fault | Ended::Cancelled) {
+        said.response = said.response.broken_off();
     }
     let Used { input, output, cache_read, cache_write } = receipt.usage;
     let model = reported.call.model().is_some();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use axum::response::IntoResponse;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
-use axum::response::{Html, IntoResponse};
 use deadstop_core::ScopeKind;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
@@ -88,19 +88,6 @@ pub(crate) struct Status {
     project: Row,
     /// Agents, sessions and what is nested in them, the last used first.
     scopes: Vec<Row>,
-}
-
-/// A page that says that the server runs.
-#[utoipa::path(
-    get, path = "/", tag = "server",
-    responses((status = 200, description = "A page", body = String, content_type = "text/html"))
-)]
-pub(crate) async fn home() -> Html<&'static str> {
-    Html(
-        "<!doctype html><title>Deadstop</title><h1>Deadstop is running</h1>\
-         <p>See <code>deadstop status</code> and <code>deadstop watch</code>, or \
-         <a href=\"/api/docs\">what the API can do</a>.</p>",
-    )
 }
 
 /// What runs now.

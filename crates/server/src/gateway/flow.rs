@@ -38,6 +38,8 @@ pub(super) struct Flow {
     /// Whether it answers the first words of a conversation that may be anybody's: such an answer
     /// says nothing about repetition.
     pub(super) opening: bool,
+    /// Whether the answer says that it is over.
+    done: bool,
     /// Whether the provider reported an error of its own inside the answer.
     failed: bool,
     output: Tokens,
@@ -139,6 +141,7 @@ impl Flow {
             waiting: Vec::new(),
             warnings: Vec::new(),
             opening: false,
+            done: false,
             failed: false,
             output: Tokens(0),
             usage: None,
@@ -184,7 +187,8 @@ impl Flow {
                 // What it costs is known also when it is refused.
                 Piece::Usage(usage) => self.usage = Some(*usage),
                 Piece::Error(_) => self.failed = true,
-                Piece::ToolCall { .. } | Piece::Done => {}
+                Piece::Done => self.done = true,
+                Piece::ToolCall { .. } => {}
             }
         }
         self.output = reader.output_so_far();
@@ -212,7 +216,8 @@ impl Flow {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
         let Some(running) = &mut self.running else { return (allowed, None) };
         let new = Progress { output: self.output, text };
-        let said = || Said { request: self.request.clone(), response: self.response.clone() };
+        let said =
+            || Said { request: self.request.clone(), response: self.response.clone().broken_off() };
         self.warden.progress(&self.chain, &self.call, running, new, said)
     }
 
@@ -283,6 +288,10 @@ impl Flow {
         let outcome = Outcome { status, usage, answer: Some(answer), result: None };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
+        let response = match status {
+            Status::Ok | Status::Error if self.done => response,
+            _ => response.broken_off(),
+        };
         let said = Said { request, response };
         Some(self.warden.settle(&self.chain, &self.call, running, &outcome, said))
     }

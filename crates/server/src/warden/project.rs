@@ -116,3 +116,54 @@ impl Project {
         settings.redactor.redact(text).into_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::warden::{Place, Tally};
+    use deadstop_core::{Destruction, Preset, ScopeKind, ScopeState, Time, ToolCall};
+
+    const KEY: &str = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+
+    fn project() -> Project {
+        let place = Place {
+            key: "p".into(),
+            project: "p".into(),
+            kind: ScopeKind::Project,
+            agent: String::new(),
+            name: "p".into(),
+        };
+        let state = ScopeState::new(ScopeKind::Project, Time(0));
+        let scope = Arc::new(Scope::new(place, 1, state, Tally::default()));
+        Project::new("p", scope, Arc::new(Preset::Balanced.policies()))
+    }
+
+    #[test]
+    fn names_lose_their_secrets_and_stay_apart() {
+        let project = project();
+        assert_eq!(project.redact_name("delete_file"), "delete_file");
+        let one = project.redact_name(&format!("m-{KEY}"));
+        assert!(one.starts_with("m-[redacted:openai-key]~"), "{one}");
+        assert_ne!(one, project.redact_name(&format!("m-{KEY}X")));
+        let deed = Destruction { verb: "rm".into(), target: format!("path={KEY}") };
+        let tool = ToolCall { name: KEY.into(), destroys: vec![deed], ..ToolCall::default() };
+        let call = project.redact_call(Call::Tool(tool));
+        assert!(!format!("{call:?}").contains("a1B2"), "{call:?}");
+    }
+
+    #[test]
+    fn reasons_lose_their_secrets() {
+        let project = project();
+        for (because, expected) in [
+            ("5 calls in a row (limit 3)".to_owned(), "5 calls in a row (limit 3)"),
+            (format!("rm on {KEY} 3 times"), "rm on [redacted:openai-key] 3 times"),
+            // A quote that starts with a secret, and ends with what tells that it is one.
+            ("it says the same: \"hunter2 my password is\"".to_owned(), "it says the same"),
+            ("it says the same: \"I try again\"".to_owned(), "it says the same: \"I try again\""),
+            // Cut in the middle of a key.
+            ("rm on sk-proj-a1B2c…".to_owned(), "rm on…"),
+        ] {
+            assert_eq!(project.redact_reason(&because), expected);
+        }
+    }
+}

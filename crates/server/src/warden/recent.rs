@@ -8,7 +8,7 @@ use deadstop_protocol::excerpt::Excerpt;
 use parking_lot::Mutex;
 
 /// Bytes that are kept.
-const MOST_BYTES: usize = 4 << 20;
+const MOST_BYTES: usize = 2 << 20;
 /// What an entry takes besides its texts.
 const OVERHEAD: usize = 160;
 

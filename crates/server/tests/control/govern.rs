@@ -113,3 +113,21 @@ async fn what_a_session_has_spent_lasts() {
     assert_eq!(post(&gate, "preflight", preflight).await.status, 200);
     assert_eq!(gate.scope("s1").await["cost_usd"], 2.5);
 }
+
+/// A scope's key is made of names; one with a separator in it was taken for another scope.
+#[tokio::test]
+async fn names_in_bodies_are_names() {
+    let gate = gate(json!({ "preset": "observe" })).await;
+    let bad = "cleaner\u{1f}s1";
+    let preflight = json!({ "id": "a", "model": "m", "scope": ["x", bad] });
+    for (path, body) in [
+        ("/api/sessions", json!({ "agent": bad })),
+        ("/api/sessions", json!({ "agent": "a", "session": bad })),
+        ("/api/sessions/cleaner/s1/preflight", preflight),
+        ("/api/kill", json!({ "agent": bad })),
+        ("/api/reset", json!({ "agent": "cleaner", "session": " " })),
+    ] {
+        let got = gate.ask(&Ask::post(path, &body)).await;
+        assert_eq!(got.status, 422, "{path} {body}: {}", got.json());
+    }
+}

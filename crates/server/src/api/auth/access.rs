@@ -47,7 +47,6 @@ const ADMIN: Need = Need::Role(Role::Admin);
 /// A viewer sees, an operator gives orders and sets guards, an admin decides who may do what and
 /// where things are sent. An agent's key is for calls; of the API it has what is about itself.
 pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
-    ("GET", "/", Nothing),
     ("GET", "/healthz", Nothing),
     ("GET", "/readyz", Nothing),
     ("GET", "/metrics", VIEWER),

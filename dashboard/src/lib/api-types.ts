@@ -1,0 +1,5347 @@
+// Generated from the server's OpenAPI document by `npm run types`. Do not edit.
+export interface paths {
+    "/api/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The agents of the project. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only those that may run, or only those that may not. */
+                    active?: boolean;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only those with this tag. */
+                    tag?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description By name */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Agent"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One agent. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The agent */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Agent"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Switches an agent on or off, or tags it. */
+        patch: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["AgentChange"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Agent"];
+                    };
+                };
+            };
+        };
+        trace?: never;
+    };
+    "/api/agents/{name}/kill-switch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An agent's kill switch. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["KillSwitch"];
+                    };
+                };
+            };
+        };
+        /** Sets an agent's kill switch. */
+        put: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description The agent; it need not have been heard of yet */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["KillSwitch"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["KillSwitch"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{name}/prevention-config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The guards in force for an agent: its own, or else the project's. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Prevention"];
+                    };
+                };
+            };
+        };
+        /** Gives an agent guards of its own. */
+        put: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description The agent; it need not have been heard of yet */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["PreventionConfig"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Prevention"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Takes an agent back to the project's guards. Its kill switch stays. */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Prevention"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/alerts/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The log of deliveries, the newest first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only those about this agent. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only those about this incident. */
+                    incident?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only those that stand so. */
+                    state?: "waiting" | "delivered" | "failed";
+                    /** @description Only those to this target. */
+                    target?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Delivered"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/alerts/targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The targets of the project. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Target"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Makes a target. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TargetOrder"];
+                };
+            };
+            responses: {
+                /** @description The target, and once what it is signed with */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["MadeTarget"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/alerts/targets/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One target. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The target's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The target */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Target"];
+                    };
+                };
+            };
+        };
+        /** Changes a target. */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The target's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TargetOrder"];
+                };
+            };
+            responses: {
+                /** @description The target, and once what it is signed with */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["MadeTarget"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Takes a target away. */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The target's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description It is gone */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/alerts/targets/{id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sends a test to a target. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The target's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description On its way */
+                202: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tested"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The audit, the newest first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this kind of thing. */
+                    action?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only what was done to this. */
+                    subject?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                    /** @description Only what was done by this one. */
+                    who?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of it */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Entry"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The whole audit, oldest first, one entry a line. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description JSON, one entry a line */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/x-ndjson": components["schemas"]["Entry"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Checks the chain from its first entry to its last. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description What was found */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Chain"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backtest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Tries a policy on stored sessions. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Trial"];
+                };
+            };
+            responses: {
+                /** @description Lines of JSON */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/x-ndjson": components["schemas"]["Line"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Calls, the newest first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only what this guard did. */
+                    guard?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only this session's. */
+                    session?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Call"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/calls/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One call. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The call's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The call */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["CallDetail"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/clear": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lets an agent, or everything, run again. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What calls came to. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description What to add up by; by agent if it is left out. */
+                    by?: "agent" | "model" | "day";
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only this model's. */
+                    model?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The dearest first; days in their order */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Cost"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/docs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The document as a page to read. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/html": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Events as they happen, and what a watcher missed that says what it saw last. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The last event that was seen */
+                    "last-event-id"?: string | null;
+                };
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Server-sent events */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/event-stream": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Incidents, the newest first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    acknowledged?: boolean;
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only what this guard did. */
+                    guard?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only those with this code for why. */
+                    reason?: string;
+                    /** @description Only this session's. */
+                    session?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Incident"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One incident. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description With its evidence */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["IncidentDetail"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/{id}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Notes that somebody has seen an incident. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Acknowledgement"];
+                };
+            };
+            responses: {
+                /** @description The incident as it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Incident"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Incidents by agent, guard and reason, the group with the newest first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    acknowledged?: boolean;
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only what this guard did. */
+                    guard?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only those with this code for why. */
+                    reason?: string;
+                    /** @description Only this session's. */
+                    session?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All groups */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Group"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The keys of the project. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them, revoked ones too */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Key"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Makes a key. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["KeyOrder"];
+                };
+            };
+            responses: {
+                /** @description The key, shown this once */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["MadeKey"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/keys/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Takes a key out of force, at once. */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The key's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description No longer in force */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/kill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a session, an agent or everything. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Opens a login with a key. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Credentials"];
+                };
+            };
+            responses: {
+                /** @description Sets the login's cookie */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Identity"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/logout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a login. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The login is over */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/openapi.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The document. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description OpenAPI 3.1 */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": unknown;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Holds the next call until somebody decides. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All documents of the project. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The default first, then by agent */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Listed"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/agents/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What an agent has of its own, and the policy in force for it. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description With its ETag */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        /** Replaces what an agent has of its own. */
+        put: {
+            parameters: {
+                query?: {
+                    /** @description Why, for whoever reads the versions later. */
+                    reason?: string;
+                };
+                header: {
+                    /** @description The ETag of what it replaces; "0" for nothing */
+                    "if-match": string;
+                };
+                path: {
+                    /** @description The agent; it need not have been heard of yet */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["AgentPolicy"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Takes an agent back to the project's default. */
+        delete: {
+            parameters: {
+                query?: {
+                    /** @description Why, for whoever reads the versions later. */
+                    reason?: string;
+                };
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/agents/{name}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is different between two versions of what an agent has of its own. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    from?: number;
+                    /** @description The later one; the current one if it is left out. */
+                    to?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Setting by setting */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Difference"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/agents/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The versions of what an agent has of its own. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The newest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Listed"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/agents/{name}/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One version of what an agent has of its own. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                    /** @description Which */
+                    version: number;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description With its document */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Version"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/agents/{name}/versions/{version}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Puts a version of what an agent has of its own into force again, as the newest. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description The agent */
+                    name: string;
+                    /** @description Which */
+                    version: number;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/default": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The project's default policy. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description With its ETag */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        /** Replaces the project's default policy. */
+        put: {
+            parameters: {
+                query?: {
+                    /** @description Why, for whoever reads the versions later. */
+                    reason?: string;
+                };
+                header: {
+                    /** @description The ETag of what it replaces */
+                    "if-match": string;
+                };
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["WholePolicy"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Goes back to the policy that the server was started with. */
+        delete: {
+            parameters: {
+                query?: {
+                    /** @description Why, for whoever reads the versions later. */
+                    reason?: string;
+                };
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/default/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is different between two versions of the default. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    from?: number;
+                    /** @description The later one; the current one if it is left out. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Setting by setting */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Difference"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/default/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The versions of the default. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The newest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Listed"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/default/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One version of the default. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description Which */
+                    version: number;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description With its document */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Version"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/policies/default/versions/{version}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Puts a version of the default into force again, as the newest. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path: {
+                    /** @description Which */
+                    version: number;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Document"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The projects that you may see. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Your own; all of them for the local user */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Project"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /**
+         * Makes a project. On a server with keys its first admin's key comes with it: whoever made the
+         *     project does not see into it otherwise.
+         */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ProjectOrder"];
+                };
+            };
+            responses: {
+                /** @description The project */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["MadeProject"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/projects/prevention-config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The project's guards, for every agent that has none of its own. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Prevention"];
+                    };
+                };
+            };
+        };
+        /** Sets the project's guards. */
+        put: {
+            parameters: {
+                query?: never;
+                header?: {
+                    /** @description The ETag of what it replaces */
+                    "if-match"?: string | null;
+                };
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["PreventionConfig"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Prevention"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A fresh start under the same name, for a session that was ended. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a hold. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sessions, the one opened last first. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only what this guard did. */
+                    guard?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description Only this session's. */
+                    session?: string;
+                    /** @description Only those that stand so. */
+                    state?: "running" | "paused" | "killed" | "ended";
+                    /** @description Only those with this health tag. */
+                    tag?: string;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Session"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Opens a session. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Opening"];
+                };
+            };
+            responses: {
+                /** @description It is open */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Opened"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One session. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The session */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["SessionDetail"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session's calls as a timeline. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only calls at which this guard tripped. */
+                    guard?: string;
+                    /** @description Entries on a page. */
+                    limit?: number;
+                    /** @description `oldest` (as it happened) or `newest` first. */
+                    order?: "oldest" | "newest";
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description A page of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Call"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/kill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a session, for good. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Holds a session's next call until somebody decides. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/preflight": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** May this model call be made? */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Preflight"];
+                };
+            };
+            responses: {
+                /** @description It may */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Decided"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/progress": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** May this call go on? */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Report"];
+                };
+            };
+            responses: {
+                /** @description It may */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Decided"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/proposal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** May these tool calls be made? Each is decided by itself, in order. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Proposal"];
+                };
+            };
+            responses: {
+                /** @description What was decided about each */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["DecidedAll"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/receipt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** This call has ended. What it cost is on disk when this is answered. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Receipt"];
+                };
+            };
+            responses: {
+                /** @description It is booked */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Decided"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A fresh start under the same name. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ends a hold. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Why"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The settings of the project. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Settings"];
+                    };
+                };
+            };
+        };
+        /** Replaces the settings of the project. */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Settings"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Settings"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What runs now. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Every scope in memory */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Status"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/whoami": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who is asking. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description You */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Identity"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the server is alive. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description It is */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/plain": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Counters for Prometheus. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Prometheus' text format */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "text/plain": string;
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/readyz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether the server can do its work. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description It can */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Readiness"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description That somebody has seen an incident. */
+        Acknowledgement: {
+            /** @description The person, where a client speaks for several. */
+            by?: string | null;
+            /** @description What they have to say. */
+            note: string;
+        };
+        /** @description An address to send to. */
+        Address: {
+            /** @description What it is signed with; made here if it is left out. */
+            secret?: string | null;
+            /** @enum {string} */
+            type: "webhook";
+            /** @description Where to. */
+            url: string;
+        } | {
+            /** @enum {string} */
+            type: "slack";
+            /** @description Where to. */
+            url: string;
+        } | {
+            /** @description From whom. */
+            from: string;
+            /** @description `smtps://user:password@host:port`, `smtp+starttls://…` or `smtp://…`. */
+            smtp: string;
+            /** @description To whom: one address, or several with commas between. */
+            to: string;
+            /** @enum {string} */
+            type: "email";
+        };
+        /** @description An agent. */
+        Agent: components["schemas"]["Totals"] & {
+            /** @description Whether it may run. */
+            active: boolean;
+            /** @description Who switched it off: `kill_switch`, another guard, or a person. */
+            deactivated_by: string | null;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            deactivated_ms: number | null;
+            /** @description `ok`, `warning` (incidents in the last 24 hours), `paused` or `stopped`. */
+            health: string;
+            /** @description Its name. */
+            name: string;
+            /**
+             * Format: int64
+             * @description When it was first heard of.
+             */
+            opened_ms: number;
+            /** @description What people have tagged it with. */
+            tags: string[];
+            /**
+             * Format: int64
+             * @description When it last did something.
+             */
+            used_ms: number;
+            /** @description Why, in a sentence. */
+            why: string | null;
+        };
+        /** @description What to change about an agent. */
+        AgentChange: {
+            /** @description Switches it on or off. Switched on, its windows are empty and its next call runs. */
+            active?: boolean | null;
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+            /** @description Replaces its tags. */
+            tags?: string[] | null;
+        };
+        AgentPolicy: {
+            kill_switch: null | components["schemas"]["KillSwitch"];
+            policy: null | {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                agent: {
+                    access: {
+                        action: string;
+                        allow: unknown[];
+                        deny: unknown[];
+                        rules: unknown[];
+                    };
+                    breaker: {
+                        action: string;
+                        cooldown_seconds: number;
+                        enabled: boolean;
+                        half_open_max_calls: number;
+                        open_after_failures: number;
+                    };
+                    budget: {
+                        action: string;
+                        max_cost_usd: number | null;
+                        per: string;
+                        reservation: string;
+                        soft_alert_threshold_usd: number | null;
+                        tool_prices: Record<string, never>;
+                    };
+                    destructive: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        exempt_targets: unknown[];
+                        max_deletes: number;
+                        max_same_target: number;
+                        window_s: number;
+                    };
+                    fail_mode: string;
+                    loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        threshold: number;
+                    };
+                    mode: string;
+                    similarity: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        prompt_weight: number;
+                        response_weight: number;
+                        threshold: number;
+                        tool_call_weight: number;
+                        window_size: number;
+                    };
+                    steps: {
+                        action: string;
+                        max_model_calls: number | null;
+                        max_steps: number | null;
+                    };
+                    strikes: {
+                        action: string;
+                        consecutive_blocks: number;
+                        consecutive_errors: number;
+                        enabled: boolean;
+                    };
+                    text_loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        max_repeated_answers: number;
+                    };
+                    time: {
+                        action: string;
+                        max_wall_time_seconds: number | null;
+                    };
+                    tokens: {
+                        action: string;
+                        input_token_limit: number | null;
+                        output_token_limit: number | null;
+                        total_token_limit: number | null;
+                    };
+                    velocity: {
+                        action: string;
+                        max_tokens_per_minute: number | null;
+                        max_usd_per_minute: number | null;
+                    };
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                nested: {
+                    access: {
+                        action: string;
+                        allow: unknown[];
+                        deny: unknown[];
+                        rules: unknown[];
+                    };
+                    breaker: {
+                        action: string;
+                        cooldown_seconds: number;
+                        enabled: boolean;
+                        half_open_max_calls: number;
+                        open_after_failures: number;
+                    };
+                    budget: {
+                        action: string;
+                        max_cost_usd: number | null;
+                        per: string;
+                        reservation: string;
+                        soft_alert_threshold_usd: number | null;
+                        tool_prices: Record<string, never>;
+                    };
+                    destructive: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        exempt_targets: unknown[];
+                        max_deletes: number;
+                        max_same_target: number;
+                        window_s: number;
+                    };
+                    fail_mode: string;
+                    loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        threshold: number;
+                    };
+                    mode: string;
+                    similarity: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        prompt_weight: number;
+                        response_weight: number;
+                        threshold: number;
+                        tool_call_weight: number;
+                        window_size: number;
+                    };
+                    steps: {
+                        action: string;
+                        max_model_calls: number | null;
+                        max_steps: number | null;
+                    };
+                    strikes: {
+                        action: string;
+                        consecutive_blocks: number;
+                        consecutive_errors: number;
+                        enabled: boolean;
+                    };
+                    text_loop: {
+                        action: string;
+                        enabled: boolean;
+                        ends: string;
+                        max_repeated_answers: number;
+                    };
+                    time: {
+                        action: string;
+                        max_wall_time_seconds: number | null;
+                    };
+                    tokens: {
+                        action: string;
+                        input_token_limit: number | null;
+                        output_token_limit: number | null;
+                        total_token_limit: number | null;
+                    };
+                    velocity: {
+                        action: string;
+                        max_tokens_per_minute: number | null;
+                        max_usd_per_minute: number | null;
+                    };
+                };
+                preset: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+        };
+        /**
+         * @description What a target can hear of.
+         * @enum {string}
+         */
+        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "degraded";
+        /** @description Money and time of a session. */
+        BudgetControls: {
+            /**
+             * Format: double
+             * @description The most that a session may cost; null for no limit.
+             */
+            max_cost_usd: number | null;
+            /**
+             * Format: int64
+             * @description Seconds that a session may take; null for no limit.
+             */
+            max_wall_time_seconds: number | null;
+            /**
+             * Format: double
+             * @description Warn when a session has cost this much; below `max_cost_usd`; null for no warning.
+             */
+            soft_alert_threshold_usd: number | null;
+        };
+        /** @description A call. */
+        Call: {
+            /** @description The agent that made it. */
+            agent: string;
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            at_ms: number;
+            /**
+             * Format: int64
+             * @description Input tokens read from a cache.
+             */
+            cache_read_tokens: number;
+            /**
+             * Format: int64
+             * @description Input tokens written to a cache.
+             */
+            cache_write_tokens: number;
+            /**
+             * Format: double
+             * @description Dollars.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description How long it took; null while it runs.
+             */
+            duration_ms: number | null;
+            /** @description The guard that tripped. */
+            guard: string | null;
+            /** @description Its id. */
+            id: string;
+            /** @description The incident that it became. */
+            incident: string | null;
+            /**
+             * Format: int64
+             * @description Input tokens.
+             */
+            input_tokens: number;
+            /** @description `model` or `tool`. */
+            kind: string;
+            /** @description The model's or the tool's name. */
+            name: string;
+            /** @description The nested scope that it was made in, if it was. */
+            nested: string | null;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * Format: int64
+             * @description The how-manieth of its session it is.
+             */
+            position: number;
+            /** @description That guard's code for why. */
+            reason: string | null;
+            /** @description The provider or server it went to. */
+            server: string | null;
+            /** @description The session it belongs to. */
+            session: string;
+            /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
+            status: string | null;
+            /** @description `allow`, `warn`, `block` or `kill`. */
+            verdict: string;
+        };
+        /** @description A call, and what was said in it if that was kept. */
+        CallDetail: components["schemas"]["Call"] & {
+            said: components["schemas"]["Said"] | null;
+        };
+        /**
+         * @description What of the requests and answers is kept.
+         * @enum {string}
+         */
+        Capture: "none" | "incidents" | "all";
+        /** @description Whether the chain is whole. */
+        Chain: {
+            /**
+             * Format: int64
+             * @description The place of the first entry that is wrong.
+             */
+            broken_at: number | null;
+            /**
+             * Format: int64
+             * @description How many there are, up to the first that is wrong.
+             */
+            entries: number;
+            /** @description The last one's hash. */
+            head: string | null;
+            /** @description Whether every entry is as it was written. */
+            whole: boolean;
+            /** @description What is wrong with it. */
+            why: string | null;
+        };
+        /** @description A setting that is different. */
+        Change: {
+            /** @description What it is; null if it is not there. */
+            after?: unknown;
+            /** @description What it was; null if it was not there. */
+            before?: unknown;
+            /** @description Its path, such as `policy.budget.max_cost_usd`. */
+            path: string;
+        };
+        /** @description When to leave a failing server alone. */
+        CircuitBreaker: {
+            /**
+             * Format: int64
+             * @description Seconds it stays open.
+             * @example 30
+             */
+            cooldown_seconds: number;
+            /** @description Whether it works at all. */
+            enabled: boolean;
+            /**
+             * Format: int32
+             * @description Trial calls after that.
+             * @example 3
+             */
+            half_open_max_calls: number;
+            /**
+             * Format: int32
+             * @description Failures in a row that open the circuit.
+             * @example 5
+             */
+            open_after_failures: number;
+        };
+        /** @enum {string} */
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        /** @description One line. */
+        Cost: {
+            /**
+             * Format: int64
+             * @description Input tokens read from a cache.
+             */
+            cache_read_tokens: number;
+            /**
+             * Format: int64
+             * @description Input tokens written to a cache.
+             */
+            cache_write_tokens: number;
+            /**
+             * Format: int64
+             * @description Calls that ended.
+             */
+            calls: number;
+            /**
+             * Format: double
+             * @description Dollars.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Input tokens.
+             */
+            input_tokens: number;
+            /** @description The agent, the model, or the day's first millisecond. */
+            of: string;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             *     million tokens. Null for other lines.
+             */
+            priced_by_fallback: boolean | null;
+        };
+        /** @description A key to log in with. */
+        Credentials: {
+            /** @description The key. */
+            key: string;
+        };
+        /** @description What was decided. */
+        Decided: {
+            /** @description Whether it may go ahead. */
+            allowed: boolean;
+            /** @description The client's id for the call. */
+            id: string;
+            /** @description The incident that it became, if it is a new one. */
+            incident: string | null;
+            /** @description Every guard that has something to say, the strictest first. */
+            trips: components["schemas"]["Spoken"][];
+            /** @description `allow`, `warn`, `block` or `kill`. */
+            verdict: string;
+        };
+        /** @description What was decided about each of several calls. */
+        DecidedAll: {
+            /** @description One for each call, in order. */
+            calls: components["schemas"]["Decided"][];
+        };
+        /** @description A delivery. */
+        Delivered: {
+            /** @description The agent it is about. */
+            agent: string | null;
+            /** @description What the target, or the way to it, said last. */
+            answer: string | null;
+            /**
+             * Format: int64
+             * @description How often it was tried.
+             */
+            attempts: number;
+            /**
+             * Format: int64
+             * @description When it was delivered or given up.
+             */
+            done_ms: number | null;
+            /**
+             * Format: int64
+             * @description When it is tried next; null once it is done.
+             */
+            due_ms: number | null;
+            /** @description What it tells of. */
+            event: string;
+            /** @description Its id. */
+            id: string;
+            /** @description The incident it is about. */
+            incident: string | null;
+            /**
+             * Format: int64
+             * @description When the last of its messages was made.
+             */
+            last_ms: number;
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            made_ms: number;
+            /** @description The session it is about. */
+            session: string | null;
+            /** @description `waiting`, `delivered` or `failed`. */
+            state: string;
+            /** @description The target. */
+            target: string;
+            /**
+             * Format: int64
+             * @description How many messages it stands for.
+             */
+            times: number;
+        };
+        /** @description What is different between two versions. */
+        Difference: {
+            /** @description Every setting that differs. */
+            changes: components["schemas"]["Change"][];
+            /**
+             * Format: int64
+             * @description The earlier one.
+             */
+            from: number;
+            /**
+             * Format: int64
+             * @description The later one.
+             */
+            to: number;
+        };
+        /** @description A document and who wrote it. */
+        Document: {
+            /** @description The agent; null for the project's default. */
+            agent: string | null;
+            /**
+             * Format: int64
+             * @description When it was written.
+             */
+            at_ms: number | null;
+            /**
+             * @description The document, as it can be sent back: for the project a whole policy, for an agent
+             *     `{policy, kill_switch}`, each of which may be null.
+             */
+            document: unknown;
+            /** @description The policy in force. */
+            effective: unknown;
+            /** @description Why. */
+            note: string | null;
+            /**
+             * Format: int64
+             * @description Its version; 0 if there is none. The same as in the ETag.
+             */
+            version: number;
+            /** @description Who wrote it. */
+            who: string | null;
+        };
+        /** @description An order that was carried out. */
+        Done: {
+            /** @description What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`. */
+            done: string;
+            /** @description The scope as it is now. */
+            scope: components["schemas"]["Row"];
+        };
+        /**
+         * @description How a call ended.
+         * @enum {string}
+         */
+        Ended: "ok" | "error" | "fault" | "cancelled";
+        /** @description An entry. */
+        Entry: {
+            /** @description What was done, such as `agent.kill`. */
+            action: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Anything else. */
+            detail: unknown;
+            /** @description The same word for word, as it is hashed. */
+            detail_text: string;
+            /** @description The hash of this one. */
+            hash: string;
+            /** @description Its number, which is hashed with it. */
+            number: string;
+            /** @description The hash of the entry before; empty for the first. */
+            prev: string;
+            /** @description The project. */
+            project: string;
+            /** @description Why, in their words. */
+            reason: string;
+            /**
+             * Format: int64
+             * @description Its place in the chain, from one.
+             */
+            seq: number;
+            /** @description What it was done to. */
+            subject: string;
+            /** @description Who. */
+            who: string;
+        };
+        /** @description How far it is. */
+        Far: {
+            /** @description Sessions that were tried. */
+            done: number;
+            /** @description Sessions that there are to try. */
+            of: number;
+        };
+        /** @description A field that is wrong: where it stands, and what to do about it. */
+        FieldFault: {
+            /** @description The same in words, with what to do about it. */
+            detail: string;
+            /** @description Its path in the body, such as `budget.max_cost_usd`; empty for the body itself. */
+            field: string;
+            /** @description What is the matter. */
+            problem: components["schemas"]["FieldProblem"];
+        };
+        /**
+         * @description What is the matter with a field.
+         * @enum {string}
+         */
+        FieldProblem: "unknown" | "missing" | "invalid";
+        /** @description Incidents of one agent with the same guard and reason. */
+        Group: {
+            /** @description The agent. */
+            agent: string;
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description When it happened first.
+             */
+            first_ms: number;
+            /** @description The guard. */
+            guard: string;
+            /**
+             * Format: int64
+             * @description When it happened last.
+             */
+            last_ms: number;
+            /**
+             * Format: int64
+             * @description How many of them nobody has seen.
+             */
+            open: number;
+            /** @description Its code for why. */
+            reason: string;
+        };
+        /** @description Who is asking. */
+        Identity: {
+            /** @description The only agent that they may be. */
+            agent: string | null;
+            /** @description What a login must send as `x-csrf-token` with every change; null without a login. */
+            csrf_token: string | null;
+            /** @description The key's id; null for the local user of a server without keys. */
+            key: string | null;
+            /** @description What people call them. */
+            name: string;
+            /** @description The project. */
+            project: string;
+            /** @description What they may do. */
+            role: components["schemas"]["Role"];
+        };
+        /** @description An incident. */
+        Incident: {
+            acknowledged: components["schemas"]["Seen"] | null;
+            /** @description The agent it happened to. */
+            agent: string;
+            /**
+             * Format: int64
+             * @description When it happened.
+             */
+            at_ms: number;
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description Which guard. */
+            guard: string;
+            /** @description Its id. */
+            id: string;
+            /** @description The provider that the call was for. */
+            provider: string | null;
+            /** @description Why, in a word that stays the same. */
+            reason: string;
+            /**
+             * Format: double
+             * @description What was measured, where it is a score.
+             */
+            score: number | null;
+            /** @description The session it happened in. */
+            session: string;
+            /** @description What the score is made of. */
+            signals: components["schemas"]["SignalLine"][];
+            /**
+             * Format: double
+             * @description The score that had to be exceeded.
+             */
+            threshold: number | null;
+            /** @description The trip in full. */
+            trip: unknown;
+            /** @description `block` or `kill`. */
+            verdict: string;
+            /**
+             * Format: int32
+             * @description How many requests were looked at.
+             */
+            window: number | null;
+        };
+        /** @description An incident with everything that is known about it. */
+        IncidentDetail: components["schemas"]["Incident"] & {
+            /** @description The session's first calls after it. */
+            after: components["schemas"]["Call"][];
+            /** @description The session's last calls before it, oldest first. */
+            before: components["schemas"]["Call"][];
+            /** @description The requests and answers that it is about, secrets removed. */
+            evidence: components["schemas"]["Piece"][];
+            scoring: components["schemas"]["Scoring"] | null;
+            unstopped: components["schemas"]["Pace"] | null;
+        };
+        /** @description A key, without its secret. */
+        Key: {
+            /** @description The only agent that it may be. */
+            agent: string | null;
+            /** @description Who made it. */
+            created_by: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            created_ms: number;
+            /** @description What finds it; a part of its text. */
+            id: string;
+            /** @description What people call it. */
+            name: string;
+            /** @description Who took it out of force. */
+            revoked_by: string | null;
+            /**
+             * Format: int64
+             * @description Since when it is no longer in force.
+             */
+            revoked_ms: number | null;
+            /** @description What it may do. */
+            role: components["schemas"]["Role"];
+            /**
+             * Format: int64
+             * @description When it was last used, to the minute.
+             */
+            used_ms: number | null;
+        };
+        /** @description A key to be made. */
+        KeyOrder: {
+            /** @description The only agent that it may be; for the role `agent`. */
+            agent?: string | null;
+            /** @description What people call it. */
+            name: string;
+            /** @description What it may do. */
+            role: components["schemas"]["Role"];
+        };
+        /** @description The similarity kill switch of an agent. */
+        KillSwitch: {
+            /** @description Whether it looks at all. */
+            enabled: boolean;
+            /**
+             * Format: double
+             * @description The score that must be exceeded.
+             * @example 10
+             */
+            threshold: number;
+            /**
+             * Format: int32
+             * @description Recent requests to look at.
+             * @example 20
+             */
+            window_size: number;
+        };
+        /** @description A line of the answer: `progress` while it works, `result` at the end. */
+        Line: {
+            /** @description How far it is. */
+            progress: components["schemas"]["Far"];
+        } | {
+            /** @description What came of it. */
+            result: components["schemas"]["Outcome"];
+        } | {
+            /** @description It could not go on. */
+            failed: string;
+        };
+        /** @description A document in the list. */
+        Listed: {
+            /** @description The agent; null for the project's default. */
+            agent: string | null;
+            /**
+             * Format: int64
+             * @description When it was written.
+             */
+            at_ms: number;
+            /** @description Whether it went back to the default. */
+            is_default: boolean;
+            /** @description Why. */
+            note: string;
+            /**
+             * Format: int64
+             * @description Its version.
+             */
+            version: number;
+            /** @description Who wrote it. */
+            who: string;
+        };
+        /**
+         * @description What to do about a loop.
+         * @enum {string}
+         */
+        LoopAction: "warn" | "block" | "terminate";
+        /** @description Calls that repeat themselves. */
+        LoopDetection: {
+            /** @description What to do then. */
+            action: components["schemas"]["LoopAction"];
+            /** @description Whether to look at all. */
+            enabled: boolean;
+            /**
+             * Format: int64
+             * @description Tool calls a session may make; null for no limit.
+             */
+            max_steps: number | null;
+            /**
+             * Format: int32
+             * @description Repeated calls in a row that are a loop.
+             * @example 5
+             */
+            threshold: number;
+        };
+        /** @description A key that was just made. */
+        MadeKey: components["schemas"]["Key"] & {
+            /** @description The key itself. It is shown this once. */
+            key: string;
+        };
+        /** @description A project that was just made. */
+        MadeProject: components["schemas"]["Project"] & {
+            admin: components["schemas"]["MadeKey"] | null;
+        };
+        /** @description A target that was made or moved. */
+        MadeTarget: components["schemas"]["Target"] & {
+            /** @description What a webhook is signed with, where it was made here. It is shown this once. */
+            secret: string | null;
+        };
+        /** @description A session that is open. */
+        Opened: {
+            /** @description The agent. */
+            agent: string;
+            /** @description The policy in force, for an engine of the client's own. */
+            policy: unknown;
+            /** @description The session as it is now. */
+            scope: components["schemas"]["Row"];
+            /** @description The session's name. */
+            session: string;
+        };
+        /** @description Opens a session. */
+        Opening: {
+            /** @description The agent. */
+            agent: string;
+            /** @description The session's name; one is made up if none is given. */
+            session?: string | null;
+        };
+        /** @description An order: what it is about, and why. */
+        Order: {
+            /** @description An agent by its name. */
+            agent?: string | null;
+            /** @description Everything there is. */
+            all?: boolean;
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+            /** @description A session by its name; with `agent` where the name alone is not enough. */
+            session?: string | null;
+        };
+        /** @description What the policy would have done. */
+        Outcome: {
+            /** @description Calls that would have been refused, one by one. */
+            blocked: number;
+            /** @description Stops by guard. */
+            by_guard: {
+                [key: string]: number;
+            };
+            /** @description Calls that were tried. */
+            calls: number;
+            /** @description Sessions that would have been ended. */
+            killed: number;
+            /**
+             * Format: double
+             * @description Dollars that would not have been spent.
+             */
+            saved_usd: number;
+            /** @description Sessions that were tried. */
+            sessions: number;
+            /** @description Every session that would have been stopped. */
+            stopped: components["schemas"]["Stopped"][];
+            /** @description Calls that would have passed with a warning. */
+            warned: number;
+        };
+        /** @description What a session would have come to. */
+        Pace: {
+            /**
+             * Format: double
+             * @description Calls a minute, before it was stopped.
+             */
+            calls_per_minute: number;
+            /**
+             * Format: double
+             * @description Dollars that it would have cost from its stop until then.
+             */
+            cost_usd: number;
+            /** @description Calls that this was measured by. */
+            measured_calls: number;
+            /**
+             * Format: int64
+             * @description The time that they took, in milliseconds.
+             */
+            measured_ms: number;
+            /**
+             * Format: int64
+             * @description Until when it is thought on.
+             */
+            until_ms: number;
+            /**
+             * Format: double
+             * @description Dollars a minute, before it was stopped.
+             */
+            usd_per_minute: number;
+        };
+        /** @description A page of a list. */
+        Page_Agent: {
+            /** @description What is on it. */
+            items: (components["schemas"]["Totals"] & {
+                /** @description Whether it may run. */
+                active: boolean;
+                /** @description Who switched it off: `kill_switch`, another guard, or a person. */
+                deactivated_by: string | null;
+                /**
+                 * Format: int64
+                 * @description When.
+                 */
+                deactivated_ms: number | null;
+                /** @description `ok`, `warning` (incidents in the last 24 hours), `paused` or `stopped`. */
+                health: string;
+                /** @description Its name. */
+                name: string;
+                /**
+                 * Format: int64
+                 * @description When it was first heard of.
+                 */
+                opened_ms: number;
+                /** @description What people have tagged it with. */
+                tags: string[];
+                /**
+                 * Format: int64
+                 * @description When it last did something.
+                 */
+                used_ms: number;
+                /** @description Why, in a sentence. */
+                why: string | null;
+            })[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Call: {
+            /** @description What is on it. */
+            items: {
+                /** @description The agent that made it. */
+                agent: string;
+                /**
+                 * Format: int64
+                 * @description When it was made.
+                 */
+                at_ms: number;
+                /**
+                 * Format: int64
+                 * @description Input tokens read from a cache.
+                 */
+                cache_read_tokens: number;
+                /**
+                 * Format: int64
+                 * @description Input tokens written to a cache.
+                 */
+                cache_write_tokens: number;
+                /**
+                 * Format: double
+                 * @description Dollars.
+                 */
+                cost_usd: number;
+                /**
+                 * Format: int64
+                 * @description How long it took; null while it runs.
+                 */
+                duration_ms: number | null;
+                /** @description The guard that tripped. */
+                guard: string | null;
+                /** @description Its id. */
+                id: string;
+                /** @description The incident that it became. */
+                incident: string | null;
+                /**
+                 * Format: int64
+                 * @description Input tokens.
+                 */
+                input_tokens: number;
+                /** @description `model` or `tool`. */
+                kind: string;
+                /** @description The model's or the tool's name. */
+                name: string;
+                /** @description The nested scope that it was made in, if it was. */
+                nested: string | null;
+                /**
+                 * Format: int64
+                 * @description Output tokens.
+                 */
+                output_tokens: number;
+                /**
+                 * Format: int64
+                 * @description The how-manieth of its session it is.
+                 */
+                position: number;
+                /** @description That guard's code for why. */
+                reason: string | null;
+                /** @description The provider or server it went to. */
+                server: string | null;
+                /** @description The session it belongs to. */
+                session: string;
+                /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
+                status: string | null;
+                /** @description `allow`, `warn`, `block` or `kill`. */
+                verdict: string;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Cost: {
+            /** @description What is on it. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description Input tokens read from a cache.
+                 */
+                cache_read_tokens: number;
+                /**
+                 * Format: int64
+                 * @description Input tokens written to a cache.
+                 */
+                cache_write_tokens: number;
+                /**
+                 * Format: int64
+                 * @description Calls that ended.
+                 */
+                calls: number;
+                /**
+                 * Format: double
+                 * @description Dollars.
+                 */
+                cost_usd: number;
+                /**
+                 * Format: int64
+                 * @description Input tokens.
+                 */
+                input_tokens: number;
+                /** @description The agent, the model, or the day's first millisecond. */
+                of: string;
+                /**
+                 * Format: int64
+                 * @description Output tokens.
+                 */
+                output_tokens: number;
+                /**
+                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 *     million tokens. Null for other lines.
+                 */
+                priced_by_fallback: boolean | null;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Delivered: {
+            /** @description What is on it. */
+            items: {
+                /** @description The agent it is about. */
+                agent: string | null;
+                /** @description What the target, or the way to it, said last. */
+                answer: string | null;
+                /**
+                 * Format: int64
+                 * @description How often it was tried.
+                 */
+                attempts: number;
+                /**
+                 * Format: int64
+                 * @description When it was delivered or given up.
+                 */
+                done_ms: number | null;
+                /**
+                 * Format: int64
+                 * @description When it is tried next; null once it is done.
+                 */
+                due_ms: number | null;
+                /** @description What it tells of. */
+                event: string;
+                /** @description Its id. */
+                id: string;
+                /** @description The incident it is about. */
+                incident: string | null;
+                /**
+                 * Format: int64
+                 * @description When the last of its messages was made.
+                 */
+                last_ms: number;
+                /**
+                 * Format: int64
+                 * @description When it was made.
+                 */
+                made_ms: number;
+                /** @description The session it is about. */
+                session: string | null;
+                /** @description `waiting`, `delivered` or `failed`. */
+                state: string;
+                /** @description The target. */
+                target: string;
+                /**
+                 * Format: int64
+                 * @description How many messages it stands for.
+                 */
+                times: number;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Entry: {
+            /** @description What is on it. */
+            items: {
+                /** @description What was done, such as `agent.kill`. */
+                action: string;
+                /**
+                 * Format: int64
+                 * @description When.
+                 */
+                at_ms: number;
+                /** @description Anything else. */
+                detail: unknown;
+                /** @description The same word for word, as it is hashed. */
+                detail_text: string;
+                /** @description The hash of this one. */
+                hash: string;
+                /** @description Its number, which is hashed with it. */
+                number: string;
+                /** @description The hash of the entry before; empty for the first. */
+                prev: string;
+                /** @description The project. */
+                project: string;
+                /** @description Why, in their words. */
+                reason: string;
+                /**
+                 * Format: int64
+                 * @description Its place in the chain, from one.
+                 */
+                seq: number;
+                /** @description What it was done to. */
+                subject: string;
+                /** @description Who. */
+                who: string;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Group: {
+            /** @description What is on it. */
+            items: {
+                /** @description The agent. */
+                agent: string;
+                /**
+                 * Format: int64
+                 * @description How many.
+                 */
+                count: number;
+                /**
+                 * Format: int64
+                 * @description When it happened first.
+                 */
+                first_ms: number;
+                /** @description The guard. */
+                guard: string;
+                /**
+                 * Format: int64
+                 * @description When it happened last.
+                 */
+                last_ms: number;
+                /**
+                 * Format: int64
+                 * @description How many of them nobody has seen.
+                 */
+                open: number;
+                /** @description Its code for why. */
+                reason: string;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Incident: {
+            /** @description What is on it. */
+            items: {
+                acknowledged: components["schemas"]["Seen"] | null;
+                /** @description The agent it happened to. */
+                agent: string;
+                /**
+                 * Format: int64
+                 * @description When it happened.
+                 */
+                at_ms: number;
+                /** @description Why, in a sentence. */
+                explain: string;
+                /** @description Which guard. */
+                guard: string;
+                /** @description Its id. */
+                id: string;
+                /** @description The provider that the call was for. */
+                provider: string | null;
+                /** @description Why, in a word that stays the same. */
+                reason: string;
+                /**
+                 * Format: double
+                 * @description What was measured, where it is a score.
+                 */
+                score: number | null;
+                /** @description The session it happened in. */
+                session: string;
+                /** @description What the score is made of. */
+                signals: components["schemas"]["SignalLine"][];
+                /**
+                 * Format: double
+                 * @description The score that had to be exceeded.
+                 */
+                threshold: number | null;
+                /** @description The trip in full. */
+                trip: unknown;
+                /** @description `block` or `kill`. */
+                verdict: string;
+                /**
+                 * Format: int32
+                 * @description How many requests were looked at.
+                 */
+                window: number | null;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Key: {
+            /** @description What is on it. */
+            items: {
+                /** @description The only agent that it may be. */
+                agent: string | null;
+                /** @description Who made it. */
+                created_by: string;
+                /**
+                 * Format: int64
+                 * @description When.
+                 */
+                created_ms: number;
+                /** @description What finds it; a part of its text. */
+                id: string;
+                /** @description What people call it. */
+                name: string;
+                /** @description Who took it out of force. */
+                revoked_by: string | null;
+                /**
+                 * Format: int64
+                 * @description Since when it is no longer in force.
+                 */
+                revoked_ms: number | null;
+                /** @description What it may do. */
+                role: components["schemas"]["Role"];
+                /**
+                 * Format: int64
+                 * @description When it was last used, to the minute.
+                 */
+                used_ms: number | null;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Listed: {
+            /** @description What is on it. */
+            items: {
+                /** @description The agent; null for the project's default. */
+                agent: string | null;
+                /**
+                 * Format: int64
+                 * @description When it was written.
+                 */
+                at_ms: number;
+                /** @description Whether it went back to the default. */
+                is_default: boolean;
+                /** @description Why. */
+                note: string;
+                /**
+                 * Format: int64
+                 * @description Its version.
+                 */
+                version: number;
+                /** @description Who wrote it. */
+                who: string;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Project: {
+            /** @description What is on it. */
+            items: {
+                /** @description Its name. */
+                name: string;
+                /**
+                 * Format: int64
+                 * @description When it was first heard of.
+                 */
+                opened_ms: number;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Session: {
+            /** @description What is on it. */
+            items: (components["schemas"]["Totals"] & {
+                /** @description Its agent. */
+                agent: string;
+                /** @description The model that it used last. */
+                model: string | null;
+                /** @description Its name. */
+                name: string;
+                /** @description Its number; a session that was reset gets a new one. Null while it is not written yet. */
+                number: string | null;
+                /**
+                 * Format: int64
+                 * @description When it was opened.
+                 */
+                opened_ms: number;
+                /** @description The provider that it used last. */
+                provider: string | null;
+                /** @description `running`, `paused`, `killed` or `ended`. */
+                state: string;
+                /**
+                 * @description What was ended above it, so that its calls are refused although it was not ended itself:
+                 *     `agent`, `project`, or null.
+                 */
+                stopped_with: string | null;
+                /** @description Its health tags, such as `loop_detected` or `budget_warning`. */
+                tags: string[];
+                /**
+                 * Format: int64
+                 * @description When it last did something.
+                 */
+                used_ms: number;
+                /** @description Why it stands so. */
+                why: string | null;
+            })[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Target: {
+            /** @description What is on it. */
+            items: {
+                /** @description Whether it is in use. */
+                active: boolean;
+                /** @description The agent it is for; null for all of the project. */
+                agent: string | null;
+                /**
+                 * Format: int64
+                 * @description When it was last changed.
+                 */
+                changed_ms: number;
+                /** @description What it wants to hear of. */
+                events: string[];
+                /** @description Its id. */
+                id: string;
+                /** @description `webhook`, `slack` or `email`. */
+                kind: string;
+                /**
+                 * Format: int64
+                 * @description When it was made.
+                 */
+                made_ms: number;
+                /** @description What people call it. */
+                name: string;
+                /** @description Where it goes, without what may be secret. */
+                summary: string;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description One of the calls that an incident is about. */
+        Piece: components["schemas"]["Said"] & {
+            /** @description The call's id, if it is known. */
+            call: string | null;
+            /**
+             * Format: int64
+             * @description Its place, from zero.
+             */
+            position: number;
+        };
+        /** @description A model call that is about to be made. */
+        Preflight: {
+            /** @description Whether a person has said it. */
+            from_person?: boolean;
+            /** @description The client's id for this call. */
+            id: string;
+            /**
+             * Format: int64
+             * @description Tokens of the prompt, as far as they are known.
+             */
+            input_tokens?: number;
+            /**
+             * Format: int64
+             * @description The most tokens that the answer may have.
+             */
+            max_output_tokens?: number | null;
+            /** @description The model. */
+            model: string;
+            /** @description What is new in the prompt since the last call. */
+            prompt?: string | null;
+            /** @description The provider. */
+            provider?: string | null;
+            /** @description The nested scopes in which it is made, the outermost first. */
+            scope?: string[];
+        };
+        /** @description The guards in force, and whose they are. */
+        Prevention: {
+            /** @description The agent; null for the project's default. */
+            agent_name: string | null;
+            budget: components["schemas"]["BudgetControls"];
+            circuit_breaker: components["schemas"]["CircuitBreaker"];
+            /** @description Whether the agent has guards of its own. */
+            is_agent_override: boolean;
+            loop_detection: components["schemas"]["LoopDetection"];
+        };
+        /** @description Guards of an agent, or of all agents of a project that have none of their own. */
+        PreventionConfig: {
+            /** @description Money and time. */
+            budget: components["schemas"]["BudgetControls"];
+            /** @description Failing servers. */
+            circuit_breaker: components["schemas"]["CircuitBreaker"];
+            /** @description Calls that repeat themselves. */
+            loop_detection: components["schemas"]["LoopDetection"];
+        };
+        /** @description An error as it is sent. */
+        Problem: {
+            /** @description What went wrong, in a word that stays the same. */
+            code: components["schemas"]["Code"];
+            /** @description What went wrong, in words, and what to do about it. */
+            detail: string;
+            /** @description The fields or parameters that are wrong, all of them. */
+            errors: components["schemas"]["FieldFault"][];
+            /**
+             * Format: int32
+             * @description The status.
+             */
+            status: number;
+            /** @description The status in words. */
+            title: string;
+            /** @description Always `about:blank`: the code tells more. */
+            type: string;
+        };
+        /** @description A project. */
+        Project: {
+            /** @description Its name. */
+            name: string;
+            /**
+             * Format: int64
+             * @description When it was first heard of.
+             */
+            opened_ms: number;
+        };
+        /** @description A project to be made. */
+        ProjectOrder: {
+            /** @description Its name. */
+            name: string;
+        };
+        /** @description Tool calls that an answer asks for. */
+        Proposal: {
+            /** @description The calls, in order. */
+            calls: components["schemas"]["ProposedCall"][];
+            /** @description The nested scopes in which they are made, the outermost first. */
+            scope?: string[];
+        };
+        /** @description A tool call that an answer asks for. */
+        ProposedCall: {
+            /** @description Its arguments. */
+            arguments?: Record<string, never>;
+            /** @description The client's id for this call. */
+            id: string;
+            /** @description The server that it runs on. */
+            server?: string | null;
+            /** @description The tool. */
+            tool: string;
+        };
+        /** @description Whether the server can do its work. */
+        Readiness: {
+            /** @description Whether it works without its database, as the policies' fail mode says. */
+            degraded: boolean;
+            /** @description What is wrong, in words; null if nothing is. */
+            detail: string | null;
+            /**
+             * Format: int64
+             * @description Records that wait to be written.
+             */
+            queue_depth: number;
+            /** @description Whether it can. */
+            ready: boolean;
+            /** @description `ok`, `failed`, or `none` for a server that keeps nothing. */
+            store: string;
+        };
+        /** @description How a call ended. */
+        Receipt: {
+            /** @description The client's id for the call. */
+            id: string;
+            /** @description The nested scopes in which it was made, the outermost first. */
+            scope?: string[];
+            /** @description How it ended. */
+            status: components["schemas"]["Ended"];
+            /** @description A model's answer, or a tool's result. */
+            text?: string | null;
+            /** @description The tokens that it used, by the provider's figures. */
+            usage?: components["schemas"]["Used"];
+        };
+        /** @description A refusal: an error whose code is a guard's, with what was decided. */
+        Refusal: {
+            /** @description `session_killed…`, a guard's code for why, or one of the API's own codes. */
+            code: string;
+            decision?: components["schemas"]["Decided"] | null;
+            /** @description What went wrong, in words, and what to do about it. */
+            detail: string;
+            /** @description The fields that are wrong; none for a refusal. */
+            errors: components["schemas"]["FieldFault"][];
+            /**
+             * Format: int32
+             * @description The status.
+             */
+            status: number;
+            /** @description The status in words. */
+            title: string;
+            /** @description Always `about:blank`: the code tells more. */
+            type: string;
+        };
+        /** @description How far a call is. */
+        Report: {
+            /** @description The client's id for the call. */
+            id: string;
+            /**
+             * Format: int64
+             * @description Tokens of the answer so far.
+             */
+            output_tokens?: number;
+            /** @description The nested scopes in which it was made, the outermost first. */
+            scope?: string[];
+            /** @description What was said since the last report. */
+            text?: string;
+        };
+        /** @description How many days things are kept; null for ever. */
+        Retention: {
+            /**
+             * Format: int32
+             * @description Calls. What they came to by day stays.
+             */
+            calls_days: number | null;
+            /**
+             * Format: int32
+             * @description Alerts that were delivered or given up.
+             */
+            deliveries_days: number | null;
+            /**
+             * Format: int32
+             * @description What was said before incidents.
+             */
+            evidence_days: number | null;
+            /**
+             * Format: int32
+             * @description Incidents, with their evidence.
+             */
+            incidents_days: number | null;
+            /**
+             * Format: int32
+             * @description What was said in single calls.
+             */
+            payloads_days: number | null;
+            /**
+             * Format: int32
+             * @description Sessions that nobody has used since.
+             */
+            sessions_days: number | null;
+        };
+        /**
+         * @description What a key may do, from least to most.
+         * @enum {string}
+         */
+        Role: "agent" | "viewer" | "operator" | "admin";
+        /** @description A session or an agent as it is now. */
+        Row: {
+            /** @description The agent that it belongs to; empty for the project. */
+            agent: string;
+            /**
+             * Format: double
+             * @description Dollars spent.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Calls that run.
+             */
+            in_flight: number;
+            /**
+             * Format: int64
+             * @description Input tokens.
+             */
+            input_tokens: number;
+            /** @description `project`, `agent`, `session` or `nested`. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description Model calls.
+             */
+            model_calls: number;
+            /** @description What people call it. */
+            name: string;
+            /**
+             * Format: int64
+             * @description When it was opened.
+             */
+            opened_ms: number;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * Format: double
+             * @description Dollars set aside for calls that run.
+             */
+            reserved_usd: number;
+            /** @description `running`, `paused` or `killed`. */
+            state: string;
+            /**
+             * Format: int64
+             * @description Tool calls.
+             */
+            steps: number;
+            /**
+             * Format: int64
+             * @description When it was last used.
+             */
+            used_ms: number;
+            /** @description Why it is paused or killed. */
+            why: string | null;
+        };
+        /** @description What was asked and answered, secrets removed. */
+        Said: {
+            /** @description What was asked. */
+            request: string | null;
+            /**
+             * Format: int64
+             * @description How many characters the request had in full.
+             */
+            request_chars: number;
+            /** @description Whether the request is shortened here. */
+            request_cut: boolean;
+            /** @description What was answered. */
+            response: string | null;
+            /**
+             * Format: int64
+             * @description How many characters the answer had in full.
+             */
+            response_chars: number;
+            /** @description Whether the answer is shortened here. */
+            response_cut: boolean;
+        };
+        /** @description How a score was made. */
+        Scoring: {
+            /**
+             * Format: double
+             * @description The sum in percent of the threshold.
+             */
+            percent: number;
+            /**
+             * Format: double
+             * @description Where a bar that shows it ends: twice the threshold.
+             */
+            scale_end: number;
+            /**
+             * Format: double
+             * @description The sum.
+             */
+            score: number;
+            /** @description What it is made of. */
+            signals: components["schemas"]["SignalLine"][];
+            /**
+             * Format: double
+             * @description What had to be exceeded.
+             */
+            threshold: number;
+        };
+        /** @description A pattern of secrets that only this project has. */
+        SecretPattern: {
+            /** @description What stands in its place: `[redacted:name]`. */
+            name: string;
+            /** @description A regular expression; if it has a group, only that is removed. */
+            regex: string;
+        };
+        /** @description Who has seen an incident. */
+        Seen: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Who. */
+            by: string;
+            /** @description What they had to say. */
+            note: string;
+        };
+        /** @description A session. */
+        Session: components["schemas"]["Totals"] & {
+            /** @description Its agent. */
+            agent: string;
+            /** @description The model that it used last. */
+            model: string | null;
+            /** @description Its name. */
+            name: string;
+            /** @description Its number; a session that was reset gets a new one. Null while it is not written yet. */
+            number: string | null;
+            /**
+             * Format: int64
+             * @description When it was opened.
+             */
+            opened_ms: number;
+            /** @description The provider that it used last. */
+            provider: string | null;
+            /** @description `running`, `paused`, `killed` or `ended`. */
+            state: string;
+            /**
+             * @description What was ended above it, so that its calls are refused although it was not ended itself:
+             *     `agent`, `project`, or null.
+             */
+            stopped_with: string | null;
+            /** @description Its health tags, such as `loop_detected` or `budget_warning`. */
+            tags: string[];
+            /**
+             * Format: int64
+             * @description When it last did something.
+             */
+            used_ms: number;
+            /** @description Why it stands so. */
+            why: string | null;
+        };
+        /** @description A session, and what it has in memory. */
+        SessionDetail: components["schemas"]["Session"] & {
+            live: components["schemas"]["Row"] | null;
+        };
+        /** @description The settings of a project. */
+        Settings: {
+            /** @description What of the requests and answers is kept. */
+            capture: components["schemas"]["Capture"];
+            /** @description Own patterns of secrets, besides those that are known. */
+            redaction: components["schemas"]["SecretPattern"][];
+            /** @description How many days things are kept. */
+            retention: components["schemas"]["Retention"];
+        };
+        /** @description One line of a score. */
+        SignalLine: {
+            /**
+             * Format: int32
+             * @description How often.
+             */
+            count: number;
+            /** @description What was counted. */
+            name: string;
+            /**
+             * Format: double
+             * @description Both multiplied.
+             */
+            score: number;
+            /**
+             * Format: double
+             * @description What each counts for.
+             */
+            weight: number;
+        };
+        /** @description What a guard says. */
+        Spoken: {
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard. */
+            guard: string;
+            /** @description The limit. */
+            limit: Record<string, never>;
+            /** @description What was measured. */
+            measured: Record<string, never>;
+            /** @description Its code for why. */
+            reason: string;
+        };
+        /** @description Everything in memory. */
+        Status: {
+            /** @description The project as a whole. */
+            project: components["schemas"]["Row"];
+            /** @description Agents, sessions and what is nested in them, the last used first. */
+            scopes: components["schemas"]["Row"][];
+        };
+        /** @description A session that would have been stopped. */
+        Stopped: {
+            /** @description Its agent. */
+            agent: string;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description The call it would have happened at. */
+            call: string;
+            /** @description Calls that would not have been made. */
+            calls_after: number;
+            /**
+             * Format: double
+             * @description Dollars that they cost.
+             */
+            cost_after_usd: number;
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard. */
+            guard: string;
+            /** @description Its number. */
+            number: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description Its name. */
+            session: string;
+            /** @description `block` or `kill`. */
+            verdict: string;
+            /** @description Whether it was stopped at the time as well. */
+            was_stopped: boolean;
+        };
+        /** @description A target. */
+        Target: {
+            /** @description Whether it is in use. */
+            active: boolean;
+            /** @description The agent it is for; null for all of the project. */
+            agent: string | null;
+            /**
+             * Format: int64
+             * @description When it was last changed.
+             */
+            changed_ms: number;
+            /** @description What it wants to hear of. */
+            events: string[];
+            /** @description Its id. */
+            id: string;
+            /** @description `webhook`, `slack` or `email`. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description When it was made.
+             */
+            made_ms: number;
+            /** @description What people call it. */
+            name: string;
+            /** @description Where it goes, without what may be secret. */
+            summary: string;
+        };
+        /** @description A target to be made. */
+        TargetOrder: {
+            /** @description Whether it is in use. */
+            active: boolean;
+            /** @description The agent it is for; null for all of the project. */
+            agent: string | null;
+            /** @description What it wants to hear of. */
+            events: components["schemas"]["AlertOn"][];
+            /** @description What people call it. */
+            name: string;
+            target?: components["schemas"]["Address"] | null;
+        };
+        /** @description A test that is on its way. */
+        Tested: {
+            /** @description Its delivery; how it ended stands in the log. */
+            delivery: string;
+        };
+        /** @description What calls came to. */
+        Totals: {
+            /**
+             * Format: int64
+             * @description Calls, models and tools together.
+             */
+            calls: number;
+            /**
+             * Format: double
+             * @description Dollars.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Trips that blocked or killed.
+             */
+            incidents: number;
+            /**
+             * Format: int64
+             * @description Trips of the guards that look for loops.
+             */
+            loops: number;
+            /**
+             * Format: int64
+             * @description Tokens of all kinds.
+             */
+            tokens: number;
+        };
+        /** @description What to try. */
+        Trial: {
+            /** @description Only this agent's sessions. */
+            agent?: string | null;
+            /**
+             * Format: int64
+             * @description Sessions that were opened at this time or later, in milliseconds since 1970.
+             */
+            from?: number | null;
+            /** @description The whole policy. */
+            policy: Record<string, never>;
+            /**
+             * Format: int32
+             * @description The last so many sessions.
+             */
+            sessions?: number | null;
+            /**
+             * Format: int64
+             * @description Sessions that were opened before this time, in milliseconds since 1970.
+             */
+            to?: number | null;
+        };
+        /** @description Tokens that a call used. */
+        Used: {
+            /**
+             * Format: int64
+             * @description Read from the provider's cache.
+             * @default 0
+             */
+            cache_read: number;
+            /**
+             * Format: int64
+             * @description Written to it.
+             * @default 0
+             */
+            cache_write: number;
+            /**
+             * Format: int64
+             * @description Of the prompt, without those of the cache.
+             * @default 0
+             */
+            input: number;
+            /**
+             * Format: int64
+             * @description Of the answer.
+             * @default 0
+             */
+            output: number;
+        };
+        /** @description One version of a document. */
+        Version: components["schemas"]["Listed"] & {
+            /** @description The document; null where it went back to the default. */
+            document: unknown;
+        };
+        WholePolicy: {
+            access: {
+                action: string;
+                allow: unknown[];
+                deny: unknown[];
+                rules: unknown[];
+            };
+            agent: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            budget: {
+                action: string;
+                max_cost_usd: number | null;
+                per: string;
+                reservation: string;
+                soft_alert_threshold_usd: number | null;
+                tool_prices: Record<string, never>;
+            };
+            destructive: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                exempt_targets: unknown[];
+                max_deletes: number;
+                max_same_target: number;
+                window_s: number;
+            };
+            fail_mode: string;
+            loop: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                threshold: number;
+            };
+            mode: string;
+            nested: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            preset: string;
+            project: {
+                access: {
+                    action: string;
+                    allow: unknown[];
+                    deny: unknown[];
+                    rules: unknown[];
+                };
+                breaker: {
+                    action: string;
+                    cooldown_seconds: number;
+                    enabled: boolean;
+                    half_open_max_calls: number;
+                    open_after_failures: number;
+                };
+                budget: {
+                    action: string;
+                    max_cost_usd: number | null;
+                    per: string;
+                    reservation: string;
+                    soft_alert_threshold_usd: number | null;
+                    tool_prices: Record<string, never>;
+                };
+                destructive: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    exempt_targets: unknown[];
+                    max_deletes: number;
+                    max_same_target: number;
+                    window_s: number;
+                };
+                fail_mode: string;
+                loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    threshold: number;
+                };
+                mode: string;
+                similarity: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    prompt_weight: number;
+                    response_weight: number;
+                    threshold: number;
+                    tool_call_weight: number;
+                    window_size: number;
+                };
+                steps: {
+                    action: string;
+                    max_model_calls: number | null;
+                    max_steps: number | null;
+                };
+                strikes: {
+                    action: string;
+                    consecutive_blocks: number;
+                    consecutive_errors: number;
+                    enabled: boolean;
+                };
+                text_loop: {
+                    action: string;
+                    enabled: boolean;
+                    ends: string;
+                    max_repeated_answers: number;
+                };
+                time: {
+                    action: string;
+                    max_wall_time_seconds: number | null;
+                };
+                tokens: {
+                    action: string;
+                    input_token_limit: number | null;
+                    output_token_limit: number | null;
+                    total_token_limit: number | null;
+                };
+                velocity: {
+                    action: string;
+                    max_tokens_per_minute: number | null;
+                    max_usd_per_minute: number | null;
+                };
+            };
+            similarity: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                prompt_weight: number;
+                response_weight: number;
+                threshold: number;
+                tool_call_weight: number;
+                window_size: number;
+            };
+            steps: {
+                action: string;
+                max_model_calls: number | null;
+                max_steps: number | null;
+            };
+            strikes: {
+                action: string;
+                consecutive_blocks: number;
+                consecutive_errors: number;
+                enabled: boolean;
+            };
+            text_loop: {
+                action: string;
+                enabled: boolean;
+                ends: string;
+                max_repeated_answers: number;
+            };
+            time: {
+                action: string;
+                max_wall_time_seconds: number | null;
+            };
+            tokens: {
+                action: string;
+                input_token_limit: number | null;
+                output_token_limit: number | null;
+                total_token_limit: number | null;
+            };
+            velocity: {
+                action: string;
+                max_tokens_per_minute: number | null;
+                max_usd_per_minute: number | null;
+            };
+        };
+        /** @description Why something is done. */
+        Why: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export type operations = Record<string, never>;

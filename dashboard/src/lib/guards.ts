@@ -1,0 +1,172 @@
+// The guards as a form: what each setting means, in words. Values, defaults and weights come from the
+// server; a setting that is not described here is shown all the same, under its own name.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type Part = { [key: string]: Json };
+
+export interface Field {
+  key: string;
+  label: string;
+  hint?: string;
+  unit?: string;
+  choices?: [value: string, text: string][];
+}
+
+export interface Section {
+  key: string;
+  name: string;
+  about: string;
+  fields: Field[];
+}
+
+const ACTION: Field = {
+  key: 'action', label: 'When it trips',
+  choices: [['warn', 'Warn: let it pass'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
+};
+const ENDS: Field = {
+  key: 'ends', label: 'A termination ends',
+  choices: [['scope', 'the scope it tripped in'], ['session', 'the session'], ['agent', 'the whole agent']],
+};
+const ENABLED: Field = { key: 'enabled', label: 'Enabled' };
+
+export const SECTIONS: Section[] = [
+  {
+    key: 'loop', name: 'Loop detection', about: 'Calls that bring nothing new: the same call again, two or more in turns, a failing call retried without progress.',
+    fields: [ENABLED, { key: 'threshold', label: 'Repeats in a row', hint: 'Start with warn and 5; terminate once you know how often your agents repeat on purpose.' }, ACTION, ENDS],
+  },
+  {
+    key: 'budget', name: 'Budget', about: 'Money. A call\'s cost is reserved before it runs, and a stream is cut when the limit is reached.',
+    fields: [
+      { key: 'max_cost_usd', label: 'Most that may be spent', unit: 'USD', hint: 'Empty: no limit.' },
+      { key: 'soft_alert_threshold_usd', label: 'Warn at', unit: 'USD', hint: 'Must be less than the limit.' },
+      { key: 'per', label: 'Counts', choices: [['total', 'in total'], ['hour', 'each hour anew'], ['day', 'each day anew']] },
+      { key: 'reservation', label: 'Reserve before a call', choices: [['expected', 'what is usual'], ['ceiling', 'the most it can cost']] },
+      { key: 'tool_prices', label: 'Prices of tools', hint: 'By name or pattern, in dollars a call, as JSON: {"search_*": 0.01}.' }, ACTION,
+    ],
+  },
+  {
+    key: 'steps', name: 'Steps', about: 'How many calls may be made, whatever they are.',
+    fields: [{ key: 'max_steps', label: 'Tool calls', hint: 'Empty: no limit.' }, { key: 'max_model_calls', label: 'Model calls', hint: 'Empty: no limit.' }, ACTION],
+  },
+  {
+    key: 'time', name: 'Time', about: 'By the clock on the wall, from the first call on.',
+    fields: [{ key: 'max_wall_time_seconds', label: 'Longest', unit: 'seconds', hint: 'Empty: no limit.' }, ACTION],
+  },
+  {
+    key: 'tokens', name: 'Tokens', about: 'As the provider counts them; what is read from a cache does not count.',
+    fields: [
+      { key: 'input_token_limit', label: 'Input', unit: 'tokens' }, { key: 'output_token_limit', label: 'Output', unit: 'tokens' },
+      { key: 'total_token_limit', label: 'Both together', unit: 'tokens' }, ACTION,
+    ],
+  },
+  {
+    key: 'velocity', name: 'Velocity', about: 'How fast it may spend. It goes on by itself when it has slowed down.',
+    fields: [{ key: 'max_usd_per_minute', label: 'Money', unit: 'USD a minute' }, { key: 'max_tokens_per_minute', label: 'Tokens', unit: 'tokens a minute' }, ACTION],
+  },
+  {
+    key: 'breaker', name: 'Circuit breaker', about: 'Stops calls to a server that keeps failing, for a while; each server for itself.',
+    fields: [
+      ENABLED, { key: 'open_after_failures', label: 'Failures in a row that open it' }, { key: 'cooldown_seconds', label: 'Stays open', unit: 'seconds' },
+      { key: 'half_open_max_calls', label: 'Trial calls after that' }, ACTION,
+    ],
+  },
+  {
+    key: 'destructive', name: 'Destructive calls', about: 'Deleting too much, or the same thing again and again; also behind a shell, SQL or HTTP tool.',
+    fields: [
+      ENABLED, { key: 'max_deletes', label: 'The n-th destructive call trips' }, { key: 'max_same_target', label: 'The n-th on one target trips' },
+      { key: 'window_s', label: 'Within', unit: 'seconds' }, { key: 'exempt_targets', label: 'Targets that may be destroyed', hint: 'One name or pattern a line.' }, ACTION, ENDS,
+    ],
+  },
+  {
+    key: 'similarity', name: 'Similarity (kill switch)', about: 'A score of similar prompts, similar answers and repeated tool calls.',
+    fields: [
+      ENABLED, { key: 'window_size', label: 'Window', unit: 'requests' }, { key: 'threshold', label: 'Score that must be exceeded' },
+      { key: 'prompt_weight', label: 'A similar prompt counts' }, { key: 'response_weight', label: 'A similar response counts' },
+      { key: 'tool_call_weight', label: 'A repeated tool call counts' }, ACTION, ENDS,
+    ],
+  },
+  {
+    key: 'text_loop', name: 'Text loops', about: 'The same thing said again and again, in one answer or over turns without tools.',
+    fields: [ENABLED, { key: 'max_repeated_answers', label: 'Answers that say the same' }, ACTION, ENDS],
+  },
+  {
+    key: 'strikes', name: 'Strikes', about: 'Blocked or failed calls in a row.',
+    fields: [ENABLED, { key: 'consecutive_blocks', label: 'Blocked calls in a row' }, { key: 'consecutive_errors', label: 'Failed calls in a row' }, ACTION],
+  },
+  {
+    key: 'access', name: 'Access', about: 'Which tools may be called.',
+    fields: [
+      { key: 'allow', label: 'Only these tools', hint: 'One name or pattern a line, such as read_*. Empty: all.' },
+      { key: 'deny', label: 'Never these tools', hint: 'One name or pattern a line.' },
+      { key: 'rules', label: 'Rules on arguments', hint: 'As JSON, as in a policy file.' }, ACTION,
+    ],
+  },
+];
+
+export const GENERAL: Field[] = [
+  { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
+  { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
+];
+
+/** Sections about other kinds of scopes, which a policy carries inside itself. */
+export const SCOPES: [key: string, name: string, about: string][] = [
+  ['', 'Each session', 'What holds for every session by itself.'],
+  ['agent', 'The agent as a whole', 'What holds over all of the agent\'s sessions together.'],
+  ['nested', 'Inside a session', 'What holds for each sub-agent or step inside a session.'],
+  ['project', 'The whole project', 'What holds over all agents together.'],
+];
+
+const isPart = (value: Json | undefined): value is Part => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The part of a policy that is about one kind of scope. */
+export function scopePart(policy: Part, scope: string): Part | null {
+  if (scope === '') return policy;
+  const found = policy[scope];
+  return isPart(found) ? found : null;
+}
+
+/** The sections to show: the described ones that are there, then what nobody has described. */
+export function sectionsOf(part: Part): Section[] {
+  const scopes = new Set(SCOPES.map(([key]) => key));
+  const described = SECTIONS.filter((section) => isPart(part[section.key])).map((section) => {
+    const there = part[section.key] as Part;
+    const fields = section.fields.filter((field) => field.key in there);
+    const known = new Set(section.fields.map((field) => field.key));
+    const others = Object.keys(there).filter((key) => !known.has(key)).map((key) => ({ key, label: key.replaceAll('_', ' ') }));
+    return { ...section, fields: [...fields, ...others] };
+  });
+  const names = new Set(SECTIONS.map((section) => section.key));
+  const others = Object.keys(part).filter((key) => !names.has(key) && !scopes.has(key) && isPart(part[key]));
+  return [...described, ...others.map((key) => ({
+    key, name: key.replaceAll('_', ' '), about: '', fields: Object.keys(part[key] as Part).map((name) => ({ key: name, label: name.replaceAll('_', ' ') })),
+  }))];
+}
+
+export interface Difference {
+  path: string;
+  before: Json | undefined;
+  after: Json | undefined;
+}
+
+/** What differs between two documents, setting by setting. */
+export function differences(before: Json | undefined, after: Json | undefined, path = ''): Difference[] {
+  if (isPart(before) && isPart(after)) {
+    const keys = new Set([...Object.keys(before), ...Object.keys(after)]);
+    return [...keys].flatMap((key) => differences(before[key], after[key], path ? `${path}.${key}` : key));
+  }
+  return JSON.stringify(before) === JSON.stringify(after) ? [] : [{ path, before, after }];
+}
+
+/** A setting's value as a word. */
+export function shown(value: unknown): string {
+  if (value === null || value === undefined) return 'not set';
+  if (typeof value === 'boolean') return value ? 'on' : 'off';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/** Whether a section does anything: it is on, or one of its limits is set. */
+export function inForce(part: Part): boolean {
+  if ('enabled' in part) return part.enabled === true;
+  return Object.entries(part).some(([key, value]) =>
+    !['action', 'ends', 'per', 'reservation'].includes(key) && value !== null && (!Array.isArray(value) || value.length > 0) && (!isPart(value) || Object.keys(value).length > 0));
+}

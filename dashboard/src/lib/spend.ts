@@ -1,0 +1,57 @@
+// Money over time, in equal steps: seeded from calls that were made, grown from totals that are read.
+import type { Call } from './api';
+
+export interface Steps {
+  times: number[];
+  values: number[];
+}
+
+/** Adds up what happened in each step between two times; what lies outside is left out. */
+export function steps(things: { at: number; value: number }[], from: number, to: number, width: number): Steps {
+  const first = Math.floor(from / width) * width;
+  const many = Math.max(1, Math.floor((to - first) / width) + 1);
+  const times = Array.from({ length: many }, (_, index) => first + index * width);
+  const values = new Array<number>(many).fill(0);
+  for (const { at, value } of things) {
+    const index = Math.floor((at - first) / width);
+    if (index >= 0 && index < many) values[index]! += value;
+  }
+  return { times, values };
+}
+
+/** A step's width such that there are not more than so many: a round number of seconds, minutes, hours. */
+export function width(span: number, most: number): number {
+  const sizes = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800].map((s) => s * 1000);
+  return sizes.find((size) => span / size <= most) ?? 2_592_000_000;
+}
+
+export interface Spent {
+  at: number;
+  value: number;
+}
+
+/** Spending as it is seen: a call's money counts when the call ends. */
+export class Spending {
+  #last: number | null = null;
+  all: Spent[] = [];
+
+  constructor(readonly span: number) {}
+
+  seed(calls: Call[]): void {
+    const before = calls.map((call) => ({ at: call.at_ms + (call.duration_ms ?? 0), value: call.cost_usd }));
+    this.all = [...before, ...this.all];
+  }
+
+  /** Takes note of a total; what it has grown by was spent since the last one. */
+  total(at: number, total: number): void {
+    if (this.#last !== null && total > this.#last) this.all.push({ at, value: total - this.#last });
+    this.#last = total;
+    const oldest = at - this.span;
+    if ((this.all[0]?.at ?? at) < oldest) this.all = this.all.filter((one) => one.at >= oldest);
+  }
+
+  /** What was spent in the minute before. */
+  perMinute(now: number): number {
+    return this.all.reduce((sum, one) => (one.at > now - 60_000 && one.at <= now + 1000 ? sum + one.value : sum), 0);
+  }
+}

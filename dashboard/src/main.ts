@@ -1,0 +1,9 @@
+// Where the page begins.
+import './styles/tokens.css';
+import './styles/base.css';
+import './styles/parts.css';
+import { mount } from 'svelte';
+import App from './App.svelte';
+
+const target = document.getElementById('app');
+if (target) mount(App, { target });

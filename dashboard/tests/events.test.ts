@@ -1,0 +1,73 @@
+// The line of events: cut anywhere, lost and found again, nothing missed without saying so.
+import { expect, test } from 'vitest';
+import { follow, FrameReader, patience, type LineState, type LiveEvent } from '../src/lib/events';
+
+const told = (id: number) => `id: ${id}\nevent: kill\ndata: ${JSON.stringify({ id, at: 1, what: 'kill', agent: 'a', session: 's', text: 't' })}\n\n`;
+
+test('events are found wherever the stream is cut', () => {
+  const text = `: hello\n\n${told(1)}event: x\r\ndata: one\r\ndata: two\r\n\r\n${told(2)}`;
+  for (let size = 1; size <= text.length; size += 1) {
+    const reader = new FrameReader();
+    const frames = [];
+    for (let at = 0; at < text.length; at += size) frames.push(...reader.push(text.slice(at, at + size)));
+    expect(frames.map((frame) => frame.event), `cut at ${size}`).toEqual(['kill', 'x', 'kill']);
+    expect(frames[1]?.data).toBe('one\ntwo');
+    expect(frames[2]?.id).toBe('2');
+  }
+});
+
+test('patience grows and has an end', () => {
+  expect([1, 2, 3, 4, 5, 6, 20].map(patience)).toEqual([500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+});
+
+/** Follows lines that answer as they are told, and stops when there are no more. */
+async function followed(lines: (string | number)[]) {
+  const gone = new AbortController();
+  const seen: number[] = [];
+  const states: LineState[] = [];
+  const asked: (string | null)[] = [];
+  const waits: number[] = [];
+  let missed = 0;
+  const fetched = ((_: string, init: RequestInit) => {
+    asked.push(new Headers(init.headers).get('last-event-id'));
+    const line = lines.shift();
+    if (line === undefined) {
+      gone.abort();
+      return Promise.reject(new Error('no more'));
+    }
+    return Promise.resolve(typeof line === 'number' ? new Response('', { status: line }) : new Response(line));
+  }) as typeof fetch;
+  await follow('/api/events', {
+    event: (event: LiveEvent) => seen.push(event.id),
+    missed: () => (missed += 1),
+    state: (state) => states.push(state),
+  }, gone.signal, { fetch: fetched, sleep: (ms) => (waits.push(ms), Promise.resolve()) });
+  return { seen, states, asked, waits, missed };
+}
+
+test('a line that breaks goes on where it was', async () => {
+  const found = await followed([told(7) + told(8), told(9)]);
+  expect(found.seen).toEqual([7, 8, 9]);
+  expect(found.asked).toEqual([null, '8', '9']);
+  expect(found.missed).toBe(0);
+});
+
+test('a server that is away is asked again, more and more patiently', async () => {
+  const found = await followed([told(1), 503, 502, 401, told(2)]);
+  expect(found.waits.slice(0, 4)).toEqual([500, 1000, 2000, 4000]);
+  expect(found.asked).toEqual([null, '1', '1', '1', '1', '2']);
+  expect(found.states.filter((state) => state === 'live')).toHaveLength(2);
+  expect(found.states).toContain('lost');
+  expect(found.seen).toEqual([1, 2]);
+});
+
+test('what is gone for good is said', async () => {
+  expect((await followed(['event: missed\ndata: too long ago\n\n'])).missed).toBe(1);
+  // The line broke before there was a number to go on from.
+  expect((await followed([': hello\n\n', told(5)])).missed).toBe(1);
+});
+
+test('what is not an event does no harm', async () => {
+  const found = await followed([`data: not json\n\ndata: 5\n\ndata: {"a":1}\n\n${told(3)}`]);
+  expect(found.seen).toEqual([3]);
+});

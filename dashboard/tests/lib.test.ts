@@ -1,0 +1,115 @@
+// The small parts that pages rely on.
+import { expect, test } from 'vitest';
+import { address, type Call, type Row } from '../src/lib/api';
+import { LineReader } from '../src/lib/backtest';
+import { byDanger, limits } from '../src/lib/danger';
+import { compared, likeness } from '../src/lib/diff';
+import { found } from '../src/lib/find';
+import { differences, inForce, scopePart, sectionsOf } from '../src/lib/guards';
+import { measured } from '../src/lib/measure';
+import { ledgers, tree } from '../src/lib/replay';
+import { Spending, steps, width } from '../src/lib/spend';
+
+const row = (more: Partial<Row>): Row => ({
+  kind: 'session', agent: 'a', name: 's', state: 'running', why: null, steps: 0, model_calls: 0, in_flight: 0, input_tokens: 0, output_tokens: 0, cost_usd: 0, reserved_usd: 0, opened_ms: 0, used_ms: 0, ...more,
+});
+const call = (more: Partial<Call>): Call => ({
+  id: '1', agent: 'a', session: 's', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
+  input_tokens: 10, output_tokens: 5, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: 0.1, incident: null, ...more,
+});
+
+test('addresses carry what they are given and nothing more', () => {
+  expect(address('/api/sessions/{agent}/{session}', { agent: 'a/b', session: 'ü' })).toBe('/api/sessions/a%2Fb/%C3%BC');
+  expect(address('/api/calls', {}, { limit: 5, agent: '', from: undefined, to: null, acknowledged: false })).toBe('/api/calls?limit=5&acknowledged=false');
+});
+
+test('the nearest limit comes first, and what is reserved counts', () => {
+  const policy = { budget: { max_cost_usd: 1, per: 'total' }, steps: { max_steps: 10, max_model_calls: null }, time: { max_wall_time_seconds: 100 }, tokens: {} };
+  const near = limits(row({ cost_usd: 0.5, reserved_usd: 0.3, steps: 4, opened_ms: 0 }), policy, 10_000);
+  expect(near.map((one) => one.what)).toEqual(['cost', 'tool calls', 'time']);
+  expect(near[0]?.ratio).toBeCloseTo(0.8);
+  expect(limits(row({ cost_usd: 5 }), { budget: { max_cost_usd: 1, per: 'day' } }, 0)).toEqual([]);
+  expect(limits(row({}), undefined, 0)).toEqual([]);
+});
+
+test('danger is the order: nearest first, those without limits last', () => {
+  const one = (name: string, ratio?: number, more: Partial<Row> = {}) => ({ row: row({ name, ...more }), nearest: ratio === undefined ? undefined : { what: '', used: '', most: '', ratio } });
+  const all = [one('none'), one('far', 0.1), one('none-running', undefined, { in_flight: 2 }), one('near', 0.9)];
+  expect(all.sort(byDanger).map((x) => x.row.name)).toEqual(['near', 'far', 'none-running', 'none']);
+});
+
+test('differences are by words, and likeness is a share', () => {
+  const pieces = compared('check order 1000 again', 'check order 1001 again');
+  expect(pieces).toEqual([{ kind: 'same', text: 'check order ' }, { kind: 'removed', text: '1000' }, { kind: 'added', text: '1001' }, { kind: 'same', text: ' again' }]);
+  expect(likeness(pieces)).toBeGreaterThan(0.75);
+  expect(compared('', '')).toEqual([]);
+  expect(likeness(compared('a b', 'c d'))).toBeLessThan(0.5);
+  for (const [a, b] of [['a b c d', 'x b y d'], ['one two', 'two one'], ['', 'all new'], ['word '.repeat(3000), 'other '.repeat(3000)]] as const) {
+    const found = compared(a, b);
+    expect(found.filter((piece) => piece.kind !== 'added').map((piece) => piece.text).join('')).toBe(a);
+    expect(found.filter((piece) => piece.kind !== 'removed').map((piece) => piece.text).join('')).toBe(b);
+  }
+});
+
+test('finding: beginnings before middles, all words must be there', () => {
+  const things = ['parrot', 'my parrot', 'apparrot', 'other'].map((name) => ({ kind: 'Agent', name, address: name }));
+  expect(found('par', things, 9).map((thing) => thing.name)).toEqual(['parrot', 'my parrot', 'apparrot']);
+  expect(found('my par', things, 9).map((thing) => thing.name)).toEqual(['my parrot']);
+  expect(found('', things, 2)).toHaveLength(2);
+  expect(found('agent', things, 9)).toHaveLength(4);
+});
+
+test('settings that nobody described are shown all the same', () => {
+  const policy = { mode: 'enforce', loop: { enabled: true, threshold: 5, brand_new: 1 }, novel: { enabled: false }, agent: { loop: { enabled: false } } };
+  const sections = sectionsOf(policy);
+  expect(sections.map((section) => section.key)).toEqual(['loop', 'novel']);
+  expect(sections[0]?.fields.map((field) => field.key)).toEqual(['enabled', 'threshold', 'brand_new']);
+  expect(scopePart(policy, 'agent')).toEqual({ loop: { enabled: false } });
+  expect(scopePart(policy, 'nested')).toBeNull();
+  expect([inForce({ enabled: true }), inForce({ max_steps: null, action: 'block' }), inForce({ max_steps: 3, action: 'block' }), inForce({ allow: [], action: 'block' })]).toEqual([true, false, true, false]);
+});
+
+test('what was changed is told setting by setting', () => {
+  expect(differences({ a: { b: 1, c: [1] } }, { a: { b: 2, c: [1], d: null } })).toEqual([
+    { path: 'a.b', before: 1, after: 2 }, { path: 'a.d', before: undefined, after: null },
+  ]);
+});
+
+test('measures have their units', () => {
+  expect(measured({ measured: { unit: 'money', value: 520_000_000 }, limit: { unit: 'money', value: 500_000_000 } })).toEqual({ measured: '$0.52', limit: '$0.50' });
+  expect(measured({ measured: { unit: 'count', value: 3 }, limit: { unit: 'count', value: 3 } })).toEqual({ measured: '3', limit: '3' });
+  expect(measured({ measured: { unit: 'none' }, limit: {} })).toBeNull();
+  expect(measured(null)).toBeNull();
+});
+
+test('ledgers add up, and what was refused was not made', () => {
+  const all = ledgers([call({}), call({ kind: 'tool', at_ms: 100 }), call({ kind: 'tool', at_ms: 200, verdict: 'kill', status: null, duration_ms: null, cost_usd: 0 })]);
+  expect(all.map((one) => [one.modelCalls, one.steps])).toEqual([[1, 0], [1, 1], [1, 1]]);
+  expect(all[2]?.cost).toBeCloseTo(0.2);
+  expect(all[2]?.elapsed).toBe(200);
+});
+
+test('scopes make a tree, and each counts what is below it', () => {
+  const root = tree('s', [call({}), call({ nested: 'crew/worker' }), call({ nested: 'crew', verdict: 'block' })]);
+  expect(root.total).toMatchObject({ calls: 3, stops: 1 });
+  expect(root.children[0]).toMatchObject({ name: 'crew', total: { calls: 2 } });
+  expect(root.children[0]?.children[0]?.name).toBe('worker');
+});
+
+test('spending is seeded from calls and grown from totals', () => {
+  const spending = new Spending(60_000);
+  spending.seed([call({ at_ms: 1000, duration_ms: 500, cost_usd: 2 })]);
+  spending.total(2000, 10);
+  spending.total(3000, 13);
+  spending.total(4000, 12);
+  expect(spending.perMinute(5000)).toBe(5);
+  expect(steps(spending.all, 0, 4000, 1000).values).toEqual([0, 2, 0, 3, 0]);
+  expect(width(3_600_000, 60)).toBe(60_000);
+});
+
+test('lines of an answer, however they arrive', () => {
+  const reader = new LineReader();
+  expect(reader.push('{"a":1}\n{"b"')).toEqual(['{"a":1}']);
+  expect(reader.push(':2}\n\n{"c":3}')).toEqual(['{"b":2}']);
+  expect(reader.end()).toEqual(['{"c":3}']);
+});

@@ -1,0 +1,23 @@
+// Addresses name places; names from outside may hold anything.
+import { expect, test } from 'vitest';
+import { changed, match, to } from '../src/lib/router';
+
+test.each([
+  ['/', 'now', {}], ['/agents', 'agents', {}], ['/agents/', 'agents', {}], ['/agents/my%20bot', 'agent', { name: 'my bot' }],
+  ['/agents/a/guards', 'agent', { name: 'a', tab: 'guards' }], ['/sessions/a/s%2F1', 'session', { agent: 'a', session: 's/1' }],
+  ['/incidents/019', 'incident', { id: '019' }], ['/settings/keys', 'settings', { tab: 'keys' }], ['/sign-in', 'sign-in', {}],
+  ['/sessions/only-agent', 'nowhere', {}], ['/nope', 'nowhere', {}], ['/agents/a/b/c', 'nowhere', {}], ['/agents/%E0%A4%A', 'agent', { name: '%E0%A4%A' }],
+])('%s is %s', (path, place, params) => expect(match(path)).toEqual({ place, params }));
+
+test('whatever a name holds, its address leads back to it', () => {
+  for (const name of ['a/b', '../x', '?q=1#h', '<b>', 'ü 👾', '%41', '..', ' ']) {
+    expect(match(to('sessions', name, name))).toEqual({ place: 'session', params: { agent: name, session: name } });
+  }
+});
+
+test('filters are changed one by one, and empty ones are gone', () => {
+  const query = new URLSearchParams('agent=a&state=running');
+  expect(changed(query, { state: null, tag: 'x y' })).toBe('?agent=a&tag=x+y');
+  expect(changed(query, { state: '', agent: undefined })).toBe('');
+  expect(query.toString()).toBe('agent=a&state=running');
+});
