@@ -6,7 +6,9 @@
 
 #[path = "crash/acknowledged.rs"]
 mod acknowledged;
-#[path = "crash/server.rs"]
+#[path = "crash/ends.rs"]
+mod ends;
+#[path = "common/server.rs"]
 mod server;
 #[path = "crash/spending.rs"]
 mod spending;

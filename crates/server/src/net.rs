@@ -110,6 +110,7 @@ impl Server {
 
     /// Lets calls in flight end, settles them, and writes everything down.
     pub async fn stop(self) {
+        self.warden.events.over.cancel();
         let _ = self.stop.send(true);
         let _ = self.done.await;
         if let Err(error) = self.warden.flush().await {

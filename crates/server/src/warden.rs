@@ -149,6 +149,13 @@ pub(crate) struct Order<'a> {
     pub(crate) reason: &'a str,
 }
 
+impl Order<'_> {
+    /// Once it is carried out, as people read it.
+    fn text(&self) -> String {
+        format!("{} by {}: {}", self.what.done(), self.who, self.reason)
+    }
+}
+
 /// The current time, for the engine.
 pub(crate) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -605,7 +612,7 @@ impl Warden {
         self.ordered(scope, &order);
         self.mark(scope);
         let written = self.flush().await;
-        self.tell_order(scope, &order);
+        self.tell_of(scope, order.what.done(), order.text());
         written
     }
 

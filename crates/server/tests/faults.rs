@@ -376,3 +376,13 @@ async fn secrets_are_neither_stored_nor_logged() {
         }
     }
 }
+
+/// Found by a person with the page open, who waited ten seconds for Ctrl-C.
+#[tokio::test]
+async fn a_server_that_stops_does_not_wait_for_those_who_watch() {
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    let watching = Ask::get("/api/events").open(gate.address).await.unwrap();
+    assert_eq!(watching.status, 200);
+    let (got, _) = tokio::join!(watching.rest(), gate.stop());
+    assert!(got.complete, "it is told that this is the end, and not cut off");
+}

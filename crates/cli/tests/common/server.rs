@@ -11,18 +11,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Starts one in a folder with its configuration, and waits until it listens.
     pub(crate) fn start(folder: &Path) -> Server {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_deadstop"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-            .arg(folder.join("data"))
-            .arg("--config")
-            .arg(folder.join("deadstop.toml"))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process = spawn(folder);
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let url = lines
             .by_ref()
@@ -37,6 +28,21 @@ impl Server {
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Server { process, url }
     }
+}
+
+/// The real server, from its first instruction on.
+pub(crate) fn spawn(folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_deadstop"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.join("data"))
+        .arg("--config")
+        .arg(folder.join("deadstop.toml"))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 impl Drop for Server {

@@ -13,7 +13,8 @@ use hyper::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::server::{Caller, Server, provider, spawn};
+use crate::ends::{Caller, provider};
+use crate::server::{Server, spawn};
 
 /// What a receipt costs: 2,000 tokens in and 50 out of gpt-4o.
 const RECEIPT_USD: f64 = 2000.0 * 2.5e-6 + 50.0 * 10e-6;

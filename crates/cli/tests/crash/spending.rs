@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::server::{Caller, Server, provider};
+use crate::ends::{Caller, provider};
+use crate::server::Server;
 
 /// What a call costs by the stand-in's own figures: 1,000 tokens in and 100 out of gpt-4o.
 const CALL_USD: f64 = 1000.0 * 2.5e-6 + 100.0 * 10e-6;

@@ -122,6 +122,8 @@ pub(crate) async fn events(
         }
         None => vec![Sse::default().event("missed").data("what happened before is too long ago")],
     };
+    // A server that stops does not wait for those who only watch.
+    let over = app.warden.events.over.clone().cancelled_owned();
     let live = stream::unfold((live, who.project), |(mut live, project)| async move {
         use tokio::sync::broadcast::error::RecvError;
         let event = loop {
@@ -136,6 +138,7 @@ pub(crate) async fn events(
         };
         Some((event, (live, project)))
     });
+    let live = live.take_until(over);
     let all = stream::iter(first).chain(live).map(Ok::<_, Infallible>);
     Stream::new(all).keep_alive(KeepAlive::default())
 }

@@ -109,15 +109,6 @@ impl Warden {
 
     /// Tells those who watch a project that something was changed.
     pub(crate) fn tell_change(&self, project: &str, agent: &str, text: String) {
-        self.events.tell(Event {
-            id: 0,
-            at: now(),
-            what: "change",
-            project: project.to_owned(),
-            agent: agent.to_owned(),
-            session: String::new(),
-            text,
-            incident: None,
-        });
+        self.events.tell(Event::new("change", project, agent, "", text));
     }
 }

@@ -7,6 +7,9 @@ use deadstop_core::Time;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+use super::now;
 
 /// Events that are kept for those who come back.
 const KEPT: usize = 4096;
@@ -30,12 +33,36 @@ pub(crate) struct Event {
     pub(crate) incident: Option<String>,
 }
 
+impl Event {
+    /// Something that happens now.
+    pub(crate) fn new(
+        what: &'static str,
+        project: &str,
+        agent: &str,
+        session: &str,
+        text: String,
+    ) -> Event {
+        Event {
+            id: 0,
+            at: now(),
+            what,
+            project: project.to_owned(),
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            text,
+            incident: None,
+        }
+    }
+}
+
 /// All that happens.
 pub(crate) struct Events {
     sender: broadcast::Sender<Event>,
     kept: Mutex<VecDeque<Event>>,
     last: AtomicU64,
     watched: AtomicU64,
+    /// Nothing more will happen: whoever watches need not wait for it.
+    pub(crate) over: CancellationToken,
 }
 
 impl Events {
@@ -46,6 +73,7 @@ impl Events {
             kept: Mutex::new(VecDeque::new()),
             last: AtomicU64::new(first),
             watched: AtomicU64::new(0),
+            over: CancellationToken::new(),
         }
     }
 
@@ -93,16 +121,7 @@ mod tests {
     use super::*;
 
     fn tell(events: &Events, text: &str) {
-        events.tell(Event {
-            id: 0,
-            at: Time(0),
-            what: "kill",
-            project: "default".into(),
-            agent: String::new(),
-            session: String::new(),
-            text: text.into(),
-            incident: None,
-        });
+        events.tell(Event::new("kill", "default", "", "", text.into()));
     }
 
     #[tokio::test]

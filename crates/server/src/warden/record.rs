@@ -167,23 +167,15 @@ impl Warden {
             reason: format!("{tag}: {because}"),
             detail: "{}".to_owned(),
         });
-        self.events.tell(Event {
-            id: 0,
-            at: now(),
-            what: "kill",
-            project: scope.place.project.clone(),
-            agent: scope.agent().to_owned(),
-            session: scope.name().to_owned(),
-            text: because,
-            incident: None,
-        });
+        self.tell_of(scope, "kill", because);
     }
 
-    /// A person's order, for the audit.
+    /// A person's order, for the audit and for those who want to hear of it.
     pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
+        let place = &scope.place;
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
-            project: scope.place.project.clone(),
+            project: place.project.clone(),
             at: now(),
             who: order.who.to_owned(),
             action: format!("{}.{}", scope.kind().name(), order.what.name()),
@@ -191,34 +183,25 @@ impl Warden {
             reason: order.reason.to_owned(),
             detail: "{}".to_owned(),
         });
-    }
-
-    /// A person's order, once it is in force.
-    pub(super) fn tell_order(&self, scope: &Scope, order: &Order<'_>) {
-        let text = format!("{} by {}: {}", order.what.done(), order.who, order.reason);
-        let project = self.projects.read().get(&scope.place.project).cloned();
+        let project = self.projects.read().get(&place.project).cloned();
         if let Some(project) = project.filter(|_| order.what == What::Kill) {
-            let named = |kind| (scope.kind() == kind).then(|| scope.name());
+            let kind = scope.kind();
             let alert = Alert {
                 kind: deadstop_alerts::Kind::Kill,
                 agent: Some(scope.agent()).filter(|agent| !agent.is_empty()),
-                session: named(ScopeKind::Session),
+                session: (kind == ScopeKind::Session).then(|| scope.name()),
                 trip: None,
-                sentence: format!("the {} {} was {text}", scope.kind().name(), subject(scope)),
+                sentence: format!("the {} {} was {}", kind.name(), subject(scope), order.text()),
                 incident: None,
             };
             self.alert(&project, &alert);
         }
-        self.events.tell(Event {
-            id: 0,
-            at: now(),
-            what: order.what.done(),
-            project: scope.place.project.clone(),
-            agent: scope.agent().to_owned(),
-            session: scope.name().to_owned(),
-            text,
-            incident: None,
-        });
+    }
+
+    /// Tells whoever watches what became of a scope.
+    pub(super) fn tell_of(&self, scope: &Scope, what: &'static str, text: String) {
+        let project = &scope.place.project;
+        self.events.tell(Event::new(what, project, scope.agent(), scope.name(), text));
     }
 
     /// Tells whoever watches.
@@ -230,16 +213,8 @@ impl Warden {
         incident: Option<String>,
     ) {
         let (agent, session) = chain.names();
-        self.events.tell(Event {
-            id: 0,
-            at: now(),
-            what,
-            project: chain.project.name.clone(),
-            agent: agent.to_owned(),
-            session: session.to_owned(),
-            text,
-            incident,
-        });
+        let event = Event::new(what, &chain.project.name, agent, session, text);
+        self.events.tell(Event { incident, ..event });
     }
 
     /// A call that never ran.
@@ -256,7 +231,8 @@ impl Warden {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
-        self.outbox.lock().call(StoredCall { incident, ..row }, &self.metrics);
+        let row = StoredCall { incident, position: position(chain), ..row };
+        self.outbox.lock().call(row, &self.metrics);
     }
 
     /// A call that has ended.
@@ -286,7 +262,7 @@ impl Warden {
         let row = StoredCall {
             // By now others may have been counted, such as the tool calls in its own answer. Inside
             // a nested scope its number is that scope's.
-            position: if row.nested.is_none() { number } else { row.position },
+            position: if row.nested.is_none() { number } else { position(chain) },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
             usage,
@@ -334,7 +310,7 @@ impl Warden {
             agent_number: chain.agent().map_or(0, |scope| scope.number()),
             session_number: chain.session().map_or(0, |scope| scope.number()),
             nested: chain.nested(),
-            position: chain.session().map_or(0, |scope| scope.state.lock().calls()),
+            position: 0,
             kind: if call.tool().is_some() { CallKind::Tool } else { CallKind::Model },
             name: call.name().to_owned(),
             server: server(call).map(str::to_owned),
@@ -389,6 +365,11 @@ pub(crate) fn subject(scope: &Scope) -> String {
         ScopeKind::Project | ScopeKind::Agent => scope.name().to_owned(),
         ScopeKind::Session | ScopeKind::Nested => format!("{}/{}", scope.agent(), scope.name()),
     }
+}
+
+/// How many calls the session has made.
+fn position(chain: &Chain) -> u64 {
+    chain.session().map_or(0, |scope| scope.state.lock().calls())
 }
 
 fn server(call: &Call) -> Option<&str> {

@@ -168,7 +168,7 @@ impl Warden {
                 Some(outage) => self.ask_again(outage).await,
             };
         }
-        let (batch, dead) = self.batch(&outbox);
+        let (mut batch, dead) = self.batch(&mut outbox);
         match store.write(&batch).await {
             Ok(()) => {
                 self.metrics.batch_written(batch.rows());
@@ -182,6 +182,7 @@ impl Warden {
             Err(error) => {
                 self.metrics.batch_failed();
                 self.note_outage(&error);
+                outbox.calls = std::mem::take(&mut batch.calls);
                 self.put_back(outbox);
                 Err(error.to_string())
             }
@@ -189,10 +190,11 @@ impl Warden {
     }
 
     /// The rows of what waits, and the scopes that are dead in them; secrets are removed here.
-    fn batch<'o>(&self, outbox: &'o Outbox) -> (Batch, Vec<&'o Arc<Scope>>) {
+    /// Of calls there are many: they are moved, and whoever cannot write them puts them back.
+    fn batch(&self, outbox: &mut Outbox) -> (Batch, Vec<Arc<Scope>>) {
         let mut dead = Vec::new();
         let mut batch = Batch {
-            calls: outbox.calls.clone(),
+            calls: std::mem::take(&mut outbox.calls),
             audit: outbox.audit.clone(),
             deliveries: outbox.deliveries.clone(),
             ..Batch::default()
@@ -200,7 +202,7 @@ impl Warden {
         for scope in &outbox.changed {
             let Rows { scope: row, seen } = scope.to_rows();
             if row.killed {
-                dead.push(scope);
+                dead.push(Arc::clone(scope));
             }
             batch.scopes.push(row);
             match seen {
@@ -369,16 +371,7 @@ impl Warden {
 
     fn tell_all(&self, what: &'static str, text: &str) {
         for project in self.projects() {
-            self.events.tell(Event {
-                id: 0,
-                at: now(),
-                what,
-                project: project.name.clone(),
-                agent: String::new(),
-                session: String::new(),
-                text: text.to_owned(),
-                incident: None,
-            });
+            self.events.tell(Event::new(what, &project.name, "", "", text.to_owned()));
         }
     }
 }

@@ -1,9 +1,6 @@
-//! The real server as a process that can be killed, a provider behind it, and a client that may find
-//! it dead.
+//! How the server ends here, a provider behind it, and a client that may find it dead.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -15,6 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+
+use crate::server::Server;
 
 /// A provider whose answers all cost the same and take a moment.
 pub(crate) async fn provider() -> String {
@@ -36,31 +35,7 @@ pub(crate) async fn provider() -> String {
     format!("http://{address}")
 }
 
-/// The real server, as a process of its own.
-pub(crate) struct Server {
-    process: Child,
-    pub(crate) url: String,
-}
-
 impl Server {
-    /// Starts one in a folder with its configuration, and waits until it listens.
-    pub(crate) fn start(folder: &Path) -> Server {
-        let mut process = spawn(folder);
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let url = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let address =
-                    line.strip_prefix("deadstop listens on ")?.split([' ', ',']).next()?;
-                Some(address.trim_end_matches('.').to_owned())
-            })
-            .unwrap_or_else(|| panic!("the server did not start"));
-        // Its words must go somewhere, or it waits for somebody to read them.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Server { process, url }
-    }
-
     /// SIGKILL: no chance to write anything.
     pub(crate) fn crash(mut self) -> Instant {
         self.process.kill().unwrap();
@@ -75,29 +50,6 @@ impl Server {
         let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
         assert!(sent.success());
         self.process.wait().unwrap();
-    }
-}
-
-/// The real server, from its first instruction on.
-pub(crate) fn spawn(folder: &Path) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_deadstop"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
-        .arg(folder.join("data"))
-        .arg("--config")
-        .arg(folder.join("deadstop.toml"))
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A test that failed leaves nothing behind.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
