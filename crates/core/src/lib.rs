@@ -23,7 +23,7 @@ pub use call::{
     Status, ToolCall, Usage,
 };
 pub use engine::{Admission, Decision, Progress, Ticket, admit, progress, settle};
-pub use guard::access::{AccessSettings, RawAccess, Rule};
+pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};

@@ -8,6 +8,7 @@
 mod control;
 mod events;
 mod govern;
+mod listing;
 mod project;
 mod recent;
 mod record;
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
+use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 pub(crate) use events::{Event, Events};
@@ -76,6 +78,8 @@ pub(crate) struct Warden {
     pub(crate) bunches: Bunches,
     pub(crate) posted: Arc<Notify>,
     pub(crate) recent: Recent,
+    /// Tools of MCP servers as they were first seen.
+    pub(crate) pins: Pins,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -185,6 +189,7 @@ impl Warden {
             bunches: Bunches::default(),
             posted: Arc::default(),
             recent: Recent::default(),
+            pins: Pins::default(),
             events: Events::new(now().0),
             metrics,
         });

@@ -6,7 +6,8 @@
 //! about looping. **Recovers** with the next call that is allowed.
 //!
 //! Patterns are names with `*` for any characters; case does not matter, since an agent that may
-//! not `delete_user` may not `Delete_User` either. Deny wins over allow.
+//! not `delete_user` may not `Delete_User` either. Deny wins over allow. A tool of an MCP server goes
+//! by two names, its own and the one that clients give it (`mcp__server__tool`).
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,22 @@ settings! {
         rules: Vec<Rule> = Vec::new(),
         /// What to do with a call that is not allowed.
         action: Action = Action::Block,
+        /// What to do with a tool whose server describes it otherwise than at first.
+        pin_tools: Pin = Pin::Off,
     }
+}
+
+/// What to do with a tool whose server describes it otherwise than when it was first seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pin {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Say so.
+    Warn,
+    /// Refuse its calls until a person has accepted the change.
+    Block,
 }
 
 /// Denies a tool when one of its arguments is of a kind.
@@ -62,6 +78,12 @@ impl Rule {
 }
 
 impl AccessSettings {
+    /// Whether a tool of this name is refused whatever its arguments are: there is no use in
+    /// offering it.
+    pub fn hides(&self, name: &str, server: Option<&str>) -> bool {
+        self.action != Action::Warn && refused_by_name(self, name, server).is_some()
+    }
+
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         let vague = |r: &Rule| r.matches.is_none() && r.above.is_none() && r.below.is_none();
         match self.rules.iter().position(vague) {
@@ -78,19 +100,48 @@ impl AccessSettings {
 /// Refuses a tool call that is not allowed.
 pub(crate) fn admit(seat: &Seat<'_>) -> Option<Trip> {
     let call = seat.call.tool()?;
-    let (reason, because) = denied(&seat.policy.access, call)?;
-    let mut trip = seat.trip(GuardId::Access, reason, seat.policy.access.action);
+    let access = &seat.policy.access;
+    let (reason, because, action) = match denied(access, call) {
+        Some((reason, because)) => (reason, because, access.action),
+        None => changed(access, call)?,
+    };
+    let mut trip = seat.trip(GuardId::Access, reason, action);
     trip.because = because;
     Some(trip)
 }
 
-fn denied(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String)> {
+fn changed(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String, Action)> {
+    let action = match access.pin_tools {
+        Pin::Warn => Action::Warn,
+        Pin::Block => Action::Block,
+        Pin::Off => return None,
+    };
     let name = &call.name;
-    if let Some(pattern) = access.deny.iter().find(|p| p.matches(name)) {
+    let because = format!("{name} is described otherwise than when it was first seen");
+    call.changed.then_some(("tool_changed", because, action))
+}
+
+fn refused_by_name(
+    access: &AccessSettings,
+    name: &str,
+    server: Option<&str>,
+) -> Option<(&'static str, String)> {
+    let qualified = server.map(|server| format!("mcp__{server}__{name}"));
+    let qualified = qualified.as_deref();
+    let matches = |p: &&Pattern| p.matches(name) || qualified.is_some_and(|name| p.matches(name));
+    if let Some(pattern) = access.deny.iter().find(matches) {
         return Some(("tool_denied", format!("{name} is denied by the pattern {pattern}")));
     }
-    if !access.allow.is_empty() && !access.allow.iter().any(|p| p.matches(name)) {
+    if !access.allow.is_empty() && !access.allow.iter().any(|pattern| matches(&pattern)) {
         return Some(("tool_not_allowed", format!("{name} is not among the allowed tools")));
+    }
+    None
+}
+
+fn denied(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String)> {
+    let name = &call.name;
+    if let Some(refused) = refused_by_name(access, name, call.server.as_deref()) {
+        return Some(refused);
     }
     for rule in access.rules.iter().filter(|rule| rule.tool.matches(name)) {
         if let Some(argument) = call.arguments.iter().find(|argument| rule.denies(argument)) {
@@ -141,6 +192,43 @@ mod tests {
         check(low, "bid", &[("amount", "0.5")], Some("argument_denied"));
         check(low, "bid", &[("amount", "1")], None);
         check(low, "bid", &[("id", "7"), ("amount", "0")], Some("argument_denied"));
+    }
+
+    #[test]
+    fn tools_of_servers_have_two_names() {
+        let access = |policy: &str| {
+            let mut access = AccessSettings::default();
+            serde_json::from_str::<RawAccess>(policy).unwrap().over(&mut access);
+            access
+        };
+        for (policy, hidden) in [
+            ("{}", false),
+            (r#"{"deny":["delete"]}"#, true),
+            (r#"{"deny":["mcp__files__*"]}"#, true),
+            (r#"{"deny":["mcp__other__*"]}"#, false),
+            (r#"{"allow":["mcp__files__delete"]}"#, false),
+            (r#"{"allow":["mcp__other__*"]}"#, true),
+            (r#"{"deny":["delete"],"action":"warn"}"#, false),
+        ] {
+            assert_eq!(access(policy).hides("delete", Some("files")), hidden, "{policy}");
+        }
+        assert!(!access(r#"{"deny":["mcp__files__*"]}"#).hides("delete", None));
+    }
+
+    #[test]
+    fn a_tool_that_is_described_otherwise() {
+        for (pin, changed, expected) in [
+            ("off", true, None),
+            ("warn", false, None),
+            ("warn", true, Some(Action::Warn)),
+            ("block", true, Some(Action::Block)),
+        ] {
+            let mut access = AccessSettings::default();
+            let raw = format!(r#"{{"pin_tools":"{pin}"}}"#);
+            serde_json::from_str::<RawAccess>(&raw).unwrap().over(&mut access);
+            let call = ToolCall { name: "t".into(), changed, ..ToolCall::default() };
+            assert_eq!(super::changed(&access, &call).map(|found| found.2), expected, "{pin}");
+        }
     }
 
     #[test]

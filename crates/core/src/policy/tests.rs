@@ -22,7 +22,7 @@ fn nothing() -> Value {
     json!({
         "mode": "enforce",
         "fail_mode": "open",
-        "access": { "allow": [], "deny": [], "rules": [], "action": "block" },
+        "access": { "allow": [], "deny": [], "rules": [], "action": "block", "pin_tools": "off" },
         "steps": { "max_steps": null, "max_model_calls": null, "action": "terminate" },
         "tokens": {
             "input_token_limit": null,
@@ -118,12 +118,17 @@ fn presets_are_exactly_these() {
             ("/text_loop/enabled", on.clone()),
             ("/destructive/enabled", on.clone()),
             ("/strikes/enabled", on.clone()),
+            ("/access/pin_tools", json!("warn")),
         ],
     );
     let stop = json!("terminate");
     let strict = with(
         balanced.clone(),
-        &[("/loop/action", stop.clone()), ("/text_loop/action", stop.clone())],
+        &[
+            ("/loop/action", stop.clone()),
+            ("/text_loop/action", stop.clone()),
+            ("/access/pin_tools", json!("block")),
+        ],
     );
     let observe = warned(with(balanced.clone(), &[("/similarity/enabled", on.clone())]));
     let breaking = with(nothing(), &[("/breaker/enabled", on.clone())]);
@@ -216,6 +221,7 @@ fn every_setting_can_be_typed() {
             "deny": ["rm"],
             "rules": [{ "tool": "refund", "argument": "amount", "above": 100 }],
             "action": "terminate",
+            "pin_tools": "warn",
         },
         "steps": { "max_steps": 10, "max_model_calls": 20, "action": "block" },
         "tokens": {

@@ -21,7 +21,7 @@ mod lenient;
 mod openai_chat;
 mod openai_responses;
 mod openai_usage;
-mod sse;
+pub(crate) mod sse;
 mod whole;
 
 use deadstop_core::{Tokens, Usage};
