@@ -34,7 +34,7 @@ pub(crate) fn find(named: Option<&str>) -> Found {
         Some(source) => Some(source),
         None => match configured() {
             Ok(source) => source,
-            Err(problem) => return fallback("balanced", problem, ""),
+            Err(problem) => return fallback("balanced", &problem, ""),
         },
     };
     let Some(source) = source else {
@@ -46,17 +46,17 @@ pub(crate) fn find(named: Option<&str>) -> Found {
     }
     let text = match read(Path::new(&source)) {
         Ok(text) => text,
-        Err(problem) => return fallback(&source, problem, ""),
+        Err(problem) => return fallback(&source, &problem, ""),
     };
     match policy_file::parse(&text, &source) {
         Ok(policies) => Found { policies, source, problem: None },
-        Err(error) => fallback(&source, error.to_string(), &text),
+        Err(error) => fallback(&source, &error.to_string(), &text),
     }
 }
 
 /// A policy that cannot be read is replaced by the strict preset; if it can be seen to want its
 /// failures closed, this is one.
-fn fallback(source: &str, problem: String, text: &str) -> Found {
+fn fallback(source: &str, problem: &str, text: &str) -> Found {
     let mut policies = Preset::Strict.policies();
     let closed = text.lines().any(|line| {
         let line = line.trim_start().trim_start_matches('"');
