@@ -15,6 +15,7 @@ mod explain;
 mod incidents;
 mod keys;
 mod list;
+mod mcp;
 mod policy;
 mod remote;
 mod run;
@@ -59,6 +60,8 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// Stand between an MCP client and a server; wrap a client's servers, see and accept their tools.
+    Mcp(mcp::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

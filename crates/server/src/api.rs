@@ -19,6 +19,7 @@ mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod mcp;
 mod openapi;
 mod orders;
 mod policies;
@@ -171,6 +172,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(live::status))
         .routes(routes!(live::events))
+        .routes(routes!(mcp::tools, mcp::seen))
+        .routes(routes!(mcp::accept))
         .routes(routes!(orders::kill))
         .routes(routes!(orders::clear))
         .routes(routes!(orders::reset))

@@ -211,6 +211,7 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
+        self.pins.remember(store.tools().await?);
         for setting in store.settings().await? {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);

@@ -4,7 +4,7 @@
 //! -32000 to applications. `INVALID_REQUEST` would invite a client to mend the request and try
 //! again.
 
-use deadstop_core::Trip;
+use deadstop_core::{GuardId, Trip, Verdict};
 use serde_json::{Value, json};
 
 use super::message::Message;
@@ -36,6 +36,25 @@ impl Why {
             guard: trip.guard.name().to_owned(),
             reason: trip.reason.clone(),
             incident: incident.map(str::to_owned),
+            retryable: code == 429,
+        }
+    }
+
+    /// What a guard has said elsewhere: its name, its code for why, and its sentence.
+    pub fn said(verdict: Verdict, guard: &str, reason: &str, explain: &str) -> Why {
+        let code = match guard {
+            "steps" | "tokens" | "budget" | "time" => 402,
+            "killed" if reason == GuardId::Budget.refusal() => 402,
+            "velocity" | "breaker" if verdict < Verdict::Kill => 429,
+            _ => 403,
+        };
+        let advice = if code == 429 { "retry later" } else { "do not retry" };
+        Why {
+            code,
+            sentence: format!("deadstop {explain}; {advice}"),
+            guard: guard.to_owned(),
+            reason: reason.to_owned(),
+            incident: None,
             retryable: code == 429,
         }
     }
