@@ -29,6 +29,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// What calls leave behind on one thread is freed on another: the C library's allocator keeps much
+/// of that. How it is tuned is said in `.cargo/config.toml`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Brings a runaway AI agent to a dead stop.
 #[derive(Debug, Parser)]
 #[command(name = "deadstop", version, propagate_version = true, max_term_width = 100)]
