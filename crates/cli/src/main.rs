@@ -12,6 +12,7 @@ mod control;
 mod database;
 mod demo;
 mod explain;
+mod hook;
 mod incidents;
 mod keys;
 mod list;
@@ -65,6 +66,8 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
+    Hook(hook::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -86,6 +89,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A hook runs before every tool call of every agent: it starts before anything else is touched.
+    if let Some(code) = hook::at_once() {
+        return code;
+    }
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
@@ -98,6 +105,7 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Hook(args) => Ok(hook::run(&args)),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),
