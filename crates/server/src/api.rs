@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 pub(crate) mod audit;
 pub(crate) mod auth;
 mod backtest;
@@ -194,6 +195,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
