@@ -12,8 +12,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextHasher, Tokens, Trip,
-    Usage, Verdict,
+    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextFacts, TextHasher,
+    Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
@@ -38,6 +38,10 @@ pub(crate) struct Opening {
     /// The session's name; one is made up if none is given.
     #[schema(min_length = 1, max_length = 200)]
     session: Option<String>,
+    /// What a person has just said to it, where no model call tells that: new words let calls be
+    /// made again that would have been repetition.
+    #[schema(max_length = 1_000_000)]
+    said: Option<String>,
 }
 
 impl Strict for Opening {}
@@ -288,6 +292,9 @@ pub(crate) async fn open(
     let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
+    }
+    if let Some(said) = &opening.said {
+        chain.innermost().state.lock().hear(&TextFacts::of(said));
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
