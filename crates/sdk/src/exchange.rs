@@ -34,6 +34,18 @@ pub struct Outgoing<'a> {
     pub body: &'a [u8],
 }
 
+/// The family of APIs that a host serves, as far as its name and the path tell. Most others are
+/// compatible with OpenAI.
+pub fn api_of(host: &str, path: &str) -> Api {
+    if host.contains("anthropic") || path.ends_with("/v1/messages") {
+        Api::Anthropic
+    } else if host.contains("googleapis") || path.contains(":generateContent") {
+        Api::Gemini
+    } else {
+        Api::OpenAi
+    }
+}
+
 /// A model call on its way.
 #[derive(Debug)]
 pub struct Exchange {
@@ -134,8 +146,7 @@ impl Scope {
     /// Results of tool calls that ran elsewhere.
     fn results(&self, request: &Request) -> Result<(), Refused> {
         for result in &request.results {
-            let pending =
-                self.session.tree().answered(self.at, &result.id, result.name.as_deref());
+            let pending = self.session.tree().answered(self.at, &result.id, result.name.as_deref());
             let Some(pending) = pending else { continue };
             let outcome = Outcome {
                 status: if result.is_error { Status::Error } else { Status::Ok },
@@ -240,17 +251,19 @@ impl Exchange {
         self.settle(Status::Cancelled).ok();
     }
 
-    /// Why it was stopped, if it was. It is cut off then.
-    pub fn stopped(&mut self) -> Option<Refused> {
-        self.stop.is_stopped().then(|| self.cut(None))
+    /// It was stopped: breaks it off, and tells why.
+    pub fn cut_off(&mut self) -> Refused {
+        self.cut(None)
     }
 
     fn take(&mut self, pieces: &[Piece]) -> Result<(), Refused> {
+        if let Some(reader) = &self.reader {
+            self.output = self.output.max(reader.output_so_far());
+            self.usage = reader.usage().or(self.usage);
+        }
         let judged = self.read(pieces).and_then(|()| {
             let text = std::mem::take(&mut self.new);
             self.words.push(&text);
-            let output = self.reader.as_ref().map_or(self.output, Reader::output_so_far);
-            self.output = self.output.max(output);
             match &mut self.running {
                 Some(running) => running.progress(self.output.0, &text),
                 None => Ok(()),
@@ -278,9 +291,8 @@ impl Exchange {
                         self.waiting.extend(running.wait_as(id.clone()));
                     }
                 }
-                Piece::Usage(usage) => self.usage = Some(*usage),
                 Piece::Error(_) => self.failed = true,
-                Piece::Done => {}
+                Piece::Usage(_) | Piece::Done => {}
             }
         }
         Ok(())

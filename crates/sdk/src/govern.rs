@@ -369,8 +369,7 @@ impl Line {
     /// Listens for what changes at the server.
     fn listening(&self, client: &Client) {
         let mut version = String::new();
-        let base =
-            format!("/api/sessions/{}/{}/follow", escaped(&self.agent), escaped(&self.name));
+        let base = format!("/api/sessions/{}/{}/follow", escaped(&self.agent), escaped(&self.name));
         loop {
             if self.queue().closed || self.session.strong_count() == 0 {
                 return;

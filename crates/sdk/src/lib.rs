@@ -31,6 +31,8 @@ mod capture;
 mod exchange;
 mod govern;
 mod health;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod limits;
 mod refused;
 mod scope;
@@ -41,7 +43,7 @@ mod tree;
 pub use capture::Capture;
 pub use deadstop_core::{Mode, PolicySet, Preset, Status, Time, Tokens, Usage, Verdict};
 pub use deadstop_protocol::llm::Api;
-pub use exchange::{Exchange, Outgoing};
+pub use exchange::{Exchange, Outgoing, api_of};
 pub use health::{Figures, Health, ScopeFigures, ServerHealth, State};
 pub use limits::{BadLimit, Limits};
 pub use refused::{Blocked, Context, Killed, Refused, Why};

@@ -115,10 +115,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said() {
         let bad = Limits { max_steps: Some(0), ..Limits::default() }.check().unwrap_err();
-        assert_eq!(
-            bad.to_string(),
-            "max_steps: must be 1 or more; leave it out for no limit"
-        );
+        assert_eq!(bad.to_string(), "max_steps: must be 1 or more; leave it out for no limit");
         assert!(Limits { max_cost_usd: Some(f64::NAN), ..Limits::default() }.check().is_err());
     }
 }

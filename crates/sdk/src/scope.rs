@@ -298,7 +298,14 @@ impl Scope {
         self.refuse(Refusal { explain, ..unheard(Verdict::Kill, reason) })
     }
 
-    fn note(&self, what: &'static str, call: &Call, verdict: Verdict, trips: &[Trip], ended: Vec<Ended>) {
+    fn note(
+        &self,
+        what: &'static str,
+        call: &Call,
+        verdict: Verdict,
+        trips: &[Trip],
+        ended: Vec<Ended>,
+    ) {
         let why = trips.first().map(Trip::explain);
         self.session.capture(Capture {
             at_ms: self.session.now().0,

@@ -70,7 +70,7 @@ pub enum OpenError {
     #[error("`{0}` cannot be a name: 1 to 200 printable characters")]
     Name(String),
     /// The policy.
-    #[error("{0}{}", .0.hint.as_ref().map(|hint| format!("; hint: {hint}")).unwrap_or_default())]
+    #[error("{}", hinted(.0))]
     Policy(#[from] PolicyError),
     /// One of the limits.
     #[error(transparent)]
@@ -92,6 +92,13 @@ pub enum OpenError {
     /// The server, which answered with a refusal.
     #[error("the server refuses this session: {0}")]
     Server(String),
+}
+
+fn hinted(error: &PolicyError) -> String {
+    match &error.hint {
+        Some(hint) => format!("{error}; hint: {hint}"),
+        None => error.to_string(),
+    }
 }
 
 /// What a session is opened with.
@@ -272,7 +279,7 @@ impl Session {
             watches_answers: self.0.watches_answers,
         }));
         if let Some(authority) = self.authority() {
-            let address = crate::govern::Address { url: authority.health().url, ..Default::default() };
+            let address = crate::govern::Address { url: authority.health().url };
             crate::govern::connect_later(&copy, address);
         }
         copy
@@ -456,7 +463,7 @@ impl Builder {
     /// from `DEADSTOP_KEY` or `DEADSTOP_KEY_FILE`, a project from `DEADSTOP_PROJECT`.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Builder {
-        self.server = Some(crate::govern::Address { url: url.into(), ..Default::default() });
+        self.server = Some(crate::govern::Address { url: url.into() });
         self
     }
 

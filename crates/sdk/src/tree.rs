@@ -75,7 +75,9 @@ pub(crate) struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// Its name.
-    #[error("`{0}` cannot be a scope's name: 1 to 200 characters, none of them a control character")]
+    #[error(
+        "`{0}` cannot be a scope's name: 1 to 200 characters, none of them a control character"
+    )]
     Name(String),
     /// One of its limits.
     #[error(transparent)]
@@ -234,12 +236,6 @@ impl Tree {
     /// Every scope of the session, itself first.
     pub(crate) fn all(&self) -> impl Iterator<Item = usize> {
         SESSION..self.nodes.len()
-    }
-
-    /// Whether anything in a scope's chain is over, calls in flight included.
-    pub(crate) fn is_cut(&self, at: usize) -> bool {
-        let over = |at: &usize| self.nodes[*at].state.killed().is_some_and(|kill| !kill.drains);
-        self.nodes[at].path.iter().any(over)
     }
 
     /// Whether the session is over.

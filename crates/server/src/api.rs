@@ -14,6 +14,7 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod follow;
 mod govern;
 mod health;
 mod incidents;
@@ -158,6 +159,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
+        .routes(routes!(follow::follow))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
