@@ -15,6 +15,7 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod follow;
 mod govern;
 mod health;
 mod incidents;
@@ -159,6 +160,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
+        .routes(routes!(follow::follow))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

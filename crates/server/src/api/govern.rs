@@ -548,7 +548,7 @@ fn ask(
 }
 
 /// The chain of a session that is the caller's to use.
-async fn chain(
+pub(super) async fn chain(
     app: &App,
     who: &Who,
     agent: &str,
