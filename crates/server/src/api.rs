@@ -14,11 +14,13 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod gauge;
 mod govern;
 mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod moments;
 mod openapi;
 mod orders;
 mod policies;
@@ -54,6 +56,8 @@ pub(crate) struct App {
     policy_turn: tokio::sync::Mutex<()>,
     pub(crate) prices: Prices,
     document: Value,
+    /// Sessions that somebody steps through.
+    reels: crate::replay::Reels,
 }
 
 impl App {
@@ -136,6 +140,7 @@ pub(crate) fn router(
         policy_turn,
         prices: Prices::builtin(),
         document,
+        reels: crate::replay::Reels::default(),
     });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
@@ -181,6 +186,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))
+        .routes(routes!(moments::state))
         .routes(routes!(sessions::kill))
         .routes(routes!(sessions::pause))
         .routes(routes!(sessions::resume))

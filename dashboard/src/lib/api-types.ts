@@ -2361,6 +2361,49 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/calls/{id}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session as it stood at one of its calls: its stored facts, run through the guards again. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The call's id */
+                    id: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it stood then */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Stood"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -2791,14 +2834,31 @@ export interface paths {
         /** What runs now. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description Only this agent and what is below it. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Only scopes of this kind. */
+                    kind?: "agent" | "session" | "nested";
+                    /** @description Scopes on a page. */
+                    limit?: number;
+                    /** @description Only those whose names have this in them; case does not matter. */
+                    name?: string;
+                    /** @description The last used first, or the nearest to a limit first. */
+                    order?: "used" | "danger";
+                    /** @description Only those that stand so. */
+                    state?: "running" | "paused" | "killed" | "alive";
+                    /** @description Only those that were used at this time or later, in milliseconds since 1970, or run now. */
+                    used_since?: number;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
             };
             requestBody?: never;
             responses: {
-                /** @description Every scope in memory */
+                /** @description Scopes in memory */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -3805,6 +3865,34 @@ export interface components {
              */
             window_size: number;
         };
+        /** @description What a guard measures, against its limit. */
+        Limit: {
+            /** @description The guard. */
+            guard: string;
+            /**
+             * Format: double
+             * @description From where on it trips.
+             */
+            limit: number;
+            /**
+             * Format: double
+             * @description How much that is.
+             */
+            measured: number;
+            /** @description The server that it is about, if it is about one that is known by name. */
+            server: string | null;
+            /**
+             * Format: double
+             * @description How near it is: 0 is nothing, 1 is the limit.
+             */
+            share: number;
+            /** @description What a score is made of. */
+            signals: components["schemas"]["SignalLine"][];
+            /** @description In what both are given: `count`, `tokens`, `usd`, `ms` or `score`. */
+            unit: string;
+            /** @description What it measures, such as `cost`, `score` or `calls_without_news`. */
+            what: string;
+        };
         /** @description A line of the answer: `progress` while it works, `result` at the end. */
         Line: {
             /** @description How far it is. */
@@ -4696,6 +4784,11 @@ export interface components {
             /** @description Why it is paused or killed. */
             why: string | null;
         };
+        /** @description A scope that runs, and how near it is to its limits. */
+        Running: components["schemas"]["Row"] & {
+            /** @description What its guards measure, the nearest to its limit first; empty where nothing is limited. */
+            limits: components["schemas"]["Limit"][];
+        };
         /** @description What was asked and answered, secrets removed. */
         Said: {
             /** @description What was asked. */
@@ -4797,7 +4890,7 @@ export interface components {
         };
         /** @description A session, and what it has in memory. */
         SessionDetail: components["schemas"]["Session"] & {
-            live: components["schemas"]["Row"] | null;
+            live: components["schemas"]["Running"] | null;
         };
         /** @description The settings of a project. */
         Settings: {
@@ -4841,12 +4934,94 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
-        /** @description Everything in memory. */
+        /** @description How many sessions stand how. */
+        Standings: {
+            /** @description Those that may go on and did something in the last 15 minutes. */
+            busy: number;
+            /** @description Those that may go on and did nothing for 15 minutes. */
+            idle: number;
+            /**
+             * Format: int64
+             * @description Calls that run in them.
+             */
+            in_flight: number;
+            /** @description Those that were ended, themselves or with what is above them. */
+            killed: number;
+            /** @description Those that are held, themselves or with what is above them. */
+            paused: number;
+        };
+        /** @description What runs. */
         Status: {
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
             /** @description The project as a whole. */
-            project: components["schemas"]["Row"];
-            /** @description Agents, sessions and what is nested in them, the last used first. */
-            scopes: components["schemas"]["Row"][];
+            project: components["schemas"]["Running"];
+            /** @description Agents, sessions and what is nested in them: a page of those that were asked for. */
+            scopes: components["schemas"]["Running"][];
+            /** @description Sessions in memory, whatever was asked for. */
+            sessions: components["schemas"]["Standings"];
+        };
+        /** @description A session as it stood when a call was over, or was refused. */
+        Stood: {
+            /**
+             * Format: int64
+             * @description The moment.
+             */
+            at_ms: number;
+            /** @description The call's id. */
+            call: string;
+            /** @description The how-manieth of the session's calls that are kept this is, from one. */
+            number: number;
+            /**
+             * @description The session first, then the scope inside it that the call was made in, then its agent and the
+             *     project. Of those above this tells what this session has added. Empty if the facts of its
+             *     calls are not known any more.
+             */
+            scopes: components["schemas"]["StoodScope"][];
+        };
+        /** @description A scope at that moment. */
+        StoodScope: {
+            /**
+             * Format: double
+             * @description Dollars spent.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Calls that ran.
+             */
+            in_flight: number;
+            /**
+             * Format: int64
+             * @description Input tokens, without those from a cache.
+             */
+            input_tokens: number;
+            /** @description `session`, `nested`, `agent` or `project`. */
+            kind: string;
+            /** @description What its guards measured, under the policy of the time, the nearest to its limit first. */
+            limits: components["schemas"]["Limit"][];
+            /**
+             * Format: int64
+             * @description Model calls.
+             */
+            model_calls: number;
+            /** @description Its name; the agent's and the project's are known. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * Format: double
+             * @description Dollars set aside for calls that ran.
+             */
+            reserved_usd: number;
+            /**
+             * Format: int64
+             * @description Tool calls.
+             */
+            steps: number;
         };
         /** @description A session that would have been stopped. */
         Stopped: {

@@ -102,6 +102,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     // An agent may look at its own session, and end it; never undo an end.
     ("GET", "/api/sessions/{agent}/{session}", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/calls", AGENT),
+    ("GET", "/api/sessions/{agent}/{session}/calls/{id}/state", AGENT),
     ("POST", "/api/sessions/{agent}/{session}/kill", Acting),
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/resume", OPERATOR),
