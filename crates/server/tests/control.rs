@@ -6,5 +6,6 @@ mod govern;
 mod guards;
 mod kept;
 mod manners;
+mod replayed;
 mod switch;
 mod table;

@@ -108,7 +108,7 @@ impl World {
                 let asked = self.gate.ask(&asked).await.json();
                 asked["calls"][0]["approval"].as_str().unwrap().to_owned()
             }
-            path if path.starts_with("/api/calls/") => self.kept.call.clone(),
+            path if path.contains("/calls/{id}") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
         // Whoever asks first opens a governed session: it is not one of those that are looked at.

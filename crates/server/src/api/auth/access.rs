@@ -108,6 +108,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/sessions/{agent}/{session}", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/calls", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/follow", AGENT),
+    ("GET", "/api/sessions/{agent}/{session}/calls/{id}/state", AGENT),
     ("POST", "/api/sessions/{agent}/{session}/kill", Acting),
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/resume", OPERATOR),
