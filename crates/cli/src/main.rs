@@ -14,6 +14,7 @@ mod demo;
 mod explain;
 mod hook;
 mod incidents;
+mod install;
 mod keys;
 mod list;
 mod policy;
@@ -66,6 +67,10 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
+    Install(install::Args),
+    /// Take it out again.
+    Uninstall(install::Which),
     /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
     Hook(hook::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
@@ -105,6 +110,8 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Install(args) => install::install(&args),
+        Command::Uninstall(which) => install::uninstall(&which),
         Command::Hook(args) => Ok(hook::run(&args)),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
