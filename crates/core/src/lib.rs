@@ -8,6 +8,7 @@
 mod call;
 mod chant;
 mod engine;
+mod grant;
 mod guard;
 mod ledger;
 mod pattern;
@@ -23,6 +24,7 @@ pub use call::{
     Status, ToolCall, Usage,
 };
 pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
+pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
 pub use guard::access::{AccessSettings, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
