@@ -4,6 +4,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 mod audit;
 mod backtest;
 mod client;
@@ -12,6 +13,7 @@ mod control;
 mod database;
 mod demo;
 mod explain;
+mod grants;
 mod incidents;
 mod keys;
 mod list;
@@ -59,6 +61,12 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// List the calls that wait for a person; approve or deny one.
+    Approvals(approvals::Args),
+    /// Let an agent or a session destroy a batch, once, with a reason and an end.
+    Grant(grants::Give),
+    /// List what was granted to an agent or a session; take it back.
+    Grants(grants::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -92,6 +100,9 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Approvals(args) => approvals::run(&args),
+        Command::Grant(args) => grants::give(&args),
+        Command::Grants(args) => grants::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),
