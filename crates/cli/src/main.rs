@@ -4,6 +4,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 mod audit;
 mod backtest;
 mod client;
@@ -13,6 +14,7 @@ mod database;
 mod demo;
 mod explain;
 mod hook;
+mod grants;
 mod incidents;
 mod install;
 mod keys;
@@ -73,6 +75,12 @@ enum Command {
     Uninstall(install::Which),
     /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
     Hook(hook::Args),
+    /// List the calls that wait for a person; approve or deny one.
+    Approvals(approvals::Args),
+    /// Let an agent or a session destroy a batch, once, with a reason and an end.
+    Grant(grants::Give),
+    /// List what was granted to an agent or a session; take it back.
+    Grants(grants::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -113,6 +121,9 @@ fn main() -> ExitCode {
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),
         Command::Hook(args) => Ok(hook::run(&args)),
+        Command::Approvals(args) => approvals::run(&args),
+        Command::Grant(args) => grants::give(&args),
+        Command::Grants(args) => grants::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

@@ -18,6 +18,7 @@ mod extract;
 mod follow;
 mod gauge;
 mod govern;
+mod grants;
 mod health;
 mod incidents;
 pub(crate) mod keys;
@@ -203,6 +204,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(grants::of_agent, grants::give_agent))
+        .routes(routes!(grants::revoke_agent))
+        .routes(routes!(grants::of_session, grants::give_session))
+        .routes(routes!(grants::revoke_session))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))

@@ -9,6 +9,7 @@ mod approvals;
 mod control;
 mod events;
 mod govern;
+mod grants;
 mod project;
 mod recent;
 mod record;
@@ -512,6 +513,7 @@ impl Warden {
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
+                self.note_grant(chain, &ticket);
                 let warned = admission.trips.first().cloned().map(Box::new);
                 Ok((Running { id, ticket, warned }, admission.trips))
             }

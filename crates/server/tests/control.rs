@@ -3,6 +3,7 @@
 mod access;
 mod approvals;
 mod govern;
+mod grants;
 mod guards;
 mod kept;
 mod manners;

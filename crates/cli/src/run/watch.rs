@@ -176,6 +176,12 @@ impl Watch {
         };
         let told = match text("what").as_str() {
             "warn" => News::Warned(text("text")),
+            "ask" => {
+                let decide = format!("deadstop approvals --server {}", self.server);
+                News::Warned(format!("{}; decide with: {decide}", text("text")))
+            }
+            // What became of a question is told where it matters, by whoever asked.
+            "approved" | "denied" | "lapsed" | "withdrawn" | "stopped" | "grant" => return false,
             "block" => News::Blocked(text("text")),
             // An end, lost events, or a kind that is younger than this program.
             _ => return ours,

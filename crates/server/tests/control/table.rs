@@ -100,6 +100,14 @@ impl World {
                 let made = Ask::post("/api/alerts/targets", &target()).key(&admin);
                 self.gate.ask(&made).await.json()["id"].as_str().unwrap().to_owned()
             }
+            path if path.contains("/grants/") => {
+                let of = match path.starts_with("/api/agents/") {
+                    true => format!("/api/agents/{AGENT}/grants"),
+                    false => format!("/api/sessions/{AGENT}/{SESSION}/grants"),
+                };
+                let made = self.gate.ask(&Ask::post(&of, &grant()).key(&admin)).await.json();
+                made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned()
+            }
             path if path.starts_with("/api/approvals/") => {
                 let number = self.number.fetch_add(1, Ordering::Relaxed);
                 let call = json!({ "id": format!("wall-ask-{number}"), "tool": "wall_ask" });
@@ -188,6 +196,8 @@ impl World {
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
+            _ if path.ends_with("/grants") => grant(),
+            _ if path.ends_with("/revoke") => json!({ "reason": "wall-reason" }),
             _ if path.starts_with("/api/sessions/")
                 || path.starts_with("/api/approvals/")
                 || path.ends_with("/restore") =>
@@ -229,6 +239,10 @@ fn prevention() -> Value {
 /// Whether a route is for sessions that report themselves.
 fn governs(path: &str) -> bool {
     ["/preflight", "/proposal", "/progress", "/receipt"].iter().any(|end| path.ends_with(end))
+}
+
+fn grant() -> Value {
+    json!({ "deletes": 5, "target": "wall_*", "reason": "wall-reason", "expires_in_s": 600 })
 }
 
 fn target() -> Value {
