@@ -12,6 +12,7 @@ mod control;
 mod database;
 mod demo;
 mod explain;
+mod hook;
 mod incidents;
 mod keys;
 mod list;
@@ -28,6 +29,12 @@ mod when;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// What calls leave behind on one thread is freed on another: the C library's allocator keeps much
+/// of that. How it is tuned is said in `.cargo/config.toml`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Brings a runaway AI agent to a dead stop.
 #[derive(Debug, Parser)]
@@ -59,6 +66,8 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
+    Hook(hook::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -80,6 +89,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A hook runs before every tool call of every agent: it starts before anything else is touched.
+    if let Some(code) = hook::at_once() {
+        return code;
+    }
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
@@ -92,6 +105,7 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Hook(args) => Ok(hook::run(&args)),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

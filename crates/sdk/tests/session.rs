@@ -1,5 +1,7 @@
 //! Sessions in one process: the kill switch, scopes of every kind, parallel calls.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

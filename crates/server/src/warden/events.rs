@@ -31,6 +31,9 @@ pub(crate) struct Event {
     pub(crate) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) incident: Option<String>,
+    /// The call that waits for a person, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approval: Option<String>,
 }
 
 impl Event {
@@ -51,6 +54,7 @@ impl Event {
             session: session.to_owned(),
             text,
             incident: None,
+            approval: None,
         }
     }
 }
