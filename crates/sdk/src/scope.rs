@@ -399,10 +399,15 @@ impl Running {
     }
 
     /// A model has answered.
-    pub fn answered(mut self, usage: Usage, text: &str) -> Result<(), Refused> {
+    pub fn answered(self, usage: Usage, text: &str) -> Result<(), Refused> {
+        self.end_model(Status::Ok, usage, text)
+    }
+
+    /// A model's call has ended this way.
+    pub fn end_model(mut self, status: Status, usage: Usage, text: &str) -> Result<(), Refused> {
         let said = (!text.is_empty()).then(|| TextFacts::of(text));
         let answer = Some(Answer { text: said, calls: None });
-        self.close(&Outcome { usage, answer, ..Outcome::default() }, Some(text))
+        self.close(&Outcome { status, usage, answer, result: None }, Some(text))
     }
 
     /// It has ended, as told by whoever knows all about it.
