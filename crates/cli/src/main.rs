@@ -20,6 +20,7 @@ mod install;
 mod keys;
 mod list;
 mod policy;
+mod prices;
 mod remote;
 mod run;
 mod serve;
@@ -93,6 +94,8 @@ enum Command {
     Incidents(incidents::Args),
     /// Explain an incident: why, on what evidence, and what it would have cost.
     Explain(explain::Args),
+    /// Show what models cost; set own prices where nobody knows.
+    Prices(prices::Args),
     /// Make, list and revoke keys.
     Keys(keys::Args),
     /// See who did what and why, check that nobody has changed it, export it.
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Sessions(args) => sessions::run(&args),
         Command::Incidents(args) => incidents::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Prices(args) => prices::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Alerts(args) => alerts::run(&args),

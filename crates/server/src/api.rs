@@ -27,6 +27,7 @@ mod moments;
 mod openapi;
 mod orders;
 mod policies;
+mod prices;
 pub(crate) mod problem;
 mod projects;
 mod sessions;
@@ -45,7 +46,6 @@ use utoipa_axum::routes;
 use crate::metrics::Metrics;
 use crate::warden::{Project, Warden, now};
 use auth::{Auth, Who};
-use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
 /// What handlers work with.
@@ -57,7 +57,6 @@ pub(crate) struct App {
     pub(crate) base: PolicySet,
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
-    pub(crate) prices: Prices,
     document: Value,
     /// Sessions that somebody steps through.
     reels: crate::replay::Reels,
@@ -141,7 +140,6 @@ pub(crate) fn router(
         metrics,
         base,
         policy_turn,
-        prices: Prices::builtin(),
         document,
         reels: crate::replay::Reels::default(),
     });
@@ -212,6 +210,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(prices::list))
+        .routes(routes!(prices::get, prices::put, prices::delete))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
@@ -242,6 +242,7 @@ fn policy_handlers() -> OpenApiRouter<Arc<App>> {
         ))
         .routes(routes!(policies::get_project_prevention, policies::put_project_prevention))
         .routes(routes!(policies::get_kill_switch, policies::put_kill_switch))
+        .routes(routes!(policies::presets))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod gateway;
 mod metrics;
 mod net;
 mod page;
+mod prices;
 mod replay;
 mod retention;
 mod settings;

@@ -33,6 +33,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
 use crate::metrics::Metrics;
+use crate::prices;
 use crate::settings::Settings;
 pub(crate) use approvals::{Answer, Approval, Approvals, Question, Word};
 pub(crate) use events::{Event, Events};
@@ -212,8 +213,14 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
-        for setting in store.settings().await? {
+        let settings = store.settings().await?;
+        for setting in &settings {
             let project = self.project(&setting.project).await?;
+            if prices::model_of(setting).is_some() {
+                let own = settings.iter().filter(|other| other.project == setting.project);
+                project.set_prices(prices::in_force(own));
+                continue;
+            }
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());
             match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
@@ -272,6 +279,15 @@ impl Warden {
         drop(projects);
         self.note_stray(&project.scope);
         Ok(project)
+    }
+
+    /// Whether there is such a project. Asking does not make it.
+    pub(crate) async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
+        if name == DEFAULT_PROJECT || self.projects.read().contains_key(name) {
+            return Ok(true);
+        }
+        let Some(store) = &self.store else { return Ok(false) };
+        Ok(store.projects().await?.iter().any(|project| project.name == name))
     }
 
     /// All projects.

@@ -332,7 +332,7 @@ pub(crate) async fn preflight(
         hasher.finish()
     });
     let call = Call::Model(ModelCall {
-        rates: app.prices.price(&asked.model).rates,
+        rates: chain.project.prices().price(&asked.model).rates,
         model: asked.model,
         server: asked.provider,
         input: Tokens(asked.input_tokens),
