@@ -13,12 +13,13 @@ mod control;
 mod database;
 mod demo;
 mod explain;
-mod hook;
 mod grants;
+mod hook;
 mod incidents;
 mod install;
 mod keys;
 mod list;
+mod mcp;
 mod policy;
 mod prices;
 mod remote;
@@ -82,6 +83,8 @@ enum Command {
     Grant(grants::Give),
     /// List what was granted to an agent or a session; take it back.
     Grants(grants::Args),
+    /// Stand between an MCP client and a server; wrap a client's servers, see and accept their tools.
+    Mcp(mcp::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
         Command::Approvals(args) => approvals::run(&args),
         Command::Grant(args) => grants::give(&args),
         Command::Grants(args) => grants::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

@@ -23,6 +23,7 @@ mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod mcp;
 mod moments;
 mod openapi;
 mod orders;
@@ -178,6 +179,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(live::status))
         .routes(routes!(live::events))
+        .routes(routes!(mcp::tools, mcp::seen))
+        .routes(routes!(mcp::accept))
         .routes(routes!(orders::kill))
         .routes(routes!(orders::clear))
         .routes(routes!(orders::reset))

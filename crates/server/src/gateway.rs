@@ -9,9 +9,9 @@
 //! through and is neither kept nor logged.
 
 mod answer;
-mod decode;
+pub(crate) mod decode;
 mod flow;
-mod route;
+pub(crate) mod route;
 mod upstream;
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Project, Refused, Running, 
 use deadstop_store::StoreError;
 use flow::{Admitted, Flow};
 use route::Route;
-pub(crate) use upstream::Lines;
+pub(crate) use upstream::{Answer, Lines};
 
 type Request = http::Request<Incoming>;
 
@@ -346,7 +346,7 @@ struct Exchange {
     model: String,
 }
 
-fn identify(
+pub(crate) fn identify(
     agent: Option<&str>,
     headers: &HeaderMap,
     hints: &deadstop_protocol::llm::BodyHints,
@@ -362,7 +362,7 @@ fn identify(
 const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
 /// The keys that a client has brought.
-fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+pub(crate) fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     KEY_HEADERS
         .iter()
         .filter_map(|name| headers.get(*name)?.to_str().ok())
@@ -370,7 +370,7 @@ fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// Headers that belong to one connection, not to the message.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -396,11 +396,11 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers that are for us and not for the provider.
-const OURS: [&str; 5] =
+pub(crate) const OURS: [&str; 5] =
     ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
 /// Keeps some headers, in their order: to remove them one by one would stir the others.
-fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     if headers.keys().all(&keep) {
         return;
     }
@@ -425,14 +425,14 @@ fn not_found(config: &Config) -> Response<Body> {
 }
 
 /// Not without the database; it will be back.
-fn unavailable(text: &str) -> Response<Body> {
+pub(crate) fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }
 
 /// An answer of the gateway's own, in a shape that every SDK can show.
-fn plain(status: StatusCode, text: &str) -> Response<Body> {
+pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
     let body =
         serde_json::json!({ "error": { "message": text, "type": "deadstop", "code": null } });
     let mut response = Response::new(Body::from(body.to_string()));
@@ -443,7 +443,7 @@ fn plain(status: StatusCode, text: &str) -> Response<Body> {
 }
 
 /// Warnings go out in headers.
-fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
+pub(crate) fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
     for trip in trips {
         if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
             response.headers_mut().append("x-deadstop-warning", value);

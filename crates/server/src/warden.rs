@@ -10,6 +10,7 @@ mod control;
 mod events;
 mod govern;
 mod grants;
+mod listing;
 mod project;
 mod recent;
 mod record;
@@ -32,6 +33,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
+use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
 use crate::prices;
 use crate::settings::Settings;
@@ -82,6 +84,8 @@ pub(crate) struct Warden {
     /// Calls that wait for a person.
     pub(crate) approvals: Approvals,
     pub(crate) recent: Recent,
+    /// Tools of MCP servers as they were first seen.
+    pub(crate) pins: Pins,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -192,6 +196,7 @@ impl Warden {
             posted: Arc::default(),
             approvals: Approvals::default(),
             recent: Recent::default(),
+            pins: Pins::default(),
             events: Events::new(now().0),
             metrics,
         });
@@ -213,6 +218,7 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
+        self.pins.remember(store.tools().await?);
         let settings = store.settings().await?;
         for setting in &settings {
             let project = self.project(&setting.project).await?;

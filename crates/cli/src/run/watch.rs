@@ -222,7 +222,7 @@ impl Watch {
         let told = match text("what").as_str() {
             "warn" => News::Warned(text("text")),
             "ask" => {
-                let decide = format!("deadstop approvals --server {}", self.server);
+                let decide = format!("deadstop approvals --server {}", self.server.url());
                 News::Warned(format!("{}; decide with: {decide}", text("text")))
             }
             // What became of a question is told where it matters, by whoever asked.

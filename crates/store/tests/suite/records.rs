@@ -1,9 +1,9 @@
 //! What was written is there, all of it, also after opening the database again.
 
-use deadstop_core::{GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
+use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
     AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
-    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession,
+    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession, StoredTool,
 };
 
 use crate::place::{Place, on_both};
@@ -16,7 +16,31 @@ on_both![
     rows_are_kept_up_to_date,
     costs_add_up,
     old_rows_go_in_small_pieces,
+    tools_as_they_were_seen,
 ];
+
+async fn tools_as_they_were_seen(place: &Place) {
+    let store = place.open().await;
+    let one = StoredTool {
+        project: "default".into(),
+        server: "files".into(),
+        tool: "write".into(),
+        known: Digest(7),
+        seen: Digest(u64::MAX),
+        destructive: true,
+        first: at(1),
+        changed: Some(at(2)),
+        accepted_by: None,
+    };
+    let other = StoredTool { tool: "read".into(), changed: None, ..one.clone() };
+    store.put_tools(&[one.clone(), other.clone()]).await.unwrap();
+    store.close().await;
+    let store = place.open().await;
+    assert_eq!(store.tools().await.unwrap(), [other.clone(), one.clone()]);
+    let accepted = StoredTool { known: one.seen, accepted_by: Some("ada".into()), ..one };
+    store.accept_tool(&accepted, &event(number(9))).await.unwrap();
+    assert_eq!(store.tools().await.unwrap(), [other, accepted]);
+}
 
 async fn scopes_and_kills(place: &Place) {
     let store = place.open().await;
