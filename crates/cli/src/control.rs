@@ -110,11 +110,12 @@ pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     ui::runtime()?.block_on(async {
         let mut events = client.events("/api/events").await?;
+        let mut interrupted = std::pin::pin!(ui::interrupted());
         eprintln!("watching {} (Ctrl-C ends)", server.url());
         loop {
             let event = tokio::select! {
                 event = events.next() => event?,
-                () = ui::interrupted() => return Ok(ExitCode::SUCCESS),
+                () = &mut interrupted => return Ok(ExitCode::SUCCESS),
             };
             let Some(event) = event else {
                 eprintln!("the server has gone");
@@ -131,11 +132,15 @@ fn told(event: &Value) -> String {
     let at = event["at"].as_u64().unwrap_or_default() / 1000;
     let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
     let text = |key: &str| ui::text(&event[key]);
-    format!(
+    let mut line = format!(
         "{hours:02}:{minutes:02}:{seconds:02} UTC  {:<7} {}/{}  {}",
         text("what"),
         text("agent"),
         text("session"),
         text("text")
-    )
+    );
+    if event["what"] == "ask" {
+        line.push_str(&format!("  (deadstop approvals approve|deny {})", text("approval")));
+    }
+    line
 }

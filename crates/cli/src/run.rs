@@ -54,6 +54,13 @@ pub(crate) struct Args {
     /// Use the server at this URL, with its policy, in place of a private gateway
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
+    /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets
+    /// it too, so it should be an agent's
+    #[arg(long, env = "DEADSTOP_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// With --server: the project, where the key does not decide it
+    #[arg(long, env = "DEADSTOP_PROJECT", value_name = "NAME")]
+    project: Option<String>,
     #[command(flatten)]
     limits: Limits,
     /// How long the command may take to end after it was asked to
@@ -256,7 +263,7 @@ fn introduce(args: &Args, run: &Run, gateway: &Gateway) {
     for note in &gateway.notes {
         say(&format!("deadstop: {note}\n"));
     }
-    let server = &gateway.watch.server;
+    let server = gateway.watch.server.url();
     say(&format!(
         "deadstop: {} runs behind {server} as {}; to stop it: deadstop kill --agent '{}' --server \
          {server}\n",

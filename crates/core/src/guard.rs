@@ -21,6 +21,8 @@ pub(crate) mod velocity;
 
 use crate::call::{Call, Outcome};
 use crate::engine::Ticket;
+use crate::gauge::{Dial, Gauge};
+use crate::grant::Grant;
 use crate::ledger::{Ledger, Reserved};
 use crate::policy::Policy;
 use crate::scope::ScopeState;
@@ -62,6 +64,10 @@ pub(crate) trait Guard: Sync {
     fn verify(&self, _seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
         None
     }
+    /// What it measures now, against which limits. Reads only.
+    fn gauges(&self, _dial: &Dial<'_>) -> Vec<Gauge> {
+        Vec::new()
+    }
 }
 
 /// Where a guard sits: one scope of the chain, and the call in front of it.
@@ -72,6 +78,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) call: &'a Call,
     /// What the call has reserved, or is about to reserve, here as everywhere in the chain.
     pub(crate) reserved: Reserved,
+    /// The grant that covers the call, if one does.
+    pub(crate) grant: Option<&'a Grant>,
     /// The ledger at the root, for what was accumulated there.
     pub(crate) root: &'a Ledger,
     pub(crate) depth: usize,
@@ -86,6 +94,8 @@ pub(crate) struct Note<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) call: &'a Call,
     pub(crate) ticket: &'a mut Ticket,
+    /// Whether a grant covers the call.
+    pub(crate) granted: bool,
     pub(crate) innermost: bool,
     pub(crate) now: Time,
 }

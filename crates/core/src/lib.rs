@@ -8,6 +8,8 @@
 mod call;
 mod chant;
 mod engine;
+mod gauge;
+mod grant;
 mod guard;
 mod ledger;
 mod pattern;
@@ -22,7 +24,9 @@ pub use call::{
     Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
     Status, ToolCall, Usage,
 };
-pub use engine::{Admission, Decision, Progress, Ticket, admit, progress, settle};
+pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
+pub use gauge::Gauge;
+pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
 pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use deadstop_client::{Patience, Server, Spoken};
-use deadstop_core::{FailMode, Outcome, Status, Verdict};
+use deadstop_core::{Digest, FailMode, Outcome, Status, Verdict};
 use deadstop_protocol::mcp::Listed;
 use serde_json::Value;
 
@@ -237,6 +237,18 @@ impl Gate {
             |local| local.standing(place, words),
         );
         answer.noticed(self.notice.clone())
+    }
+
+    /// Keeps the id of a call that was asked for, for callers who will not know it when it has
+    /// ended; `what` is what they will know.
+    pub fn remember(&self, place: &Place, what: &str, id: &str) {
+        // If this fails the call is not settled, which is what an unknown id would mean, too.
+        let _ = self.local.remember(place, Digest::of(what.as_bytes()).0, id);
+    }
+
+    /// The id of the oldest such call that has not ended.
+    pub fn recall(&self, place: &Place, what: &str) -> Option<String> {
+        self.local.recall(place, Digest::of(what.as_bytes()).0).ok().flatten()
     }
 
     /// An answer for what could not even be asked, in the way that the policy says.

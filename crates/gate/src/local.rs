@@ -214,6 +214,37 @@ impl Local {
         Ok(answer)
     }
 
+    /// Keeps the id under which a call was asked for, by what the caller knows of it later.
+    pub(crate) fn remember(&self, place: &Place, key: u64, id: &str) -> Result<(), GateError> {
+        let _held = self.hold()?;
+        let mut ids = self.ids(place)?;
+        ids.push((key, id.to_owned()));
+        let over = ids.len().saturating_sub(MOST_RUNNING);
+        ids.drain(..over);
+        self.write_ids(place, &ids)
+    }
+
+    /// The id of the oldest call of that kind that runs.
+    pub(crate) fn recall(&self, place: &Place, key: u64) -> Result<Option<String>, GateError> {
+        let _held = self.hold()?;
+        let mut ids = self.ids(place)?;
+        let Some(at) = ids.iter().position(|(there, _)| *there == key) else { return Ok(None) };
+        let (_, id) = ids.remove(at);
+        self.write_ids(place, &ids)?;
+        Ok(Some(id))
+    }
+
+    fn ids(&self, place: &Place) -> Result<Vec<(u64, String)>, GateError> {
+        let bytes = self.folder()?.read(&ids_file(place))?.unwrap_or_default();
+        // Ids that cannot be read are calls that are never settled, nothing worse.
+        Ok(postcard::from_bytes(&bytes).unwrap_or_default())
+    }
+
+    fn write_ids(&self, place: &Place, ids: &Vec<(u64, String)>) -> Result<(), GateError> {
+        let bytes = postcard::to_extend(ids, Vec::new()).unwrap_or_default();
+        self.folder()?.write(&ids_file(place), &bytes, Lasts::Eventually)
+    }
+
     fn folder(&self) -> Result<&Folder, GateError> {
         self.folder.as_ref().ok_or(GateError::Nowhere)
     }
@@ -416,6 +447,10 @@ fn agent_file(place: &Place) -> String {
 
 fn session_file(place: &Place) -> String {
     format!("{}.session", file_name(&format!("{}/{}", place.session, place.agent)))
+}
+
+fn ids_file(place: &Place) -> String {
+    format!("{}.ids", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 
 fn killed(file: &str) -> String {

@@ -24,7 +24,6 @@ use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
 use deadstop_protocol::llm::{Api, Dialect, Request as Facts, refusal};
-use deadstop_protocol::prices::Prices;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -33,7 +32,7 @@ use tokio::sync::Semaphore;
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
 use crate::api::problem::Code;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
+use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Project, Refused, Running, Said, Warden};
 use deadstop_store::StoreError;
 use flow::{Admitted, Flow};
 use route::Route;
@@ -46,19 +45,12 @@ pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
     auth: Arc<Auth>,
-    prices: Prices,
     places: Arc<Semaphore>,
 }
 
 impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
-        Gateway {
-            places: Arc::new(Semaphore::new(config.max_in_flight)),
-            prices: Prices::builtin(),
-            config,
-            warden,
-            auth,
-        }
+        Gateway { places: Arc::new(Semaphore::new(config.max_in_flight)), config, warden, auth }
     }
 
     /// Answers one request.
@@ -127,7 +119,8 @@ impl Gateway {
         }
         let mut warnings = self.results(&chain, &facts);
 
-        let call = chain.project.redact_call(Call::Model(self.model_call(route, &facts)));
+        let call =
+            chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
         let request = std::mem::take(&mut facts.said);
         let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
@@ -276,18 +269,6 @@ impl Gateway {
         trips
     }
 
-    fn model_call(&self, route: &Route<'_>, facts: &Facts) -> ModelCall {
-        ModelCall {
-            model: facts.model.clone(),
-            server: Some(route.name.to_owned()),
-            rates: self.prices.price(&facts.model).rates,
-            input: facts.input,
-            max_output: facts.max_output,
-            prompt: facts.prompt,
-            from_person: facts.from_person,
-        }
-    }
-
     /// Asks the engine; a call in a scope that is held waits for a person's word.
     async fn admit(
         &self,
@@ -301,10 +282,11 @@ impl Gateway {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
-                Ok(admitted) => return Ok(admitted),
-                Err(refused) => refused,
-            };
+            let Refused { trips, incident } =
+                match self.warden.admit_asking(chain, call, request).await {
+                    Ok(admitted) => return Ok(admitted),
+                    Err(refused) => refused,
+                };
             let Some(trip) = trips.first() else {
                 return Err(plain(StatusCode::FORBIDDEN, "refused"));
             };
@@ -497,5 +479,17 @@ impl Gateway {
         let mut response = plain(StatusCode::BAD_GATEWAY, "");
         *response.body_mut() = Body::from(body.to_string());
         response
+    }
+}
+
+fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {
+    ModelCall {
+        model: facts.model.clone(),
+        server: Some(route.name.to_owned()),
+        rates: project.prices().price(&facts.model).rates,
+        input: facts.input,
+        max_output: facts.max_output,
+        prompt: facts.prompt,
+        from_person: facts.from_person,
     }
 }

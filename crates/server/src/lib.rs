@@ -14,6 +14,8 @@ mod mcp;
 mod metrics;
 mod net;
 mod page;
+mod prices;
+mod replay;
 mod retention;
 mod settings;
 mod warden;

@@ -5,9 +5,11 @@
 //! changed and what has happened is written in the background (`writer`); a kill and an incident
 //! are written before they are acknowledged.
 
+mod approvals;
 mod control;
 mod events;
 mod govern;
+mod grants;
 mod listing;
 mod project;
 mod recent;
@@ -21,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{
-    Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
-    Time, Trip, admit, progress, settle,
+    Admission, Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState,
+    Ticket, Time, Trip, Verdict, admit, progress, settle,
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_store::{Numbers, Store, StoreError};
@@ -33,7 +35,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::alerts::Bunches;
 use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
+use crate::prices;
 use crate::settings::Settings;
+pub(crate) use approvals::{Answer, Approval, Approvals, Question, Word};
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Policies, Project};
@@ -77,6 +81,8 @@ pub(crate) struct Warden {
     /// When bunches of alerts may speak again, and who is told that one is in the outbox.
     pub(crate) bunches: Bunches,
     pub(crate) posted: Arc<Notify>,
+    /// Calls that wait for a person.
+    pub(crate) approvals: Approvals,
     pub(crate) recent: Recent,
     /// Tools of MCP servers as they were first seen.
     pub(crate) pins: Pins,
@@ -188,6 +194,7 @@ impl Warden {
             outage: RwLock::new(None),
             bunches: Bunches::default(),
             posted: Arc::default(),
+            approvals: Approvals::default(),
             recent: Recent::default(),
             pins: Pins::default(),
             events: Events::new(now().0),
@@ -212,8 +219,14 @@ impl Warden {
             Arc::make_mut(&mut targets).push(target);
         }
         self.pins.remember(store.tools().await?);
-        for setting in store.settings().await? {
+        let settings = store.settings().await?;
+        for setting in &settings {
             let project = self.project(&setting.project).await?;
+            if prices::model_of(setting).is_some() {
+                let own = settings.iter().filter(|other| other.project == setting.project);
+                project.set_prices(prices::in_force(own));
+                continue;
+            }
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());
             match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
@@ -272,6 +285,15 @@ impl Warden {
         drop(projects);
         self.note_stray(&project.scope);
         Ok(project)
+    }
+
+    /// Whether there is such a project. Asking does not make it.
+    pub(crate) async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
+        if name == DEFAULT_PROJECT || self.projects.read().contains_key(name) {
+            return Ok(true);
+        }
+        let Some(store) = &self.store else { return Ok(false) };
+        Ok(store.projects().await?.iter().any(|project| project.name == name))
     }
 
     /// All projects.
@@ -481,21 +503,39 @@ impl Warden {
         }
     }
 
-    /// May this call run?
+    /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
     pub(crate) fn admit(
         &self,
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        self.admit_by(chain, call, request, |links, now| admit(links, call, now))
+    }
+
+    fn admit_by(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        decide: impl FnOnce(&mut [Link<'_>], Time) -> Admission,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
         let begun = Instant::now();
-        let admission = self.decide(chain, |links, now| admit(links, call, now));
+        let admission = self.decide(chain, decide);
         self.metrics.decided(begun.elapsed());
+        if admission.verdict == Verdict::Ask {
+            // Nothing has happened yet.
+            for trip in &admission.trips {
+                self.metrics.verdict(trip.guard, trip.verdict);
+            }
+            return Err(Refused { trips: admission.trips, incident: None });
+        }
         let id = self.number();
         let said = || Said { request: request.clone(), response: Excerpt::default() };
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
+                self.note_grant(chain, &ticket);
                 let warned = admission.trips.first().cloned().map(Box::new);
                 Ok((Running { id, ticket, warned }, admission.trips))
             }

@@ -10,7 +10,9 @@ use crate::settings::{Dollars, Seconds};
 use crate::trip::{Action, Context};
 use crate::units::Millis;
 
+mod asking;
 mod detectors;
+mod granting;
 mod periods;
 mod reservations;
 mod standing;

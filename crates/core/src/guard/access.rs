@@ -6,8 +6,9 @@
 //! about looping. **Recovers** with the next call that is allowed.
 //!
 //! Patterns are names with `*` for any characters; case does not matter, since an agent that may
-//! not `delete_user` may not `Delete_User` either. Deny wins over allow. A tool of an MCP server goes
-//! by two names, its own and the one that clients give it (`mcp__server__tool`).
+//! not `delete_user` may not `Delete_User` either. Deny wins over allow and over ask: a tool that
+//! stands under `ask` waits for a person, whatever is done with those that are denied. A tool of an
+//! MCP server goes by two names, its own and the one that clients give it (`mcp__server__tool`).
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ settings! {
         allow: Vec<Pattern> = Vec::new(),
         /// Tools that may not be called.
         deny: Vec<Pattern> = Vec::new(),
+        /// Tools that may be called once a person has approved the call.
+        ask: Vec<Pattern> = Vec::new(),
         /// Tools that may not be called with certain arguments.
         rules: Vec<Rule> = Vec::new(),
         /// What to do with a call that is not allowed.
@@ -65,6 +68,9 @@ pub struct Rule {
     /// Denied when the value is a number below this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<f64>,
+    /// What to do then, if it is not what is done with all calls that are not allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
 }
 
 impl Rule {
@@ -101,55 +107,89 @@ impl AccessSettings {
 pub(crate) fn admit(seat: &Seat<'_>) -> Option<Trip> {
     let call = seat.call.tool()?;
     let access = &seat.policy.access;
-    let (reason, because, action) = match denied(access, call) {
-        Some((reason, because)) => (reason, because, access.action),
-        None => changed(access, call)?,
-    };
+    let found = denied(access, call).or_else(|| changed(access, call))?;
+    let Denied { reason, because, action } = found;
     let mut trip = seat.trip(GuardId::Access, reason, action);
     trip.because = because;
     Some(trip)
 }
 
-fn changed(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String, Action)> {
+struct Denied {
+    reason: &'static str,
+    because: String,
+    action: Action,
+}
+
+impl Denied {
+    fn new(reason: &'static str, because: String, action: Action) -> Option<Denied> {
+        Some(Denied { reason, because, action })
+    }
+}
+
+fn changed(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
     let action = match access.pin_tools {
         Pin::Warn => Action::Warn,
         Pin::Block => Action::Block,
         Pin::Off => return None,
     };
-    let name = &call.name;
-    let because = format!("{name} is described otherwise than when it was first seen");
-    call.changed.then_some(("tool_changed", because, action))
+    if !call.changed {
+        return None;
+    }
+    let because = format!("{} is described otherwise than when it was first seen", call.name);
+    Denied::new("tool_changed", because, action)
 }
 
-fn refused_by_name(
-    access: &AccessSettings,
-    name: &str,
-    server: Option<&str>,
-) -> Option<(&'static str, String)> {
+/// Whether a pattern means a tool, under either of its names.
+fn means(name: &str, server: Option<&str>) -> impl Fn(&&Pattern) -> bool {
     let qualified = server.map(|server| format!("mcp__{server}__{name}"));
-    let qualified = qualified.as_deref();
-    let matches = |p: &&Pattern| p.matches(name) || qualified.is_some_and(|name| p.matches(name));
-    if let Some(pattern) = access.deny.iter().find(matches) {
-        return Some(("tool_denied", format!("{name} is denied by the pattern {pattern}")));
+    move |pattern| {
+        pattern.matches(name) || qualified.as_deref().is_some_and(|name| pattern.matches(name))
     }
-    if !access.allow.is_empty() && !access.allow.iter().any(|pattern| matches(&pattern)) {
-        return Some(("tool_not_allowed", format!("{name} is not among the allowed tools")));
+}
+
+fn refused_by_name(access: &AccessSettings, name: &str, server: Option<&str>) -> Option<Denied> {
+    let meant = means(name, server);
+    if let Some(pattern) = access.deny.iter().find(&meant) {
+        let because = format!("{name} is denied by the pattern {pattern}");
+        return Denied::new("tool_denied", because, access.action);
+    }
+    if !access.allow.is_empty() && !access.allow.iter().any(|pattern| meant(&pattern)) {
+        let because = format!("{name} is not among the allowed tools");
+        return Denied::new("tool_not_allowed", because, access.action);
     }
     None
 }
 
-fn denied(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String)> {
-    let name = &call.name;
-    if let Some(refused) = refused_by_name(access, name, call.server.as_deref()) {
+fn denied(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
+    let (name, server) = (&call.name, call.server.as_deref());
+    if let Some(refused) = refused_by_name(access, name, server) {
         return Some(refused);
     }
-    for rule in access.rules.iter().filter(|rule| rule.tool.matches(name)) {
-        if let Some(argument) = call.arguments.iter().find(|argument| rule.denies(argument)) {
-            let because = format!("{name} may not be called with this {}", argument.path);
-            return Some(("argument_denied", because));
+    let meant = means(name, server);
+    // Of several rules the strictest holds, among equals the first.
+    let broken = access.rules.iter().filter(|rule| meant(&&rule.tool)).filter_map(|rule| {
+        let argument = call.arguments.iter().find(|argument| rule.denies(argument))?;
+        Some((rule.action.unwrap_or(access.action), argument))
+    });
+    let strictest = broken.reduce(|one, two| match two.0.verdict() > one.0.verdict() {
+        true => two,
+        false => one,
+    });
+    let asks = access.ask.iter().find(&meant);
+    match (strictest, asks) {
+        (Some((Action::Warn, _)) | None, Some(pattern)) => {
+            let because = format!("{name} needs approval by the pattern {pattern}");
+            Denied::new("approval_needed", because, Action::Ask)
         }
+        (Some((action, argument)), _) => {
+            let because = match action {
+                Action::Ask => format!("{name} with this {} needs approval", argument.path),
+                _ => format!("{name} may not be called with this {}", argument.path),
+            };
+            Denied::new("argument_denied", because, action)
+        }
+        (None, None) => None,
     }
-    None
 }
 
 #[cfg(test)]
@@ -165,7 +205,7 @@ mod tests {
             .map(|(path, value)| Argument { path: (*path).into(), value: (*value).into() })
             .collect();
         let call = ToolCall { name: tool.into(), arguments, ..ToolCall::default() };
-        assert_eq!(denied(&access, &call).map(|(r, _)| r), expected, "{policy} {tool}");
+        assert_eq!(denied(&access, &call).map(|d| d.reason), expected, "{policy} {tool}");
     }
 
     #[test]
@@ -192,6 +232,27 @@ mod tests {
         check(low, "bid", &[("amount", "0.5")], Some("argument_denied"));
         check(low, "bid", &[("amount", "1")], None);
         check(low, "bid", &[("id", "7"), ("amount", "0")], Some("argument_denied"));
+    }
+
+    #[test]
+    fn by_a_person() {
+        let ask = r#"{"ask":["delete_*"],"deny":["delete_prod*"],"rules":[
+            {"tool":"delete_*","argument":"force","matches":"true"},
+            {"tool":"refund","argument":"amount","above":100,"action":"ask"},
+            {"tool":"refund","argument":"amount","above":1000,"action":"terminate"}]}"#;
+        check(ask, "delete_asset", &[], Some("approval_needed"));
+        check(ask, "delete_prod_db", &[], Some("tool_denied"));
+        check(ask, "delete_asset", &[("force", "true")], Some("argument_denied"));
+        check(ask, "read", &[], None);
+        let mut access = AccessSettings::default();
+        serde_json::from_str::<RawAccess>(ask).unwrap().over(&mut access);
+        for (amount, expected) in
+            [("50", None), ("500", Some(Action::Ask)), ("5000", Some(Action::Terminate))]
+        {
+            let arguments = vec![Argument { path: "amount".into(), value: amount.into() }];
+            let call = ToolCall { name: "refund".into(), arguments, ..ToolCall::default() };
+            assert_eq!(denied(&access, &call).map(|d| d.action), expected, "{amount}");
+        }
     }
 
     #[test]
@@ -227,7 +288,7 @@ mod tests {
             let raw = format!(r#"{{"pin_tools":"{pin}"}}"#);
             serde_json::from_str::<RawAccess>(&raw).unwrap().over(&mut access);
             let call = ToolCall { name: "t".into(), changed, ..ToolCall::default() };
-            assert_eq!(super::changed(&access, &call).map(|found| found.2), expected, "{pin}");
+            assert_eq!(super::changed(&access, &call).map(|found| found.action), expected, "{pin}");
         }
     }
 

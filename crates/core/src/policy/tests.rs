@@ -22,7 +22,10 @@ fn nothing() -> Value {
     json!({
         "mode": "enforce",
         "fail_mode": "open",
-        "access": { "allow": [], "deny": [], "rules": [], "action": "block", "pin_tools": "off" },
+        "ask_timeout_s": 300,
+        "access": {
+            "allow": [], "deny": [], "ask": [], "rules": [], "action": "block", "pin_tools": "off"
+        },
         "steps": { "max_steps": null, "max_model_calls": null, "action": "terminate" },
         "tokens": {
             "input_token_limit": null,

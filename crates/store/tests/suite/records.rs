@@ -1,6 +1,6 @@
 //! What was written is there, all of it, also after opening the database again.
 
-use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Tokens, Verdict};
+use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
     AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
     Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession, StoredTool,
@@ -260,6 +260,16 @@ async fn costs_add_up(place: &Place) {
     let later = CostFilter { period: later, model: Some("haiku".into()), ..all.clone() };
     assert_eq!(lines(CostBy::Day, later).await, [line(&tomorrow, 1, 10)]);
     assert_eq!(store.costs("other", CostBy::Day, &all).await.unwrap(), []);
+    const HOUR: u64 = 3_600_000;
+    let hour = at(0).0 / HOUR * HOUR;
+    let (now, later) = (hour.to_string(), (hour + DAY).to_string());
+    assert_eq!(
+        lines(CostBy::Hour, all.clone()).await,
+        [line(&now, 3, 2_000_010), line(&later, 1, 10)]
+    );
+    let first = Period { from: None, to: Some(Time(hour + HOUR)) };
+    let first = CostFilter { period: first, ..all };
+    assert_eq!(lines(CostBy::Hour, first).await, [line(&now, 3, 2_000_010)]);
 }
 
 async fn old_rows_go_in_small_pieces(place: &Place) {
@@ -314,7 +324,10 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
         };
         store.create_login(&login, None).await.unwrap();
     }
-    for kept in Kept::ALL {
+    // All calls were made in one hour.
+    let hours = async |ms| store.prune("default", Kept::Hours, at(ms), 100).await.unwrap();
+    assert_eq!((hours(5).await, hours(7_200_000).await, hours(7_200_000).await), (0, 1, 0));
+    for kept in Kept::ALL.into_iter().filter(|kept| *kept != Kept::Hours) {
         let prune = async |project, ms, most| store.prune(project, kept, at(ms), most).await;
         assert_eq!(prune("other", 100, 100).await.unwrap(), 0, "{kept:?}");
         // A killed scope stays, and so does a message that was not delivered.
