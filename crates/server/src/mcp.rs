@@ -238,7 +238,8 @@ impl Mcp {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
+            let asked = self.warden.admit_asking(chain, call, request).await;
+            let Refused { trips, incident } = match asked {
                 Ok(admitted) => return Ok(admitted),
                 Err(refused) => refused,
             };
@@ -379,8 +380,7 @@ fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Re
     if !differs && !misnamed {
         return Ok(());
     }
-    let problem = "the headers Mcp-Method and Mcp-Name must say what the message says";
-    Err(json(StatusCode::BAD_REQUEST, mcp::unreadable(problem)))
+    Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)))
 }
 
 /// A JSON-RPC answer of our own.
