@@ -111,6 +111,117 @@ export interface paths {
         };
         trace?: never;
     };
+    "/api/agents/{name}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants of an agent. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those in force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Given"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Gives an agent a grant, for all its sessions together. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewGrant"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{name}/grants/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a grant of an agent back. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The grant */
+                    id: string;
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description As it was */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/agents/{name}/kill-switch": {
         parameters: {
             query?: never;
@@ -504,6 +615,173 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Tested"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The calls that wait for a person. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The longest waiting first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Waiting"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One of them, or one that was decided a moment ago. With `wait`, the answer comes when it is
+         *     decided, or when the time is up.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Seconds to wait for a decision before answering. */
+                    wait?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lets a call pass that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/deny": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Refuses a call that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
                     };
                 };
             };
@@ -2361,6 +2639,123 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants of a session. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those in force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Given"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Gives a session a grant. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewGrant"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/grants/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a grant of a session back. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The grant */
+                    id: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description As it was */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -3042,6 +3437,7 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
@@ -3049,9 +3445,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3127,6 +3525,7 @@ export interface components {
                         max_usd_per_minute: number | null;
                     };
                 };
+                ask_timeout_s: number;
                 budget: {
                     action: string;
                     max_cost_usd: number | null;
@@ -3156,9 +3555,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3283,7 +3684,64 @@ export interface components {
          * @description What a target can hear of.
          * @enum {string}
          */
-        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "degraded";
+        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "approval" | "degraded";
+        /** @description A call that waits for a person, or did. */
+        Approval: {
+            /** @description The agent that wants to make it. */
+            agent: string;
+            /** @description The beginning of what it is called with, without secrets. */
+            asked: string;
+            /** @description Who decided. */
+            decided_by: string | null;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            decided_ms: number | null;
+            /** @description Why. */
+            decided_why: string | null;
+            /** @description What it would destroy, as far as that is known. */
+            destroys: string[];
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard that wants a person asked. */
+            guard: string;
+            /** @description Its id. */
+            id: string;
+            /** @description `tool` or `model`. */
+            kind: string;
+            /** @description The project. */
+            project: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description The nested scopes in which it is made, one below the other. */
+            scope: string | null;
+            /** @description The server that it runs on. */
+            server: string | null;
+            /** @description The session. */
+            session: string;
+            /**
+             * Format: int64
+             * @description Since when it waits.
+             */
+            since_ms: number;
+            /** @description `waiting`, `approved`, `denied`, `lapsed`, `withdrawn` or `stopped`. */
+            state: string;
+            /** @description The tool, or the model. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description Until when it does; then it is refused.
+             */
+            until_ms: number;
+        };
+        /** @description A person's word. */
+        Because: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason: string;
+        };
         /** @description Money and time of a session. */
         BudgetControls: {
             /**
@@ -3430,7 +3888,7 @@ export interface components {
             open_after_failures: number;
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -3480,13 +3938,18 @@ export interface components {
         Decided: {
             /** @description Whether it may go ahead. */
             allowed: boolean;
+            /** @description What waits for a person's word, if it does. */
+            approval: string | null;
             /** @description The client's id for the call. */
             id: string;
             /** @description The incident that it became, if it is a new one. */
             incident: string | null;
             /** @description Every guard that has something to say, the strictest first. */
             trips: components["schemas"]["Spoken"][];
-            /** @description `allow`, `warn`, `block` or `kill`. */
+            /**
+             * @description `allow`, `warn`, `ask`, `block` or `kill`. After `ask`, wait at `/api/approvals/{approval}`
+             *     and ask again with the same id.
+             */
             verdict: string;
         };
         /** @description What was decided about each of several calls. */
@@ -3650,6 +4113,44 @@ export interface components {
          * @enum {string}
          */
         FieldProblem: "unknown" | "missing" | "invalid";
+        /** @description The grants of an agent or a session. */
+        Given: {
+            /** @description Those that are in force, in the order in which they were given. */
+            items: components["schemas"]["Grant"][];
+        };
+        /** @description A grant as it is now. */
+        Grant: {
+            /** @description Who gave it. */
+            by: string;
+            /**
+             * Format: int32
+             * @description How much may be destroyed with it.
+             */
+            deletes: number;
+            /**
+             * Format: int64
+             * @description When it ends.
+             */
+            expires_ms: number;
+            /**
+             * Format: int64
+             * @description When it was given.
+             */
+            given_ms: number;
+            /** @description Its id. */
+            id: string;
+            /**
+             * Format: int32
+             * @description How much of that is left.
+             */
+            left: number;
+            /** @description Why. */
+            reason: string;
+            /** @description Only these targets. */
+            target: string | null;
+            /** @description Only by these tools. */
+            tool: string | null;
+        };
         /** @description Incidents of one agent with the same guard and reason. */
         Group: {
             /** @description The agent. */
@@ -3841,7 +4342,7 @@ export interface components {
          * @description What to do about a loop.
          * @enum {string}
          */
-        LoopAction: "warn" | "block" | "terminate";
+        LoopAction: "warn" | "ask" | "block" | "terminate";
         /** @description Calls that repeat themselves. */
         LoopDetection: {
             /** @description What to do then. */
@@ -3873,6 +4374,33 @@ export interface components {
         MadeTarget: components["schemas"]["Target"] & {
             /** @description What a webhook is signed with, where it was made here. It is shown this once. */
             secret: string | null;
+        };
+        /** @description An allowance for a destructive batch. */
+        NewGrant: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /**
+             * Format: int32
+             * @description How much may be destroyed with it.
+             * @example 50
+             */
+            deletes: number;
+            /**
+             * Format: int64
+             * @description Seconds until it ends.
+             * @example 600
+             */
+            expires_in_s: number;
+            /** @description Why. */
+            reason: string;
+            /**
+             * @description Only these targets; `*` stands for any characters. One without a star may be destroyed again
+             *     and again.
+             * @example tmp_*
+             */
+            target?: string | null;
+            /** @description Only by these tools; `*` stands for any characters. */
+            tool?: string | null;
         };
         /** @description A session that is open. */
         Opened: {
@@ -3907,6 +4435,8 @@ export interface components {
         };
         /** @description What the policy would have done. */
         Outcome: {
+            /** @description Calls that a person would have been asked about. */
+            asked: number;
             /** @description Calls that would have been refused, one by one. */
             blocked: number;
             /** @description Stops by guard. */
@@ -5007,10 +5537,16 @@ export interface components {
             /** @description The document; null where it went back to the default. */
             document: unknown;
         };
+        /** @description Calls that wait for a person. */
+        Waiting: {
+            /** @description The longest waiting first. */
+            items: components["schemas"]["Approval"][];
+        };
         WholePolicy: {
             access: {
                 action: string;
                 allow: unknown[];
+                ask: unknown[];
                 deny: unknown[];
                 rules: unknown[];
             };
@@ -5018,9 +5554,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5096,6 +5634,7 @@ export interface components {
                     max_usd_per_minute: number | null;
                 };
             };
+            ask_timeout_s: number;
             budget: {
                 action: string;
                 max_cost_usd: number | null;
@@ -5125,9 +5664,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5208,9 +5749,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
