@@ -269,6 +269,19 @@ impl Tree {
         (decision, fresh.into_iter().filter_map(|at| self.ended(at)).collect())
     }
 
+    /// Asks the engine about a call on a copy: nothing comes of it.
+    pub(crate) fn attempt<T>(&self, at: usize, decide: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
+        let path = self.nodes[at].path.iter();
+        let mut states: Vec<_> =
+            path.map(|at| (&self.nodes[*at], self.nodes[*at].state.clone())).collect();
+        let links = states.iter_mut().map(|(node, state)| Link {
+            name: &node.name,
+            policy: &node.policy,
+            state,
+        });
+        decide(&mut links.collect::<Vec<_>>())
+    }
+
     /// Ends a scope by somebody's word. `None` if it was over.
     pub(crate) fn kill(&mut self, at: usize, by: &str, because: &str, now: Time) -> Option<Ended> {
         let over = self.nodes[at].state.killed().is_some_and(|kill| !kill.drains);
