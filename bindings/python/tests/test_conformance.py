@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import deadstop
 import pytest
 from deadstop import _native
 
-from conftest import ROOT
+from conftest import BINARY, ROOT
 
 SCENARIOS = json.loads((ROOT / "tests/conformance/scenarios.json").read_text())
 
@@ -47,7 +48,7 @@ def end(session, running, step):
 def play(session, scenario):
     opened = {}
     for number, step in enumerate(scenario["steps"]):
-        session.set_clock(step.get("at", 0))
+        session.set_clock(step.get("at", 0))  # where there is a clock to set
         scope = session.root()
         for name in step.get("scope", []):
             scope = scope.scope(name)
@@ -76,13 +77,15 @@ def test_in_the_process(scenario):
     play(_native.Session("agent", "s1", json.dumps(scenario["policy"]), clock=0), scenario)
 
 
-GOVERNED = [s for s in SCENARIOS if not s.get("needs")]
+GOVERNED = [scenario for scenario in SCENARIOS if not scenario.get("needs")]
 
 
-def test_with_a_server(serve):
-    """With a server in between the same is said: of two that judge, neither disagrees."""
+def test_with_a_server(serve, tmp_path):
+    """With a server the same is said: of the two that judge, neither disagrees with the other."""
+    server = serve()
     for number, scenario in enumerate(GOVERNED):
-        server = serve(json.dumps(scenario["policy"])) if number == 0 else None
-        if server is None:
-            continue
-        play(_native.Session("agent", f"s{number}", None, server=server.url), scenario)
+        agent, policy = f"agent{number}", tmp_path / "scenario.json"
+        policy.write_text(json.dumps(scenario["policy"]))
+        command = [BINARY, "policy", "set", policy, "--reason", "a test", "--server", server.url]
+        subprocess.run(command, check=True, capture_output=True)
+        play(_native.Session(agent, "s", None, server=server.url), scenario)

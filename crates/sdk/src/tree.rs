@@ -76,7 +76,7 @@ pub(crate) struct Ended {
 pub enum ScopeError {
     /// Its name.
     #[error(
-        "`{0}` cannot be a scope's name: 1 to 200 characters, none of them a control character"
+        "`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash"
     )]
     Name(String),
     /// One of its limits.
@@ -139,8 +139,9 @@ impl Tree {
         limits: Limits,
         now: Time,
     ) -> Result<usize, ScopeError> {
+        // A path of scopes is written with slashes, in headers and in the environment.
         let good = deadstop_protocol::llm::identity::name(name).as_deref() == Some(name);
-        if !good {
+        if !good || name.contains('/') {
             return Err(ScopeError::Name(name.chars().take(200).collect()));
         }
         limits.check()?;
