@@ -160,7 +160,8 @@ impl Relay {
             }
         }
         let text = "the MCP server has ended before it answered";
-        for key in lock(&self.flights).keys() {
+        let open = lock(&self.flights).keys();
+        for key in open {
             self.fail(key, "server_died", text);
         }
     }
