@@ -92,14 +92,14 @@ impl Client {
         self.ask(Method::PATCH, path, Some(body), None).await
     }
 
-    /// Replaces what is at this version by something else.
+    /// Replaces what is there, or what is there at this version, by something else.
     pub(crate) async fn put(
         &self,
         path: &str,
         body: &Value,
-        version: i64,
+        version: Option<i64>,
     ) -> anyhow::Result<Value> {
-        self.ask(Method::PUT, path, Some(body), Some(version)).await
+        self.ask(Method::PUT, path, Some(body), version).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
@@ -213,6 +213,9 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
              --data DIR` makes another"
         }
         "forbidden" => "use a key with that role, or ask somebody who has one",
+        "not_found" if detail.starts_with("there is no project") => {
+            "check --project and DEADSTOP_PROJECT; without them it is `default`"
+        }
         "not_found" if detail.ends_with("project") => {
             "a key decides the project; leave --project out, or use a key of that project"
         }

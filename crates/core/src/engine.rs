@@ -9,6 +9,8 @@
 //! Nothing here knows where states live or what time it is. The same states, policies, call and
 //! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
@@ -58,8 +60,10 @@ impl Admission {
     }
 }
 
-/// A call in flight: what it has reserved in every scope of its chain.
-#[derive(Debug, Clone, PartialEq)]
+/// A call in flight: what it has reserved in every scope of its chain. Whoever settles a call in
+/// another process than the one that admitted it keeps the ticket in between; only what was said so
+/// far is not kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ticket {
     /// The call's number in its innermost scope, from 1.
     pub number: u64,
@@ -70,6 +74,7 @@ pub struct Ticket {
     pub(crate) trial: Option<Time>,
     /// The longest answer that may be, where the reservation is a ceiling.
     ceiling: Option<Tokens>,
+    #[serde(skip)]
     chant: Option<Box<Chant>>,
     /// The grant that the call uses, with what is left of it, and the scope that holds it.
     granted: Option<Box<(Grant, usize)>>,

@@ -17,6 +17,7 @@ use crate::guard::text_loop::Said;
 use crate::guard::velocity::Pace;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
+use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
 use crate::units::Time;
 
@@ -207,6 +208,12 @@ impl ScopeState {
         *self = ScopeState::new(self.kind, now);
     }
 
+    /// A person spoke, outside of any model call that would tell it. New words begin a new stretch
+    /// for the loop guard; words heard before do not, so that two doors may tell the same.
+    pub fn hear(&mut self, words: &TextFacts) {
+        self.memory.hear(words.sketch());
+    }
+
     /// Holds the next call until [`ScopeState::resume`].
     pub fn pause(&mut self, by: &str, because: &str, now: Time) {
         self.pause.get_or_insert(Pause { at: now, because: bounded(because), by: bounded(by) });
@@ -246,6 +253,12 @@ impl ScopeState {
         }
         let mut given = meanwhile.grants;
         self.grants.rejoin(given.take());
+    }
+
+    /// A call of this scope was refused, as a record of it says: the next one in a row may be the
+    /// last. [`crate::admit`] counts those that it refuses by itself.
+    pub fn refused(&mut self) {
+        self.strikes.block();
     }
 
     /// The state as bytes, version first.

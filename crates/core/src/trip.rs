@@ -185,6 +185,19 @@ pub enum Measure {
     Score(f64),
 }
 
+impl Measure {
+    /// The plain number, to compare two of a kind with.
+    pub(crate) fn amount(self) -> f64 {
+        match self {
+            Measure::None => 0.0,
+            Measure::Count(n) | Measure::Tokens(Tokens(n)) => n as f64,
+            Measure::Money(money) => money.0 as f64,
+            Measure::Time(time) => time.0 as f64,
+            Measure::Score(score) => score,
+        }
+    }
+}
+
 impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

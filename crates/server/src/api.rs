@@ -15,15 +15,20 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod follow;
+mod gauge;
 mod govern;
 mod grants;
 mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod mcp;
+mod moments;
 mod openapi;
 mod orders;
 mod policies;
+mod prices;
 pub(crate) mod problem;
 mod projects;
 mod sessions;
@@ -42,7 +47,6 @@ use utoipa_axum::routes;
 use crate::metrics::Metrics;
 use crate::warden::{Project, Warden, now};
 use auth::{Auth, Who};
-use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
 /// What handlers work with.
@@ -54,8 +58,9 @@ pub(crate) struct App {
     pub(crate) base: PolicySet,
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
-    pub(crate) prices: Prices,
     document: Value,
+    /// Sessions that somebody steps through.
+    reels: crate::replay::Reels,
 }
 
 impl App {
@@ -136,8 +141,8 @@ pub(crate) fn router(
         metrics,
         base,
         policy_turn,
-        prices: Prices::builtin(),
         document,
+        reels: crate::replay::Reels::default(),
     });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
@@ -160,6 +165,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
+        .routes(routes!(follow::follow))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
@@ -173,6 +179,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(live::status))
         .routes(routes!(live::events))
+        .routes(routes!(mcp::tools, mcp::seen))
+        .routes(routes!(mcp::accept))
         .routes(routes!(orders::kill))
         .routes(routes!(orders::clear))
         .routes(routes!(orders::reset))
@@ -183,6 +191,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))
+        .routes(routes!(moments::state))
         .routes(routes!(sessions::kill))
         .routes(routes!(sessions::pause))
         .routes(routes!(sessions::resume))
@@ -204,6 +213,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(prices::list))
+        .routes(routes!(prices::get, prices::put, prices::delete))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
@@ -234,6 +245,7 @@ fn policy_handlers() -> OpenApiRouter<Arc<App>> {
         ))
         .routes(routes!(policies::get_project_prevention, policies::put_project_prevention))
         .routes(routes!(policies::get_kill_switch, policies::put_kill_switch))
+        .routes(routes!(policies::presets))
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 mod access;
 mod approvals;
+mod conformance;
 mod govern;
 mod grants;
 mod guards;
 mod kept;
 mod manners;
+mod replayed;
 mod switch;
 mod table;

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::call::Call;
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
@@ -153,6 +154,18 @@ impl super::Guard for Guard {
         trip.reason = "budget_warning".to_owned();
         trip.because = format!("{} has spent {after} (alert at {soft})", seat.who());
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.budget;
+        let Some(limit) = settings.max_cost_usd else { return Vec::new() };
+        let what = match settings.per {
+            Period::Total => "cost",
+            Period::Hour => "cost_this_hour",
+            Period::Day => "cost_today",
+        };
+        let used = Measure::Money(dial.scope.ledger.committed_at(settings.per, dial.now));
+        vec![Gauge::new(GuardId::Budget, what, used, Measure::Money(limit.0))]
     }
 }
 

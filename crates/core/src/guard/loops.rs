@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Digest, Effect, Status, ToolCall};
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat, times};
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
@@ -156,7 +157,7 @@ impl Memory {
     }
 
     /// A person spoke. New words start a new stretch; "continue" for the fifth time does not.
-    fn hear(&mut self, words: Sketch) {
+    pub(crate) fn hear(&mut self, words: Sketch) {
         let heard_before = self.prompts.iter().any(|before| before.similar(words));
         if heard_before || words == Sketch::Tiny {
             return;
@@ -386,6 +387,16 @@ impl super::Guard for Guard {
             settings.threshold
         );
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.loops;
+        if !settings.enabled {
+            return Vec::new();
+        }
+        let futile = dial.scope.memory.futile().into();
+        let most = settings.threshold.into();
+        vec![Gauge::count(GuardId::Loop, "calls_without_news", futile, most)]
     }
 }
 

@@ -191,7 +191,7 @@ async fn run(
     let mut outcome = Outcome::default();
     let mut saved = NanoUsd(0);
     for (done, session) in sessions.iter().enumerate() {
-        let calls = calls(store, project, session.number).await?;
+        let calls = calls(store, project, session.number, MOST_CALLS).await?;
         let tried = replay(policies, &session.name, &calls);
         outcome.sessions += 1;
         outcome.calls += tried.calls;
@@ -237,10 +237,12 @@ async fn sessions(
     }
 }
 
-async fn calls(
+/// The calls of a session with their facts, in their order.
+pub(super) async fn calls(
     store: &Store,
     project: &str,
     session: i64,
+    most: usize,
 ) -> Result<Vec<deadstop_store::StoredCall>, deadstop_store::StoreError> {
     let filter =
         CallFilter { session: Some(session), order: Order::Oldest, ..CallFilter::default() };
@@ -251,7 +253,7 @@ async fn calls(
         let page = store.calls_with_facts(project, &filter, &paging).await?;
         found.extend(page.items.into_iter().map(|listed| listed.call));
         cursor = page.next;
-        if cursor.is_none() || found.len() >= MOST_CALLS {
+        if cursor.is_none() || found.len() >= most {
             return Ok(found);
         }
     }

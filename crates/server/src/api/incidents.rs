@@ -19,6 +19,7 @@ use super::App;
 use super::auth::Who;
 use super::calls::{Call, Said, Wanted, session_number};
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
+use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
 use crate::warden::now;
 use pace::Pace;
@@ -66,19 +67,6 @@ pub(crate) struct Incident {
     trip: Value,
 }
 
-/// One line of a score.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SignalLine {
-    /// What was counted.
-    name: String,
-    /// How often.
-    count: u32,
-    /// What each counts for.
-    weight: f64,
-    /// Both multiplied.
-    score: f64,
-}
-
 /// Who has seen an incident.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Seen {
@@ -104,13 +92,7 @@ fn score(measure: Measure) -> Option<f64> {
 }
 
 fn signals(trip: &Trip) -> Vec<SignalLine> {
-    let line = |signal: &deadstop_core::Signal| SignalLine {
-        name: signal.name.clone(),
-        count: signal.count,
-        weight: signal.weight,
-        score: f64::from(signal.count) * signal.weight,
-    };
-    trip.signals.iter().map(line).collect()
+    trip.signals.iter().map(SignalLine::from).collect()
 }
 
 impl From<StoredIncident> for Incident {
@@ -232,7 +214,7 @@ impl From<IncidentGroup> for Group {
 /// Incidents by agent, guard and reason, the group with the newest first.
 #[utoipa::path(
     get, path = "/api/incidents/groups", tag = "incidents", params(Filter, IncidentsAsked),
-    responses((status = 200, description = "All groups", body = Page<Group>))
+    responses((status = 200, description = "A page of them", body = Page<Group>))
 )]
 pub(crate) async fn groups(
     State(app): State<Arc<App>>,
@@ -244,9 +226,8 @@ pub(crate) async fn groups(
     let Some(wanted) = wanted(store, &who, &filter, asked).await? else {
         return Ok(Json(Page::all(Vec::new())));
     };
-    let mut groups = store.incident_groups(&who.project, &wanted).await?;
-    groups.truncate(filter.paging().limit as usize);
-    Ok(Json(Page::all(groups.into_iter().map(Group::from).collect())))
+    let groups = store.incident_groups(&who.project, &wanted, &filter.paging()).await?;
+    Ok(Json(Page::of(groups, Group::from)))
 }
 
 /// One of the calls that an incident is about.

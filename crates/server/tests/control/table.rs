@@ -90,6 +90,10 @@ impl World {
     /// A request that is fine in every way but perhaps its key. What is used up is made anew.
     async fn request(&self, route: &Route) -> Ask {
         let admin = self.key("admin");
+        if route.path == "/api/prices/{name}" {
+            let set = Ask::of("PUT", &format!("/api/prices/{AGENT}"), Some(&price())).key(&admin);
+            assert_eq!(self.gate.ask(&set).await.status, 200);
+        }
         let id = match route.path.as_str() {
             path if path.starts_with("/api/keys/") => {
                 let order = json!({ "name": "wall-spare", "role": "viewer" });
@@ -116,7 +120,7 @@ impl World {
                 let asked = self.gate.ask(&asked).await.json();
                 asked["calls"][0]["approval"].as_str().unwrap().to_owned()
             }
-            path if path.starts_with("/api/calls/") => self.kept.call.clone(),
+            path if path.contains("/calls/{id}") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
         // Whoever asks first opens a governed session: it is not one of those that are looked at.
@@ -152,6 +156,7 @@ impl World {
     fn body(&self, route: &Route) -> Value {
         let path = route.path.as_str();
         match path {
+            "/api/prices/{name}" => price(),
             "/api/login" => json!({ "key": self.key("viewer") }),
             "/api/keys" => json!({ "name": "wall-new", "role": "viewer" }),
             "/api/projects" => {
@@ -219,6 +224,10 @@ impl World {
             _ => answering.rest().await,
         }
     }
+}
+
+fn price() -> Value {
+    json!({ "input_usd": 1.0, "output_usd": 2.0, "cache_read_usd": null, "cache_write_usd": null })
 }
 
 fn prevention() -> Value {
@@ -309,9 +318,11 @@ async fn projects_are_walls() {
     let world = World::new().await;
     // What takes any name makes something of the caller's own.
     let makes = |route: &Route| match route.method.as_str() {
-        "PUT" => ["/prevention-config", "/kill-switch", "/policies/agents/{name}"]
-            .iter()
-            .any(|end| route.path.ends_with(end)),
+        "PUT" => {
+            ["/prevention-config", "/kill-switch", "/policies/agents/{name}", "/prices/{name}"]
+                .iter()
+                .any(|end| route.path.ends_with(end))
+        }
         "POST" => route.path.ends_with("/preflight") || route.path.ends_with("/proposal"),
         _ => false,
     };

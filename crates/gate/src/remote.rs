@@ -1,0 +1,200 @@
+//! The server's side of a gate.
+
+use std::time::Duration;
+
+use deadstop_client::{
+    Client, ClientError, Decided, Ended, Patience, ProposedCall, Receipt, Server, Used, escaped,
+};
+use deadstop_core::{Status, Verdict};
+use deadstop_protocol::mcp::Listed;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{Answer, Ask, By, Judged, Place};
+
+/// A server to ask.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    client: Client,
+    /// Whether somebody named it, or we only look whether one runs at the usual place.
+    named: bool,
+    pub(crate) project: Option<String>,
+}
+
+/// Why the server has not decided.
+pub(crate) enum Failed {
+    /// It does not know the call, so it was not the one who admitted it.
+    Unknown,
+    /// It does not answer, or not usefully.
+    Away { why: String, named: bool },
+}
+
+impl Remote {
+    pub(crate) fn open(server: Option<Server>, patience: Patience) -> Result<Remote, ClientError> {
+        let (named, server) = match server {
+            Some(server) => (true, server),
+            None => (Server::is_named(), Server::from_env()?),
+        };
+        let project = server.project.clone();
+        Ok(Remote { client: Client::patient(&server, patience)?, named, project })
+    }
+
+    pub(crate) fn ask(&self, ask: &Ask) -> Result<Answer, Failed> {
+        let Place { agent, session, scope } = &ask.place;
+        let call = ProposedCall {
+            id: &ask.id,
+            tool: &ask.tool,
+            server: ask.server.as_deref(),
+            arguments: &ask.arguments,
+        };
+        let decided = self.client.propose(agent, session, scope, &[call]);
+        self.read(decided.map(|mut all| all.pop()))
+    }
+
+    pub(crate) fn settle(
+        &self,
+        place: &Place,
+        id: &str,
+        status: Status,
+        text: Option<&str>,
+    ) -> Result<Answer, Failed> {
+        let receipt = Receipt { id, status: ended(status), usage: Used::default(), text };
+        let Place { agent, session, scope } = place;
+        self.read(self.client.receipt(agent, session, scope, &receipt).map(Some))
+    }
+
+    pub(crate) fn ask_held(&self, ask: &Ask, hold: Duration) -> Result<Answer, Failed> {
+        #[derive(Deserialize)]
+        struct All {
+            calls: Vec<Decided>,
+        }
+        let body = json!({
+            "calls": [{
+                "id": ask.id, "tool": ask.tool, "server": ask.server, "arguments": ask.arguments,
+            }],
+            "scope": ask.place.scope,
+            "hold_s": hold.as_secs(),
+        });
+        let decided = self.client.post::<All>(&path(&ask.place, "proposal"), &body);
+        self.read(decided.map(|mut all| all.calls.pop()))
+    }
+
+    pub(crate) fn settle_soon(
+        &self,
+        place: &Place,
+        id: &str,
+        status: Status,
+        text: &str,
+    ) -> Result<Answer, Failed> {
+        let status = ended(status);
+        let body = json!({
+            "id": id, "status": status, "text": text, "scope": place.scope, "wait": false,
+        });
+        self.read(self.client.post(&path(place, "receipt"), &body).map(Some))
+    }
+
+    /// Waits until a call is to be stopped.
+    pub(crate) fn watch(&self, place: &Place, id: &str, wait: Duration) -> Result<Answer, Failed> {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let body = json!({ "id": id, "scope": place.scope, "wait_ms": wait });
+        let decided = match self.client.post(&path(place, "progress"), &body) {
+            Err(ClientError::Refused(problem)) if problem.decision.is_some() => {
+                Ok(problem.decision)
+            }
+            other => other.map(Some),
+        };
+        self.read(decided)
+    }
+
+    pub(crate) fn listed(
+        &self,
+        place: &Place,
+        server: &str,
+        tools: &[Listed],
+    ) -> Result<Judged, ClientError> {
+        let tools: Vec<_> = tools
+            .iter()
+            .map(|tool| {
+                let fingerprint = format!("{:016x}", tool.fingerprint.0);
+                json!({
+                    "name": tool.name, "fingerprint": fingerprint, "destructive": tool.destructive,
+                })
+            })
+            .collect();
+        let body = json!({
+            "agent": place.agent, "session": place.session, "server": server, "tools": tools,
+        });
+        self.client.post("/api/mcp/tools", &body)
+    }
+
+    pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, Failed> {
+        let opened = self.client.open(&place.agent, Some(&place.session), words);
+        self.read(opened.map(|_| None))
+    }
+
+    fn read(&self, answer: Result<Option<Decided>, ClientError>) -> Result<Answer, Failed> {
+        let error = match answer {
+            Ok(None) => return Ok(Answer::passed(By::Server)),
+            Ok(Some(decided)) => return Ok(judged(decided)),
+            Err(error) => error,
+        };
+        if let Some(problem) = error.death() {
+            let explain = format!("stopped: {}", problem.detail);
+            return Ok(Answer::said(Verdict::Kill, By::Server, "killed", &problem.code, explain));
+        }
+        if let ClientError::Refused(problem) = &error {
+            match problem.code.as_str() {
+                "not_found" => return Err(Failed::Unknown),
+                // The server's own fail mode has spoken.
+                "store_failed" => {
+                    let explain = format!("blocked: {}", problem.detail);
+                    let code = &problem.code;
+                    return Ok(Answer::said(
+                        Verdict::Block,
+                        By::Server,
+                        "fail_mode",
+                        code,
+                        explain,
+                    ));
+                }
+                _ => {}
+            }
+        }
+        // Whatever listens at the usual place without being a server of ours is none of our business.
+        let named = self.named || matches!(error, ClientError::Refused(_));
+        Err(Failed::Away { why: error.to_string(), named })
+    }
+}
+
+fn ended(status: Status) -> Ended {
+    match status {
+        Status::Ok => Ended::Ok,
+        Status::Error => Ended::Error,
+        Status::Fault => Ended::Fault,
+        Status::Cancelled => Ended::Cancelled,
+    }
+}
+
+fn path(place: &Place, what: &str) -> String {
+    format!("/api/sessions/{}/{}/{what}", escaped(&place.agent), escaped(&place.session))
+}
+
+fn judged(decided: Decided) -> Answer {
+    let Decided { allowed, verdict, trips, incident, .. } = decided;
+    // What it says and how it is called must agree; the stricter of the two counts.
+    let verdict = if allowed { verdict } else { verdict.max(Verdict::Block) };
+    Answer { verdict, trips, incident, by: By::Server, notice: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use deadstop_client::USUAL;
+
+    use super::*;
+
+    #[test]
+    fn the_usual_place_is_a_url() {
+        assert!(Remote::open(Some(Server::at(USUAL)), Patience::default()).is_ok());
+        assert!(Remote::open(Some(Server::at("nowhere")), Patience::default()).is_err());
+    }
+}
