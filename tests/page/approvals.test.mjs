@@ -88,7 +88,7 @@ test('who decides elsewhere is seen here, and so is a session that is stopped', 
   await page.getByText('No call waits for a person').waitFor();
 });
 
-test('a batch is granted on the page, used up by the agent, and taken back', async () => {
+test('a batch is granted on the page of an agent and of a session, and taken back', async () => {
   await steady(world, 'sweeper', 'night', 1);
   await until('the session', async () => (await world.api('GET', '/api/sessions/sweeper/night')).status === 200);
   for (const path of ['agents/sweeper', 'sessions/sweeper/night']) {
