@@ -288,7 +288,7 @@ impl Scope {
     }
 
     /// Why a call that was stopped may not go on.
-    pub(crate) fn why_stopped(&self) -> Refused {
+    pub fn why_stopped(&self) -> Refused {
         let tree = self.session.tree();
         let kill = tree.killed().or_else(|| tree.state(self.at).killed()).cloned();
         drop(tree);
