@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients api leaks bench bench-gateway million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients sdk-python api leaks bench bench-gateway bench-sdk million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,7 +39,7 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
 	tests/page/run
 
-test: fmt lint rules unit doc recorded clients api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets, the page in a browser
+test: fmt lint rules unit doc recorded clients sdk-python api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -61,6 +61,13 @@ doc:
 clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
+
+sdk-python: ## The wheel, built, left in dist/, and tested in clean environments with real frameworks
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/python/check
+
+bench-sdk: ## What a guard costs in Python: guarded against bare in one run, and alone
+	bindings/python/check bench
 
 api: ## The API against its own document, with cases made up by schemathesis
 	$(CARGO) build --locked --package deadstop

@@ -1,8 +1,8 @@
 //! Sessions and scopes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadstop_sdk::{Api, Limits, ModelAsk, Outgoing, Refused, Time, Why, api_of};
