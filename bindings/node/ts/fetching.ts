@@ -15,7 +15,8 @@ class Call implements Flight {
   readonly #core: Core;
   readonly #exchange: number;
   readonly #controller = new AbortController();
-  readonly #signal: AbortSignal | undefined;
+  /** The caller's; loosely, because clients hang the answer on it. */
+  readonly #signal: WeakRef<AbortSignal> | undefined;
   readonly #aborted: () => void;
   /** Breaks off whoever waits for the answer, or reads it. */
   reject: ((error: unknown) => void) | undefined;
@@ -25,15 +26,15 @@ class Call implements Flight {
     this.#core = core;
     this.scope = scope;
     this.#exchange = exchange;
-    this.#signal = signal ?? undefined;
+    this.#signal = signal ? new WeakRef(signal) : undefined;
     this.#aborted = () => {
       // Whoever asked does not want it any more.
       if (this.#end()) core.engine.abandon(exchange);
-      this.#controller.abort(this.#signal?.reason);
+      this.#controller.abort(this.#signal?.deref()?.reason);
     };
     core.begin(this);
-    if (this.#signal?.aborted) this.#aborted();
-    else this.#signal?.addEventListener('abort', this.#aborted, { once: true });
+    if (signal?.aborted) this.#aborted();
+    else signal?.addEventListener('abort', this.#aborted, { once: true });
   }
 
   get signal(): AbortSignal {
@@ -49,7 +50,7 @@ class Call implements Flight {
   }
 
   cut(error: DeadstopKilled): void {
-    this.#signal?.removeEventListener('abort', this.#aborted);
+    this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
     this.#core.engine.abandon(this.#exchange);
     this.reject?.(error);
     this.answer?.deref()?.error(error);
@@ -96,7 +97,7 @@ class Call implements Flight {
   }
 
   #end(): boolean {
-    this.#signal?.removeEventListener('abort', this.#aborted);
+    this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
     return this.#core.over(this);
   }
 }

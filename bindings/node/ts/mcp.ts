@@ -15,14 +15,8 @@ interface Result {
   isError?: boolean;
   content?: unknown;
 }
-interface Message {
-  type: string;
-  result?: Result;
-  error?: Error;
-}
 interface Client {
   request?(request: Request, schema: unknown, options?: Options): Promise<Result>;
-  requestStream?(request: Request, schema: unknown, options?: Options): AsyncGenerator<Message>;
   getServerVersion?(): { name?: string } | undefined;
 }
 
@@ -36,10 +30,10 @@ export function wrapMcp(core: Core, client: object, server?: string): () => void
   }
   if (wrapped.has(client)) throw new DeadstopError('this MCP client is already guarded');
   wrapped.add(client);
-  const { request, requestStream } = found;
+  const { request } = found;
   const where = (): string | null => server ?? found.getServerVersion?.()?.name ?? null;
 
-  // `callTool` goes through it.
+  // `callTool` goes through it, and so do calls that become tasks.
   found.request = function (asked, schema, options) {
     if (asked.method !== 'tools/call') return request.call(found, asked, schema, options);
     const { name = '', arguments: told = {} } = asked.params ?? {};
@@ -55,46 +49,8 @@ export function wrapMcp(core: Core, client: object, server?: string): () => void
       aborts.abort();
     });
   };
-  if (typeof requestStream === 'function') {
-    found.requestStream = async function* (asked, schema, options) {
-      const messages = requestStream.call(found, asked, schema, options);
-      if (asked.method !== 'tools/call') return yield* messages;
-      const { name = '', arguments: told = {} } = asked.params ?? {};
-      // What comes before the end is passed on; the end settles the call.
-      const passed: Message[] = [];
-      let news: (() => void) | undefined;
-      let last: Message | undefined;
-      const work = async (): Promise<Result> => {
-        for await (const message of messages) {
-          if (message.type === 'result' || message.type === 'error') last = message;
-          else passed.push(message);
-          news?.();
-        }
-        if (last?.type === 'error') throw last.error ?? new Error('the tool failed');
-        return last?.result ?? {};
-      };
-      let over = false;
-      const running = runTool(core, name, told, work, { server: where(), failed: (result) => result.isError === true });
-      const ended = running.then(
-        () => undefined,
-        (error: unknown) => ({ error }),
-      ).finally(() => {
-        over = true;
-        news?.();
-      });
-      while (!over || passed.length > 0) {
-        const message = passed.shift();
-        if (message !== undefined) yield message;
-        else await new Promise<void>((resolve) => (news = resolve));
-      }
-      const failed = await ended;
-      if (failed !== undefined && failed.error !== last?.error) throw failed.error;
-      if (last !== undefined) yield last;
-    };
-  }
   return () => {
     wrapped.delete(client);
     found.request = request;
-    if (requestStream) found.requestStream = requestStream;
   };
 }
