@@ -33,7 +33,7 @@ dashboard/node_modules/.package-lock.json: dashboard/package.json dashboard/pack
 	@touch $@
 
 page-check: page ## Check the dashboard: its tests, and whether its types are those of the API
-	$(CARGO) build --locked --package deadstop
+	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
 	cd dashboard && $(NPM) test && $(NPM) run types:check
 
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)

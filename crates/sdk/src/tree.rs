@@ -75,9 +75,7 @@ pub(crate) struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// Its name.
-    #[error(
-        "`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash"
-    )]
+    #[error("`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash")]
     Name(String),
     /// One of its limits.
     #[error(transparent)]

@@ -4,6 +4,7 @@ mod access;
 mod approvals;
 mod conformance;
 mod govern;
+mod grants;
 mod guards;
 mod kept;
 mod manners;

@@ -1,6 +1,7 @@
 //! Claude Code. Trap: exit codes 1 and 127 and time-outs let a call through, so refusals are JSON
-//! with exit code 0. `continue: false` ends the turn; a `decision: "block"` at Stop would make it go
-//! on.
+//! with exit code 0. `continue: false` before a tool ends the turn only where nothing is denied, and
+//! the tool runs; so the tool is denied there, and the turn is ended when all tools that were asked
+//! for together are through (`PostToolBatch`). A `decision: "block"` at Stop would make it go on.
 
 use deadstop_core::Status;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("PreToolUse", Moment::Before),
     ("PostToolUse", Moment::After),
     ("PostToolUseFailure", Moment::After),
+    ("PostToolBatch", Moment::Stop),
     ("UserPromptSubmit", Moment::Prompt),
     ("Stop", Moment::Stop),
     ("SubagentStop", Moment::Stop),

@@ -58,6 +58,8 @@ fn claude_code_is_told() {
         "Stop",
         ["", r#"{"systemMessage":"deadstop warned: w"}"#, "", "", ended],
     );
+    let warned = r#"{"systemMessage":"deadstop warned: w"}"#;
+    check(Host::ClaudeCode, "PostToolBatch", ["", warned, "", "", ended]);
     check(
         Host::ClaudeCode,
         "UserPromptSubmit",
