@@ -82,7 +82,7 @@ test('with a server the same is said', async (t) => {
     .forEach((scenario, number) => {
       const file = join(server.folder, 'scenario.json');
       writeFileSync(file, JSON.stringify(scenario.policy));
-      execFileSync(DEADSTOP_BIN, ['policy', 'set', file, '--reason', 'a test', '--server', server.url]);
+      execFileSync(DEADSTOP_BIN, ['policy', 'set', file, '--reason', 'a test', '--server', server.url], { stdio: 'pipe' });
       play(new Engine(JSON.stringify({ agent: `agent${number}`, session: 's', server: server.url }), () => undefined), scenario);
     });
 });
