@@ -1,8 +1,8 @@
 // The small parts that pages rely on.
 import { expect, test } from 'vitest';
-import { address, type Call, type Row } from '../src/lib/api';
+import { address, type Call } from '../src/lib/api';
 import { LineReader } from '../src/lib/backtest';
-import { byDanger, limits } from '../src/lib/danger';
+import { limits } from '../src/lib/danger';
 import { compared, likeness } from '../src/lib/diff';
 import { found } from '../src/lib/find';
 import { differences, inForce, scopePart, sectionsOf } from '../src/lib/guards';
@@ -10,9 +10,6 @@ import { measured } from '../src/lib/measure';
 import { ledgers, tree } from '../src/lib/replay';
 import { Spending, steps, width } from '../src/lib/spend';
 
-const row = (more: Partial<Row>): Row => ({
-  kind: 'session', agent: 'a', name: 's', state: 'running', why: null, steps: 0, model_calls: 0, in_flight: 0, input_tokens: 0, output_tokens: 0, cost_usd: 0, reserved_usd: 0, opened_ms: 0, used_ms: 0, ...more,
-});
 const call = (more: Partial<Call>): Call => ({
   id: '1', agent: 'a', session: 's', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
   input_tokens: 10, output_tokens: 5, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: 0.1, incident: null, ...more,
@@ -23,19 +20,21 @@ test('addresses carry what they are given and nothing more', () => {
   expect(address('/api/calls', {}, { limit: 5, agent: '', from: undefined, to: null, acknowledged: false })).toBe('/api/calls?limit=5&acknowledged=false');
 });
 
-test('the nearest limit comes first, and what is reserved counts', () => {
-  const policy = { budget: { max_cost_usd: 1, per: 'total' }, steps: { max_steps: 10, max_model_calls: null }, time: { max_wall_time_seconds: 100 }, tokens: {} };
-  const near = limits(row({ cost_usd: 0.5, reserved_usd: 0.3, steps: 4, opened_ms: 0 }), policy, 10_000);
-  expect(near.map((one) => one.what)).toEqual(['cost', 'tool calls', 'time']);
-  expect(near[0]?.ratio).toBeCloseTo(0.8);
-  expect(limits(row({ cost_usd: 5 }), { budget: { max_cost_usd: 1, per: 'day' } }, 0)).toEqual([]);
-  expect(limits(row({}), undefined, 0)).toEqual([]);
-});
-
-test('danger is the order: nearest first, those without limits last', () => {
-  const one = (name: string, ratio?: number, more: Partial<Row> = {}) => ({ row: row({ name, ...more }), nearest: ratio === undefined ? undefined : { what: '', used: '', most: '', ratio } });
-  const all = [one('none'), one('far', 0.1), one('none-running', undefined, { in_flight: 2 }), one('near', 0.9)];
-  expect(all.sort(byDanger).map((x) => x.row.name)).toEqual(['near', 'far', 'none-running', 'none']);
+test('limits are told in their own units, a score with its parts', () => {
+  const gauge = { guard: 'budget', what: 'cost_today', measured: 0.5, limit: 1, unit: 'usd', share: 0.5, signals: [], server: null };
+  const signals = [{ name: 'similar_prompts', count: 2, weight: 1, score: 2 }, { name: 'similar_responses', count: 1, weight: 2, score: 2 }, { name: 'repeated_tool_calls', count: 0, weight: 1.5, score: 0 }];
+  const shown = limits([
+    gauge,
+    { ...gauge, guard: 'similarity', what: 'score', measured: 4, limit: 10, unit: 'score', signals },
+    { ...gauge, guard: 'breaker', what: 'failures_in_a_row', measured: 2, limit: 5, unit: 'count', server: 'files' },
+    { ...gauge, guard: 'time', what: 'time', measured: 5000, limit: 60_000, unit: 'ms' },
+    { ...gauge, guard: 'new', what: 'never_heard_of', measured: 1, limit: 2, unit: 'count' },
+  ]);
+  expect(shown.map((one) => `${one.what} ${one.used} of ${one.most}`)).toEqual([
+    'cost today $0.50 of $1.00', 'similarity score 4.0 of 10.0', 'failures in a row, files 2 of 5', 'time 5.0 s of 1 min', 'never heard of 1 of 2',
+  ]);
+  expect(shown[1]?.parts).toBe('P 2×1.0 · R 1×2.0 · T 0×1.5');
+  expect(shown.map((one) => one.pattern)).toEqual([false, true, true, false, false]);
 });
 
 test('differences are by words, and likeness is a share', () => {

@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod database;
 mod demo;
+mod doctor;
 mod explain;
 mod hook;
 mod incidents;
@@ -30,6 +31,12 @@ mod when;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// What calls leave behind on one thread is freed on another: the C library's allocator keeps much
+/// of that. How it is tuned is said in `.cargo/config.toml`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Brings a runaway AI agent to a dead stop.
 #[derive(Debug, Parser)]
@@ -65,6 +72,8 @@ enum Command {
     Install(install::Args),
     /// Take it out again.
     Uninstall(install::Which),
+    /// Prove that a deny denies, at every door that is set up; says what it could not prove.
+    Doctor(doctor::Args),
     /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
     Hook(hook::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
@@ -106,6 +115,7 @@ fn main() -> ExitCode {
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Hook(args) => Ok(hook::run(&args)),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),

@@ -52,8 +52,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             };
             ui::Hinted::error(error.to_string(), hint)
         })?;
+        let interrupted = ui::interrupted();
         eprint!("{}", welcome(&server));
-        ui::interrupted().await;
+        interrupted.await;
         eprintln!("stopping: calls in flight may finish");
         server.stop().await;
         Ok(ExitCode::SUCCESS)

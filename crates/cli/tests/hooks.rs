@@ -13,6 +13,8 @@ use deadstop_protocol::hook::{Host, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+#[path = "hooks/doctor.rs"]
+mod doctor;
 #[path = "hooks/install.rs"]
 mod install;
 #[path = "common/server.rs"]

@@ -118,6 +118,37 @@ pub struct Progress<'a> {
 /// assert_eq!(admit(&mut chain, &call, Time(4)).verdict, Verdict::Kill);
 /// ```
 pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::NotAsked)
+}
+
+/// Decides about a call that a person has approved after [`admit`] answered [`Verdict::Ask`]: what
+/// would be asked about is let pass with a warning, and everything stricter still holds.
+///
+/// ```
+/// use deadstop_core::*;
+/// let raw = r#"{ "access": { "ask": ["delete_*"] } }"#;
+/// let policy = serde_json::from_str::<RawPolicy>(raw).unwrap().resolve().unwrap().session;
+/// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+/// let call = Call::Tool(ToolCall { name: "delete_asset".into(), ..ToolCall::default() });
+/// let mut chain = [Link { name: "s1", state: &mut session, policy: &policy }];
+/// let asked = admit(&mut chain, &call, Time(1));
+/// assert_eq!((asked.verdict, asked.ticket), (Verdict::Ask, None));
+/// let approved = admit_approved(&mut chain, &call, Time(2));
+/// assert_eq!(approved.verdict, Verdict::Warn);
+/// assert!(approved.ticket.is_some());
+/// ```
+pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::Approved)
+}
+
+/// Whether a person has been asked about a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    NotAsked,
+    Approved,
+}
+
+fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) -> Admission {
     for link in chain.iter_mut() {
         link.state.ledger.roll(link.policy.budget.per, now);
     }
@@ -134,8 +165,14 @@ pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
             trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?))));
         });
     }
-    if worst(&trips) >= Verdict::Block {
-        return blocked(chain, &view, trips);
+    if word == Word::Approved {
+        unasked(&mut trips);
+    }
+    match worst(&trips) {
+        Verdict::Allow | Verdict::Warn => {}
+        // Nothing is refused yet, so nothing counts as a strike.
+        Verdict::Ask => return refuse(trips),
+        Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
     }
 
     let mut ticket =
@@ -198,6 +235,7 @@ pub fn progress(
             });
         }
     }
+    unasked(&mut trips);
     decide(chain, trips, now)
 }
 
@@ -241,6 +279,7 @@ pub fn settle(
             trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.verify(seat, &end)?))));
         }
     });
+    unasked(&mut trips);
     decide(chain, trips, now)
 }
 
@@ -291,6 +330,13 @@ fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
     // Calls that ran side by side may have ended in another order than they were admitted in.
     trip.evidence.sort_unstable();
     trip
+}
+
+/// Nobody is asked about these: a call that runs already, or one that a person has approved.
+fn unasked(trips: &mut [Trip]) {
+    for trip in trips.iter_mut().filter(|trip| trip.verdict == Verdict::Ask) {
+        trip.verdict = Verdict::Warn;
+    }
 }
 
 fn worst(trips: &[Trip]) -> Verdict {

@@ -21,6 +21,7 @@ pub(crate) mod velocity;
 
 use crate::call::{Call, Outcome};
 use crate::engine::Ticket;
+use crate::gauge::{Dial, Gauge};
 use crate::ledger::{Ledger, Reserved};
 use crate::policy::Policy;
 use crate::scope::ScopeState;
@@ -61,6 +62,10 @@ pub(crate) trait Guard: Sync {
     /// Has what was learned gone too far?
     fn verify(&self, _seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
         None
+    }
+    /// What it measures now, against which limits. Reads only.
+    fn gauges(&self, _dial: &Dial<'_>) -> Vec<Gauge> {
+        Vec::new()
     }
 }
 

@@ -106,6 +106,11 @@ impl Ledger {
         self.period_cost + self.reserved.cost
     }
 
+    /// The same at a later moment: what was spent in a period that is over counts no more.
+    pub(crate) fn committed_at(&self, period: Period, now: Time) -> NanoUsd {
+        if period.index(now) == self.period_index { self.committed() } else { self.reserved.cost }
+    }
+
     /// The answer's length to expect, given the request's own limit.
     pub(crate) fn expected_output(&self, max: Option<Tokens>) -> Tokens {
         let typical = match self.typical {

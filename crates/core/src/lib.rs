@@ -8,6 +8,7 @@
 mod call;
 mod chant;
 mod engine;
+mod gauge;
 mod guard;
 mod ledger;
 mod pattern;
@@ -22,7 +23,8 @@ pub use call::{
     Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
     Status, ToolCall, Usage,
 };
-pub use engine::{Admission, Decision, Progress, Ticket, admit, progress, settle};
+pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
+pub use gauge::Gauge;
 pub use guard::access::{AccessSettings, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};

@@ -229,6 +229,12 @@ impl ScopeState {
         }
     }
 
+    /// A call of this scope was refused, as a record of it says: the next one in a row may be the
+    /// last. [`crate::admit`] counts those that it refuses by itself.
+    pub fn refused(&mut self) {
+        self.strikes.block();
+    }
+
     /// The state as bytes, version first.
     pub fn to_blob(&self) -> Vec<u8> {
         let blob = vec![STATE_VERSION];

@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 pub(crate) mod audit;
 pub(crate) mod auth;
 mod backtest;
@@ -14,11 +15,14 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod follow;
+mod gauge;
 mod govern;
 mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod moments;
 mod openapi;
 mod orders;
 mod policies;
@@ -54,6 +58,8 @@ pub(crate) struct App {
     policy_turn: tokio::sync::Mutex<()>,
     pub(crate) prices: Prices,
     document: Value,
+    /// Sessions that somebody steps through.
+    reels: crate::replay::Reels,
 }
 
 impl App {
@@ -136,6 +142,7 @@ pub(crate) fn router(
         policy_turn,
         prices: Prices::builtin(),
         document,
+        reels: crate::replay::Reels::default(),
     });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
@@ -158,6 +165,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
+        .routes(routes!(follow::follow))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
@@ -181,6 +189,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))
+        .routes(routes!(moments::state))
         .routes(routes!(sessions::kill))
         .routes(routes!(sessions::pause))
         .routes(routes!(sessions::resume))
@@ -194,6 +203,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))

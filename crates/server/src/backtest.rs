@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 
 use deadstop_core::{
-    Link, NanoUsd, PolicySet, ScopeKind, ScopeState, Ticket, Time, Trip, Verdict, admit, settle,
+    NanoUsd, PolicySet, Ticket, Time, Trip, Verdict, admit, admit_approved, settle,
 };
 use deadstop_store::StoredCall;
 
+use crate::replay::{Moment, Run, moments};
 use crate::warden::Facts;
 
 /// What would have come of a session.
@@ -20,6 +21,8 @@ pub(crate) struct Tried {
     pub(crate) calls: usize,
     /// Calls that would have been let pass with a warning.
     pub(crate) warned: usize,
+    /// Calls that a person would have been asked about.
+    pub(crate) asked: usize,
     /// Calls that would have been refused, one by one.
     pub(crate) blocked: usize,
     /// What would have ended it, or else the first refusal.
@@ -39,44 +42,37 @@ pub(crate) struct Stop {
     pub(crate) cost_after: NanoUsd,
 }
 
-/// One moment of a call.
-enum Moment {
-    Asked,
-    Ended,
-}
-
 /// Tries a session: its calls in the order in which they were made.
 pub(crate) fn replay(policies: &PolicySet, name: &str, calls: &[StoredCall]) -> Tried {
     let facts: Vec<Option<Facts>> =
         calls.iter().map(|call| Facts::read(call.facts.as_deref()?)).collect();
-    let mut moments: Vec<(Time, usize, Moment)> = Vec::with_capacity(2 * calls.len());
-    for (index, call) in calls.iter().enumerate().filter(|(index, _)| facts[*index].is_some()) {
-        let ended = Time(call.at.0 + call.duration.map_or(0, |duration| duration.0));
-        moments.push((call.at, index, Moment::Asked));
-        moments.push((ended, index, Moment::Ended));
-    }
-    // What ends at the moment at which another begins ends first, as it did then.
-    moments.sort_by_key(|(at, index, moment)| match moment {
-        Moment::Asked => (*at, 1, *index),
-        Moment::Ended => (*at, usize::from(calls[*index].at == *at) * 2, *index),
-    });
-    let mut run = Run::new(policies, name, calls.first().map_or(Time(0), |call| call.at));
-    let mut tried = Tried { calls: moments.len() / 2, ..Tried::default() };
+    let moments = moments(calls, &facts);
+    let mut run = Run::new(name, calls.first().map_or(Time(0), |call| call.at));
+    let mut tried = Tried { calls: facts.iter().flatten().count(), ..Tried::default() };
     let mut tickets: HashMap<usize, Ticket> = HashMap::new();
     for (at, index, moment) in moments {
         let Some(facts) = &facts[index] else { continue };
         let nested = calls[index].nested.as_deref();
         let (trips, refused) = match moment {
             Moment::Asked => {
-                let admission = run.chain(nested, |chain| admit(chain, &facts.call, at));
+                let mut admission =
+                    run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
+                if admission.verdict == Verdict::Ask {
+                    // What a person would have said is not known; the call was made.
+                    let approved =
+                        run.chain(policies, nested, |chain| admit_approved(chain, &facts.call, at));
+                    admission.ticket = approved.ticket;
+                }
                 let refused = admission.ticket.is_none();
                 tickets.extend(admission.ticket.map(|ticket| (index, ticket)));
                 (admission.trips, refused)
             }
+            Moment::Refused => continue,
             Moment::Ended => {
                 let Some(ticket) = tickets.remove(&index) else { continue };
                 let (call, outcome) = (&facts.call, &facts.outcome);
-                let decision = run.chain(nested, |chain| settle(chain, call, ticket, outcome, at));
+                let decision =
+                    run.chain(policies, nested, |chain| settle(chain, call, ticket, outcome, at));
                 (decision.trips, false)
             }
         };
@@ -96,6 +92,7 @@ pub(crate) fn replay(policies: &PolicySet, name: &str, calls: &[StoredCall]) -> 
                     tried.stop = Some(stop);
                 }
             }
+            Verdict::Ask => tried.asked += 1,
             _ => tried.warned += 1,
         }
     }
@@ -107,43 +104,6 @@ impl Stop {
         let after = calls.get(from..).unwrap_or_default();
         let cost_after = after.iter().fold(NanoUsd(0), |sum, call| sum + call.cost);
         Stop { trip, call: calls[index].id, at, calls_after: after.len(), cost_after }
-    }
-}
-
-/// The scopes of a session that is tried.
-struct Run<'a> {
-    policies: &'a PolicySet,
-    name: &'a str,
-    opened: Time,
-    states: [ScopeState; 3],
-    nested: HashMap<String, ScopeState>,
-}
-
-impl<'a> Run<'a> {
-    fn new(policies: &'a PolicySet, name: &'a str, opened: Time) -> Run<'a> {
-        let kinds = [ScopeKind::Project, ScopeKind::Agent, ScopeKind::Session];
-        let states = kinds.map(|kind| ScopeState::new(kind, opened));
-        Run { policies, name, opened, states, nested: HashMap::new() }
-    }
-
-    fn chain<T>(&mut self, nested: Option<&str>, ask: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
-        let policies = self.policies;
-        let names = ["project", "agent", self.name];
-        let mut chain: Vec<Link<'_>> = self
-            .states
-            .iter_mut()
-            .zip(names)
-            .map(|(state, name)| Link { name, policy: policies.of(state.kind()), state })
-            .collect();
-        if let Some(path) = nested {
-            let opened = self.opened;
-            let state = self
-                .nested
-                .entry(path.to_owned())
-                .or_insert_with(|| ScopeState::new(ScopeKind::Nested, opened));
-            chain.push(Link { name: path, policy: &policies.nested, state });
-        }
-        ask(&mut chain)
     }
 }
 

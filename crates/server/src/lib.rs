@@ -12,6 +12,7 @@ mod gateway;
 mod metrics;
 mod net;
 mod page;
+mod replay;
 mod retention;
 mod settings;
 mod warden;

@@ -1,9 +1,11 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod approvals;
 mod govern;
 mod guards;
 mod kept;
 mod manners;
+mod replayed;
 mod switch;
 mod table;

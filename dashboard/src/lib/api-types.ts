@@ -514,6 +514,173 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The calls that wait for a person. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The longest waiting first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Waiting"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One of them, or one that was decided a moment ago. With `wait`, the answer comes when it is
+         *     decided, or when the time is up.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Seconds to wait for a decision before answering. */
+                    wait?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lets a call pass that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/deny": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Refuses a call that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/audit": {
         parameters: {
             query?: never;
@@ -2361,6 +2528,93 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/calls/{id}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session as it stood at one of its calls: its stored facts, run through the guards again. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The call's id */
+                    id: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it stood then */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Stood"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/follow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How a session stands: at once if it is not what the follower knows, or else when it changes. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    after?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description How it stands */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Standing"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -2791,14 +3045,31 @@ export interface paths {
         /** What runs now. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description Only this agent and what is below it. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Only scopes of this kind. */
+                    kind?: "agent" | "session" | "nested";
+                    /** @description Scopes on a page. */
+                    limit?: number;
+                    /** @description Only those whose names have this in them; case does not matter. */
+                    name?: string;
+                    /** @description The last used first, or the nearest to a limit first. */
+                    order?: "used" | "danger";
+                    /** @description Only those that stand so. */
+                    state?: "running" | "paused" | "killed" | "alive";
+                    /** @description Only those that were used at this time or later, in milliseconds since 1970, or run now. */
+                    used_since?: number;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
             };
             requestBody?: never;
             responses: {
-                /** @description Every scope in memory */
+                /** @description Scopes in memory */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -3042,6 +3313,7 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
@@ -3049,9 +3321,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3127,6 +3401,7 @@ export interface components {
                         max_usd_per_minute: number | null;
                     };
                 };
+                ask_timeout_s: number;
                 budget: {
                     action: string;
                     max_cost_usd: number | null;
@@ -3156,9 +3431,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3283,7 +3560,64 @@ export interface components {
          * @description What a target can hear of.
          * @enum {string}
          */
-        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "degraded";
+        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "approval" | "degraded";
+        /** @description A call that waits for a person, or did. */
+        Approval: {
+            /** @description The agent that wants to make it. */
+            agent: string;
+            /** @description The beginning of what it is called with, without secrets. */
+            asked: string;
+            /** @description Who decided. */
+            decided_by: string | null;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            decided_ms: number | null;
+            /** @description Why. */
+            decided_why: string | null;
+            /** @description What it would destroy, as far as that is known. */
+            destroys: string[];
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard that wants a person asked. */
+            guard: string;
+            /** @description Its id. */
+            id: string;
+            /** @description `tool` or `model`. */
+            kind: string;
+            /** @description The project. */
+            project: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description The nested scopes in which it is made, one below the other. */
+            scope: string | null;
+            /** @description The server that it runs on. */
+            server: string | null;
+            /** @description The session. */
+            session: string;
+            /**
+             * Format: int64
+             * @description Since when it waits.
+             */
+            since_ms: number;
+            /** @description `waiting`, `approved`, `denied`, `lapsed`, `withdrawn` or `stopped`. */
+            state: string;
+            /** @description The tool, or the model. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description Until when it does; then it is refused.
+             */
+            until_ms: number;
+        };
+        /** @description A person's word. */
+        Because: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason: string;
+        };
         /** @description Money and time of a session. */
         BudgetControls: {
             /**
@@ -3430,7 +3764,7 @@ export interface components {
             open_after_failures: number;
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -3480,13 +3814,18 @@ export interface components {
         Decided: {
             /** @description Whether it may go ahead. */
             allowed: boolean;
+            /** @description What waits for a person's word, if it does. */
+            approval: string | null;
             /** @description The client's id for the call. */
             id: string;
             /** @description The incident that it became, if it is a new one. */
             incident: string | null;
             /** @description Every guard that has something to say, the strictest first. */
             trips: components["schemas"]["Spoken"][];
-            /** @description `allow`, `warn`, `block` or `kill`. */
+            /**
+             * @description `allow`, `warn`, `ask`, `block` or `kill`. After `ask`, wait at `/api/approvals/{approval}`
+             *     and ask again with the same id.
+             */
             verdict: string;
         };
         /** @description What was decided about each of several calls. */
@@ -3805,6 +4144,34 @@ export interface components {
              */
             window_size: number;
         };
+        /** @description What a guard measures, against its limit. */
+        Limit: {
+            /** @description The guard. */
+            guard: string;
+            /**
+             * Format: double
+             * @description From where on it trips.
+             */
+            limit: number;
+            /**
+             * Format: double
+             * @description How much that is.
+             */
+            measured: number;
+            /** @description The server that it is about, if it is about one that is known by name. */
+            server: string | null;
+            /**
+             * Format: double
+             * @description How near it is: 0 is nothing, 1 is the limit.
+             */
+            share: number;
+            /** @description What a score is made of. */
+            signals: components["schemas"]["SignalLine"][];
+            /** @description In what both are given: `count`, `tokens`, `usd`, `ms` or `score`. */
+            unit: string;
+            /** @description What it measures, such as `cost`, `score` or `calls_without_news`. */
+            what: string;
+        };
         /** @description A line of the answer: `progress` while it works, `result` at the end. */
         Line: {
             /** @description How far it is. */
@@ -3841,7 +4208,7 @@ export interface components {
          * @description What to do about a loop.
          * @enum {string}
          */
-        LoopAction: "warn" | "block" | "terminate";
+        LoopAction: "warn" | "ask" | "block" | "terminate";
         /** @description Calls that repeat themselves. */
         LoopDetection: {
             /** @description What to do then. */
@@ -3889,6 +4256,11 @@ export interface components {
         Opening: {
             /** @description The agent. */
             agent: string;
+            /**
+             * @description What a person has just said to it, where no model call tells that: new words let calls be
+             *     made again that would have been repetition.
+             */
+            said?: string | null;
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
@@ -3907,6 +4279,8 @@ export interface components {
         };
         /** @description What the policy would have done. */
         Outcome: {
+            /** @description Calls that a person would have been asked about. */
+            asked: number;
             /** @description Calls that would have been refused, one by one. */
             blocked: number;
             /** @description Stops by guard. */
@@ -4696,6 +5070,11 @@ export interface components {
             /** @description Why it is paused or killed. */
             why: string | null;
         };
+        /** @description A scope that runs, and how near it is to its limits. */
+        Running: components["schemas"]["Row"] & {
+            /** @description What its guards measure, the nearest to its limit first; empty where nothing is limited. */
+            limits: components["schemas"]["Limit"][];
+        };
         /** @description What was asked and answered, secrets removed. */
         Said: {
             /** @description What was asked. */
@@ -4797,7 +5176,7 @@ export interface components {
         };
         /** @description A session, and what it has in memory. */
         SessionDetail: components["schemas"]["Session"] & {
-            live: components["schemas"]["Row"] | null;
+            live: components["schemas"]["Running"] | null;
         };
         /** @description The settings of a project. */
         Settings: {
@@ -4841,12 +5220,105 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
-        /** @description Everything in memory. */
+        /** @description How a session stands. */
+        Standing: {
+            /** @description The policy in force. */
+            policy: unknown;
+            /** @description `running`, `paused` or `killed`: by itself, or with its agent or the project. */
+            state: string;
+            /** @description Another one when anything of this has changed. */
+            version: string;
+            /** @description Why it is paused or killed. */
+            why: string | null;
+        };
+        /** @description How many sessions stand how. */
+        Standings: {
+            /** @description Those that may go on and did something in the last 15 minutes. */
+            busy: number;
+            /** @description Those that may go on and did nothing for 15 minutes. */
+            idle: number;
+            /**
+             * Format: int64
+             * @description Calls that run in them.
+             */
+            in_flight: number;
+            /** @description Those that were ended, themselves or with what is above them. */
+            killed: number;
+            /** @description Those that are held, themselves or with what is above them. */
+            paused: number;
+        };
+        /** @description What runs. */
         Status: {
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
             /** @description The project as a whole. */
-            project: components["schemas"]["Row"];
-            /** @description Agents, sessions and what is nested in them, the last used first. */
-            scopes: components["schemas"]["Row"][];
+            project: components["schemas"]["Running"];
+            /** @description Agents, sessions and what is nested in them: a page of those that were asked for. */
+            scopes: components["schemas"]["Running"][];
+            /** @description Sessions in memory, whatever was asked for. */
+            sessions: components["schemas"]["Standings"];
+        };
+        /** @description A session as it stood when a call was over, or was refused. */
+        Stood: {
+            /**
+             * Format: int64
+             * @description The moment.
+             */
+            at_ms: number;
+            /** @description The call's id. */
+            call: string;
+            /** @description The how-manieth of the session's calls that are kept this is, from one. */
+            number: number;
+            /**
+             * @description The session first, then the scope inside it that the call was made in, then its agent and the
+             *     project. Of those above this tells what this session has added. Empty if the facts of its
+             *     calls are not known any more.
+             */
+            scopes: components["schemas"]["StoodScope"][];
+        };
+        /** @description A scope at that moment. */
+        StoodScope: {
+            /**
+             * Format: double
+             * @description Dollars spent.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Calls that ran.
+             */
+            in_flight: number;
+            /**
+             * Format: int64
+             * @description Input tokens, without those from a cache.
+             */
+            input_tokens: number;
+            /** @description `session`, `nested`, `agent` or `project`. */
+            kind: string;
+            /** @description What its guards measured, under the policy of the time, the nearest to its limit first. */
+            limits: components["schemas"]["Limit"][];
+            /**
+             * Format: int64
+             * @description Model calls.
+             */
+            model_calls: number;
+            /** @description Its name; the agent's and the project's are known. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * Format: double
+             * @description Dollars set aside for calls that ran.
+             */
+            reserved_usd: number;
+            /**
+             * Format: int64
+             * @description Tool calls.
+             */
+            steps: number;
         };
         /** @description A session that would have been stopped. */
         Stopped: {
@@ -5007,10 +5479,16 @@ export interface components {
             /** @description The document; null where it went back to the default. */
             document: unknown;
         };
+        /** @description Calls that wait for a person. */
+        Waiting: {
+            /** @description The longest waiting first. */
+            items: components["schemas"]["Approval"][];
+        };
         WholePolicy: {
             access: {
                 action: string;
                 allow: unknown[];
+                ask: unknown[];
                 deny: unknown[];
                 rules: unknown[];
             };
@@ -5018,9 +5496,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5096,6 +5576,7 @@ export interface components {
                     max_usd_per_minute: number | null;
                 };
             };
+            ask_timeout_s: number;
             budget: {
                 action: string;
                 max_cost_usd: number | null;
@@ -5125,9 +5606,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5208,9 +5691,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;

@@ -3,6 +3,7 @@ import type { components, paths } from './api-types';
 
 export type Schemas = components['schemas'];
 export type Row = Schemas['Row'];
+export type Running = Schemas['Running'];
 export type Agent = Schemas['Agent'];
 export type Session = Schemas['Session'];
 export type Call = Schemas['Call'];

@@ -1,9 +1,6 @@
-// How near a session is to being stopped by a limit, from what it has used and what its policy allows.
-import type { Row } from './api';
-import { count, duration, usd } from './format';
-
-/** The part of a policy that limits are read from: sections of settings, null where nothing is set. */
-export type PolicyPart = Record<string, unknown>;
+// How near something is to being stopped: what its guards measure against their limits, as the server tells.
+import type { Schemas } from './api';
+import { count, duration, score, usd, words } from './format';
 
 export interface Limit {
   /** What is limited, in words. */
@@ -12,38 +9,39 @@ export interface Limit {
   most: string;
   /** Used over allowed. */
   ratio: number;
+  /** The parts of a score, in short: `P 2 · R 1 · T 0`. */
+  parts: string;
+  /** Whether it is about patterns, and not about how much was used. */
+  pattern: boolean;
 }
 
-function setting(policy: PolicyPart, section: string, name: string): number | null {
-  const found = (policy[section] as PolicyPart | undefined)?.[name];
-  return typeof found === 'number' && found > 0 ? found : null;
-}
+type Measured = Schemas['Limit'];
 
-/** Every limit that is set, the nearest first. What runs is counted with what it has reserved. */
-export function limits(row: Row, policy: PolicyPart | undefined, now: number): Limit[] {
-  if (!policy) return [];
-  const money = row.cost_usd + row.reserved_usd;
-  const elapsed = now - row.opened_ms;
-  const per = (policy.budget as PolicyPart | undefined)?.per;
-  const found: Limit[] = [];
-  const add = (what: string, used: number, most: number | null, write: (n: number) => string) => {
-    if (most !== null) found.push({ what, used: write(used), most: write(most), ratio: used / most });
+/** What guards measure, in words; what is not named here is called as the server calls it. */
+const NAMES: Record<string, string> = {
+  cost_this_hour: 'cost this hour', cost_today: 'cost today', cost_a_minute: 'cost a minute',
+  calls_without_news: 'calls without news', answers_that_repeat: 'answers that repeat',
+  destructive_calls: 'destructive calls', destroyed_same_target: 'on the same target',
+  blocks_in_a_row: 'blocks in a row', faults_in_a_row: 'faults in a row', failures_in_a_row: 'failures in a row',
+  score: 'similarity score', circuit_open: 'circuit open for', circuit_half_open: 'circuit half open, trials',
+};
+const PATTERNS = new Set(['loop', 'similarity', 'text_loop', 'destructive', 'breaker', 'strikes']);
+const WRITE: Record<string, (amount: number) => string> = { usd, ms: duration, score, tokens: count, count };
+
+function one(measured: Measured): Limit {
+  const write = WRITE[measured.unit] ?? count;
+  const name = NAMES[measured.what] ?? words(measured.what).toLowerCase();
+  return {
+    what: measured.server ? `${name}, ${measured.server}` : name,
+    used: write(measured.measured),
+    most: write(measured.limit),
+    ratio: measured.share,
+    parts: measured.signals.map((signal) => `${signal.name.includes('prompt') ? 'P' : signal.name.includes('response') ? 'R' : 'T'} ${signal.count}×${score(signal.weight)}`).join(' · '),
+    pattern: PATTERNS.has(measured.guard),
   };
-  // A budget that starts anew each hour or day cannot be read from a total.
-  if (per === 'total' || per === undefined) add('cost', money, setting(policy, 'budget', 'max_cost_usd'), usd);
-  add('tool calls', row.steps, setting(policy, 'steps', 'max_steps'), count);
-  add('model calls', row.model_calls, setting(policy, 'steps', 'max_model_calls'), count);
-  add('input tokens', row.input_tokens, setting(policy, 'tokens', 'input_token_limit'), count);
-  add('output tokens', row.output_tokens, setting(policy, 'tokens', 'output_token_limit'), count);
-  add('tokens', row.input_tokens + row.output_tokens, setting(policy, 'tokens', 'total_token_limit'), count);
-  const seconds = setting(policy, 'time', 'max_wall_time_seconds');
-  add('time', elapsed, seconds === null ? null : seconds * 1000, duration);
-  return found.sort((a, b) => b.ratio - a.ratio);
 }
 
-/** The order of the list: nearest to a limit first, then what runs, then what was used last. */
-export function byDanger(a: { row: Row; nearest: Limit | undefined }, b: { row: Row; nearest: Limit | undefined }): number {
-  const ratio = (b.nearest?.ratio ?? -1) - (a.nearest?.ratio ?? -1);
-  if (ratio !== 0) return ratio;
-  return b.row.in_flight - a.row.in_flight || b.row.cost_usd - a.row.cost_usd || b.row.used_ms - a.row.used_ms;
+/** The limits of a scope as they are shown, the nearest first. */
+export function limits(measured: Measured[]): Limit[] {
+  return measured.map(one);
 }

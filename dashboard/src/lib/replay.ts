@@ -1,5 +1,5 @@
 // A session replayed: what it had used after each of its calls, and the tree of scopes they were made in.
-import type { Call, Row } from './api';
+import type { Call } from './api';
 
 export interface Ledger {
   cost: number;
@@ -24,15 +24,6 @@ export function ledgers(calls: Call[]): Ledger[] {
     if (made && call.kind === 'model') modelCalls += 1;
     return { cost, input, output, steps, modelCalls, elapsed: call.at_ms + (call.duration_ms ?? 0) - first };
   });
-}
-
-/** A ledger as the row of a scope, so that limits can be read from it. */
-export function asRow(ledger: Ledger, opened: number): Row {
-  return {
-    kind: 'session', agent: '', name: '', state: 'running', why: null, in_flight: 0, reserved_usd: 0,
-    steps: ledger.steps, model_calls: ledger.modelCalls, input_tokens: ledger.input, output_tokens: ledger.output,
-    cost_usd: ledger.cost, opened_ms: opened, used_ms: opened + ledger.elapsed,
-  };
 }
 
 export interface Node {

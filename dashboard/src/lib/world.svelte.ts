@@ -1,16 +1,18 @@
 // What runs now, shared by the frame and the pages: one request however many look at it.
 import { get, told, type Schemas } from './api';
 import { live } from './live.svelte';
-import type { PolicyPart } from './danger';
 
 /** Orders and stops change what stands in the frame; single calls only matter to those who look on. */
 const OFTEN = 1000;
+/** Sessions that are listed, the nearest to a limit first, and for how long one that does nothing is. */
+export const SHOWN = 100;
+const IDLE = 15 * 60_000;
 
 class World {
   status = $state.raw<Schemas['Status'] | undefined>();
   error = $state<string | null>(null);
-  /** Policies in force: the default's under the empty name, agents' own under theirs. */
-  policies = $state.raw<Map<string, PolicyPart>>(new Map());
+  /** Whether sessions that did nothing for a while are wanted, too. */
+  idle = false;
   #watchers = 0;
   #due: ReturnType<typeof setTimeout> | null = null;
   #took = 0;
@@ -18,9 +20,7 @@ class World {
   /** Starts keeping it fresh; gives back how to stop. */
   keep(): () => void {
     void this.refresh();
-    void this.readPolicies();
     return live.on((event) => {
-      if (event === null || event.what === 'change') void this.readPolicies();
       if (event === null || event.what !== 'call' || this.#watchers > 0) this.#soon();
     });
   }
@@ -47,32 +47,13 @@ class World {
   async refresh(): Promise<void> {
     const began = performance.now();
     try {
-      this.status = await get('/api/status', {});
+      const since = this.idle ? undefined : Date.now() - IDLE;
+      this.status = await get('/api/status', { query: { kind: 'session', state: 'alive', order: 'danger', limit: SHOWN, used_since: since } });
       this.error = null;
     } catch (error) {
       this.error = told(error);
     }
     this.#took = performance.now() - began;
-  }
-
-  async readPolicies(): Promise<void> {
-    try {
-      const [shared, listed] = await Promise.all([get('/api/policies/default', {}), get('/api/policies', {})]);
-      const found = new Map<string, PolicyPart>([['', shared.effective as PolicyPart]]);
-      const own = listed.items.filter((item) => item.agent !== null && !item.is_default).slice(0, 50);
-      await Promise.all(own.map(async ({ agent }) => {
-        const document = await get('/api/policies/agents/{name}', { path: { name: agent ?? '' } });
-        found.set(agent ?? '', document.effective as PolicyPart);
-      }));
-      this.policies = found;
-    } catch {
-      // Without them nothing is said about limits, and what runs is shown all the same.
-    }
-  }
-
-  /** The policy in force for an agent's sessions. */
-  policyOf(agent: string): PolicyPart | undefined {
-    return this.policies.get(agent) ?? this.policies.get('');
   }
 }
 

@@ -17,6 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, Digest, Status};
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
 use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, Seconds, in_range, settings};
@@ -162,6 +163,40 @@ impl super::Guard for Guard {
         if after != before {
             lesson.scope.circuits.set(server, after);
         }
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.breaker;
+        if !settings.enabled || dial.scope.kind != ScopeKind::Agent {
+            return Vec::new();
+        }
+        let read = |circuit: &Circuit| {
+            let mut gauge = match at(circuit.phase, settings, dial.now) {
+                Phase::Closed { failures } => {
+                    let most = settings.open_after_failures.into();
+                    Gauge::count(GuardId::Breaker, "failures_in_a_row", failures.into(), most)
+                }
+                Phase::Open { since } => {
+                    let open = Measure::Time(dial.now.since(since));
+                    let cooldown = Measure::Time(settings.cooldown_seconds.millis());
+                    Gauge {
+                        share: 1.0,
+                        ..Gauge::new(GuardId::Breaker, "circuit_open", open, cooldown)
+                    }
+                }
+                Phase::HalfOpen { started, .. } => {
+                    let most = settings.half_open_max_calls.into();
+                    let what = "circuit_half_open";
+                    Gauge {
+                        share: 1.0,
+                        ..Gauge::count(GuardId::Breaker, what, started.into(), most)
+                    }
+                }
+            };
+            gauge.server = Some(circuit.server);
+            gauge
+        };
+        dial.scope.circuits.0.iter().map(read).collect()
     }
 }
 

@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 
 use crate::call::Call;
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
 use crate::settings::{BadSetting, Dollars, Seconds, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
 use crate::units::NanoUsd;
 
 settings! {
@@ -106,8 +107,9 @@ impl super::Guard for Guard {
         if committed <= limit {
             return None;
         }
-        let action = if settings.action == Action::Warn { Action::Warn } else { Action::Block };
-        let mut trip = trip(seat, committed, limit, action);
+        let mut trip = trip(seat, committed, limit, settings.action);
+        // The rest may come back: nothing ends for that.
+        trip.verdict = trip.verdict.min(Verdict::Block);
         trip.reason = "budget_reserved".to_owned();
         trip.because = format!(
             "{} may cost {}, and of the budget of {limit} {} is spent and {} reserved",
@@ -152,6 +154,18 @@ impl super::Guard for Guard {
         trip.reason = "budget_warning".to_owned();
         trip.because = format!("{} has spent {after} (alert at {soft})", seat.who());
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.budget;
+        let Some(limit) = settings.max_cost_usd else { return Vec::new() };
+        let what = match settings.per {
+            Period::Total => "cost",
+            Period::Hour => "cost_this_hour",
+            Period::Day => "cost_today",
+        };
+        let used = Measure::Money(dial.scope.ledger.committed_at(settings.per, dial.now));
+        vec![Gauge::new(GuardId::Budget, what, used, Measure::Money(limit.0))]
     }
 }
 

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Destruction, Digest};
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{Note, Seat, times};
 use crate::pattern::Pattern;
 use crate::scope::ScopeState;
@@ -137,6 +138,26 @@ impl super::Guard for Guard {
             }
             seen.push_back(Deed { at: note.now, number: scope.calls, target: target(deed) });
         }
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.destructive;
+        if !settings.enabled {
+            return Vec::new();
+        }
+        let (window, seen) = (settings.window_s.millis(), &dial.scope.destroyed);
+        let all = seen.calls(window, dial.now, |_| true);
+        let on = |deed: &Deed| {
+            let same = |other: &Deed| deed.target.is_some() && other.target == deed.target;
+            seen.calls(window, dial.now, same).len() as u64
+        };
+        let worst = all.iter().map(on).max().unwrap_or_default();
+        let gauge =
+            |what, count, limit: u32| Gauge::count(GuardId::Destructive, what, count, limit.into());
+        vec![
+            gauge("destructive_calls", all.len() as u64, settings.max_deletes),
+            gauge("destroyed_same_target", worst, settings.max_same_target),
+        ]
     }
 }
 

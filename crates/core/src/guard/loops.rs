@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Digest, Effect, Status, ToolCall};
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat, times};
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
@@ -386,6 +387,16 @@ impl super::Guard for Guard {
             settings.threshold
         );
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.loops;
+        if !settings.enabled {
+            return Vec::new();
+        }
+        let futile = dial.scope.memory.futile().into();
+        let most = settings.threshold.into();
+        vec![Gauge::count(GuardId::Loop, "calls_without_news", futile, most)]
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Digest;
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
 use crate::settings::{BadSetting, in_range, settings};
 use crate::text::Sketch;
@@ -61,6 +62,21 @@ impl SimilaritySettings {
     /// Tolerant: window 50, threshold 20.0.
     pub fn tolerant() -> Self {
         SimilaritySettings { enabled: true, window_size: 50, threshold: 20.0, ..Self::default() }
+    }
+
+    /// The ready-made ones, the tightest first.
+    pub fn presets() -> [(&'static str, SimilaritySettings); 3] {
+        [("tight", Self::tight()), ("balanced", Self::balanced()), ("tolerant", Self::tolerant())]
+    }
+
+    /// The parts of the score.
+    fn signals(&self, counts: &Counts) -> [Signal; 3] {
+        [
+            ("similar_prompts", counts.prompts, self.prompt_weight),
+            ("similar_responses", counts.responses, self.response_weight),
+            ("repeated_tool_calls", counts.tool_calls, self.tool_call_weight),
+        ]
+        .map(|(name, count, weight)| Signal { name: name.to_owned(), count, weight })
     }
 
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
@@ -133,6 +149,10 @@ impl Window {
     }
 }
 
+fn score(signals: &[Signal]) -> f64 {
+    signals.iter().map(|signal| f64::from(signal.count) * signal.weight).sum()
+}
+
 pub(crate) struct Guard;
 
 impl super::Guard for Guard {
@@ -158,13 +178,8 @@ impl super::Guard for Guard {
             return None;
         }
         let counts = seat.scope.window.counts();
-        let signals = [
-            ("similar_prompts", counts.prompts, settings.prompt_weight),
-            ("similar_responses", counts.responses, settings.response_weight),
-            ("repeated_tool_calls", counts.tool_calls, settings.tool_call_weight),
-        ]
-        .map(|(name, count, weight)| Signal { name: name.to_owned(), count, weight });
-        let score: f64 = signals.iter().map(|s| f64::from(s.count) * s.weight).sum();
+        let signals = settings.signals(&counts);
+        let score = score(&signals);
         if score <= settings.threshold {
             return None;
         }
@@ -185,5 +200,17 @@ impl super::Guard for Guard {
         trip.signals = signals.into();
         trip.window = Some(settings.window_size);
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.similarity;
+        if !settings.enabled {
+            return Vec::new();
+        }
+        let signals = settings.signals(&dial.scope.window.counts());
+        let score = Measure::Score(score(&signals));
+        let limit = Measure::Score(settings.threshold);
+        let gauge = Gauge::new(GuardId::Similarity, "score", score, limit);
+        vec![Gauge { signals: signals.into(), ..gauge }]
     }
 }

@@ -6,6 +6,7 @@
 //! finish. **Recovers** never: the scope is at its end.
 
 use crate::call::Call;
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{Note, Seat};
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
@@ -61,5 +62,15 @@ impl super::Guard for Guard {
             Call::Tool(_) => scope.ledger.spent.steps += 1,
             Call::Model(_) => scope.ledger.spent.model_calls += 1,
         }
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let (settings, spent) = (&dial.policy.steps, &dial.scope.ledger.spent);
+        let gauge = |what, used, limit: Option<u64>| {
+            limit.map(|limit| Gauge::count(GuardId::Steps, what, used, limit))
+        };
+        let tools = gauge("tool_calls", spent.steps, settings.max_steps);
+        let models = gauge("model_calls", spent.model_calls, settings.max_model_calls);
+        tools.into_iter().chain(models).collect()
     }
 }

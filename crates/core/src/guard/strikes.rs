@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::call::Status;
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
 use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, in_range, settings};
@@ -91,6 +92,20 @@ impl super::Guard for Guard {
         (count >= settings.consecutive_errors).then(|| {
             trip(seat, "consecutive_errors", count, settings.consecutive_errors, "got no answer")
         })
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let (settings, strikes) = (&dial.policy.strikes, &dial.scope.strikes);
+        if !settings.enabled || !counts_here(dial.scope) {
+            return Vec::new();
+        }
+        let gauge = |what, count: u32, limit: u32| {
+            Gauge::count(GuardId::Strikes, what, count.into(), limit.into())
+        };
+        vec![
+            gauge("blocks_in_a_row", strikes.blocks, settings.consecutive_blocks),
+            gauge("faults_in_a_row", strikes.errors, settings.consecutive_errors),
+        ]
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
 use crate::settings::{BadSetting, in_range, settings};
 use crate::text::Sketch;
@@ -154,5 +155,16 @@ impl super::Guard for Guard {
             settings.max_repeated_answers
         );
         Some(trip)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.text_loop;
+        if !settings.enabled {
+            return Vec::new();
+        }
+        let said = &dial.scope.said;
+        let repeated = if said.repeated == 0 { 0 } else { said.weight() };
+        let most = settings.max_repeated_answers.into();
+        vec![Gauge::count(GuardId::TextLoop, "answers_that_repeat", repeated.into(), most)]
     }
 }

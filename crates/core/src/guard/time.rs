@@ -4,6 +4,7 @@
 //! **Lets pass** everything before the limit. **Trips** on the first call after it, and in a stream
 //! that runs past it. **Recovers** never.
 
+use crate::gauge::{Dial, Gauge};
 use crate::guard::Seat;
 use crate::settings::{BadSetting, Seconds, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip};
@@ -43,5 +44,11 @@ impl super::Guard for Guard {
 
     fn progress(&self, seat: &Seat<'_>) -> Option<Trip> {
         self.admit(seat)
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let Some(limit) = dial.policy.time.max_wall_time_seconds else { return Vec::new() };
+        let elapsed = Measure::Time(dial.now.since(dial.scope.opened));
+        vec![Gauge::new(GuardId::Time, "time", elapsed, Measure::Time(limit.millis()))]
     }
 }

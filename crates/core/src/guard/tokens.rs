@@ -11,9 +11,10 @@
 //! Reason codes are those of the page: `input_exceeded`, `output_exceeded`,
 //! `input_and_output_exceeded`; ours adds `total_exceeded`.
 
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::settings::{BadSetting, in_range, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
 use crate::units::Tokens;
 
 settings! {
@@ -86,11 +87,10 @@ impl super::Guard for Guard {
             spent.output + held.output + wanted.output,
         );
         committed.map(|passed| {
-            let mut trip =
-                trip(seat, passed, Action::Block, "would, with calls in flight, go over");
-            if settings.action == Action::Warn {
-                trip.verdict = Action::Warn.verdict();
-            }
+            let how = "would, with calls in flight, go over";
+            let mut trip = trip(seat, passed, settings.action, how);
+            // The rest may come back: nothing ends for that.
+            trip.verdict = trip.verdict.min(Verdict::Block);
             trip
         })
     }
@@ -110,6 +110,23 @@ impl super::Guard for Guard {
         let spent = &seat.scope.ledger.spent;
         let passed = settings.passed(spent.input, spent.output)?;
         Some(trip(seat, passed, settings.action, "went over"))
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let settings = &dial.policy.tokens;
+        let (spent, held) = (&dial.scope.ledger.spent, &dial.scope.ledger.reserved);
+        let (input, output) = (spent.input + held.input, spent.output + held.output);
+        [
+            ("input_tokens", input, settings.input_token_limit),
+            ("output_tokens", output, settings.output_token_limit),
+            ("tokens", input + output, settings.total_token_limit),
+        ]
+        .into_iter()
+        .filter_map(|(what, used, limit)| {
+            let (used, limit) = (Measure::Tokens(used), Measure::Tokens(limit?));
+            Some(Gauge::new(GuardId::Tokens, what, used, limit))
+        })
+        .collect()
     }
 }
 

@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
 use crate::settings::{BadSetting, Dollars, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip};
@@ -96,6 +97,20 @@ impl super::Guard for Guard {
 
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
         lesson.scope.pace.add(end.now, end.cost, end.tokens);
+    }
+
+    fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
+        let (settings, held) = (&dial.policy.velocity, &dial.scope.ledger.reserved);
+        let (cost, tokens) = dial.scope.pace.last_minute(dial.now);
+        let money = settings.max_usd_per_minute.map(|limit| {
+            let used = Measure::Money(cost + held.cost);
+            Gauge::new(GuardId::Velocity, "cost_a_minute", used, Measure::Money(limit.0))
+        });
+        let tokens = settings.max_tokens_per_minute.map(|limit| {
+            let used = Measure::Tokens(tokens + held.input + held.output);
+            Gauge::new(GuardId::Velocity, "tokens_a_minute", used, Measure::Tokens(limit))
+        });
+        money.into_iter().chain(tokens).collect()
     }
 }
 

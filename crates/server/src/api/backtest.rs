@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     calls: usize,
     /// Calls that would have passed with a warning.
     warned: usize,
+    /// Calls that a person would have been asked about.
+    asked: usize,
     /// Calls that would have been refused, one by one.
     blocked: usize,
     /// Sessions that would have been ended.
@@ -189,11 +191,12 @@ async fn run(
     let mut outcome = Outcome::default();
     let mut saved = NanoUsd(0);
     for (done, session) in sessions.iter().enumerate() {
-        let calls = calls(store, project, session.number).await?;
+        let calls = calls(store, project, session.number, MOST_CALLS).await?;
         let tried = replay(policies, &session.name, &calls);
         outcome.sessions += 1;
         outcome.calls += tried.calls;
         outcome.warned += tried.warned;
+        outcome.asked += tried.asked;
         outcome.blocked += tried.blocked;
         if let Some(stop) = &tried.stop {
             outcome.killed += usize::from(stop.trip.verdict == deadstop_core::Verdict::Kill);
@@ -234,10 +237,12 @@ async fn sessions(
     }
 }
 
-async fn calls(
+/// The calls of a session with their facts, in their order.
+pub(super) async fn calls(
     store: &Store,
     project: &str,
     session: i64,
+    most: usize,
 ) -> Result<Vec<deadstop_store::StoredCall>, deadstop_store::StoreError> {
     let filter =
         CallFilter { session: Some(session), order: Order::Oldest, ..CallFilter::default() };
@@ -248,7 +253,7 @@ async fn calls(
         let page = store.calls_with_facts(project, &filter, &paging).await?;
         found.extend(page.items.into_iter().map(|listed| listed.call));
         cursor = page.next;
-        if cursor.is_none() || found.len() >= MOST_CALLS {
+        if cursor.is_none() || found.len() >= most {
             return Ok(found);
         }
     }

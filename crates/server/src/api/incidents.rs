@@ -19,6 +19,7 @@ use super::App;
 use super::auth::Who;
 use super::calls::{Call, Said, Wanted, session_number};
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
+use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
 use crate::warden::now;
 use pace::Pace;
@@ -66,19 +67,6 @@ pub(crate) struct Incident {
     trip: Value,
 }
 
-/// One line of a score.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SignalLine {
-    /// What was counted.
-    name: String,
-    /// How often.
-    count: u32,
-    /// What each counts for.
-    weight: f64,
-    /// Both multiplied.
-    score: f64,
-}
-
 /// Who has seen an incident.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Seen {
@@ -104,13 +92,7 @@ fn score(measure: Measure) -> Option<f64> {
 }
 
 fn signals(trip: &Trip) -> Vec<SignalLine> {
-    let line = |signal: &deadstop_core::Signal| SignalLine {
-        name: signal.name.clone(),
-        count: signal.count,
-        weight: signal.weight,
-        score: f64::from(signal.count) * signal.weight,
-    };
-    trip.signals.iter().map(line).collect()
+    trip.signals.iter().map(SignalLine::from).collect()
 }
 
 impl From<StoredIncident> for Incident {

@@ -1,5 +1,7 @@
 //! What runs now: every scope in memory, and events as they happen.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -8,15 +10,17 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
-use deadstop_core::ScopeKind;
+use deadstop_core::{ScopeKind, Time};
 use futures_util::{StreamExt, stream};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
+use super::extract::Asked;
+use super::gauge::Limit;
 use super::problem::Problem;
-use crate::warden::{Event, Scope, now};
+use crate::warden::{Event, Project, Scope, now};
 
 /// A session or an agent as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -81,26 +85,238 @@ impl Row {
     }
 }
 
-/// Everything in memory.
+/// A scope that runs, and how near it is to its limits.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Running {
+    #[serde(flatten)]
+    pub(crate) row: Row,
+    /// What its guards measure, the nearest to its limit first; empty where nothing is limited.
+    limits: Vec<Limit>,
+}
+
+impl Running {
+    pub(crate) fn of(project: &Project, scope: &Scope, now: Time) -> Running {
+        let policies = project.policies(scope.agent());
+        let gauges = scope.state.lock().gauges(policies.of(scope.kind()), now);
+        let names = HashMap::new();
+        let limits = gauges.iter().map(|gauge| Limit::of(gauge, &names)).collect();
+        Running { row: Row::of(scope), limits }
+    }
+
+    fn share(&self) -> f64 {
+        self.limits.first().map_or(0.0, |limit| limit.share)
+    }
+}
+
+/// What runs.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
     /// The project as a whole.
-    project: Row,
-    /// Agents, sessions and what is nested in them, the last used first.
-    scopes: Vec<Row>,
+    project: Running,
+    /// Agents, sessions and what is nested in them: a page of those that were asked for.
+    scopes: Vec<Running>,
+    /// The cursor of the next page; null if this is the last.
+    #[schema(required)]
+    next: Option<String>,
+    /// Sessions in memory, whatever was asked for.
+    sessions: Standings,
+}
+
+/// How many sessions stand how.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct Standings {
+    /// Those that may go on and did something in the last 15 minutes.
+    busy: usize,
+    /// Those that may go on and did nothing for 15 minutes.
+    idle: usize,
+    /// Those that are held, themselves or with what is above them.
+    paused: usize,
+    /// Those that were ended, themselves or with what is above them.
+    killed: usize,
+    /// Calls that run in them.
+    in_flight: u64,
+}
+
+impl Standings {
+    /// Which of the words fits a session, given how its agent and its project stand.
+    fn add(&mut self, row: &Row, above: &[&'static str], now: Time) {
+        self.in_flight += row.in_flight;
+        let stands = |word| row.state == word || above.contains(&word);
+        let idle = row.in_flight == 0 && row.used_ms + IDLE_MS < now.0;
+        *match () {
+            () if stands("killed") => &mut self.killed,
+            () if stands("paused") => &mut self.paused,
+            () if idle => &mut self.idle,
+            () => &mut self.busy,
+        } += 1;
+    }
+}
+
+/// A session that did nothing for so long is idle.
+const IDLE_MS: u64 = 15 * 60 * 1000;
+/// Scopes on a page, unless asked for fewer.
+const MOST: u32 = 1000;
+
+/// Which scopes.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StatusAsked {
+    /// Scopes on a page.
+    #[param(minimum = 1, maximum = 1000, default = 1000)]
+    limit: Option<u32>,
+    /// Where to go on: `next` of the page before.
+    #[param(max_length = 100)]
+    cursor: Option<String>,
+    /// Only this agent and what is below it.
+    #[param(max_length = 200)]
+    agent: Option<String>,
+    /// Only scopes of this kind.
+    #[param(inline)]
+    kind: Option<KindAsked>,
+    /// Only those that stand so.
+    #[param(inline)]
+    state: Option<StateAsked>,
+    /// Only those whose names have this in them; case does not matter.
+    #[param(max_length = 200)]
+    name: Option<String>,
+    /// Only those that were used at this time or later, in milliseconds since 1970, or run now.
+    #[param(minimum = 0)]
+    used_since: Option<u64>,
+    /// The last used first, or the nearest to a limit first.
+    #[param(inline)]
+    order: Option<StatusOrder>,
+}
+
+/// A kind of scope.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KindAsked {
+    /// Agents.
+    Agent,
+    /// Sessions.
+    Session,
+    /// What is nested in sessions.
+    Nested,
+}
+
+/// How a scope stands.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StateAsked {
+    /// It may go on; so may all above it.
+    Running,
+    /// It is held.
+    Paused,
+    /// It was ended.
+    Killed,
+    /// It was not ended, and neither was what is above it.
+    Alive,
+}
+
+/// Which comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StatusOrder {
+    /// The last used.
+    #[default]
+    Used,
+    /// The nearest to a limit.
+    Danger,
+}
+
+impl StatusAsked {
+    fn wants(&self, running: &Running, above: &[&'static str]) -> bool {
+        let row = &running.row;
+        let kind = match self.kind {
+            None => true,
+            Some(KindAsked::Agent) => row.kind == ScopeKind::Agent,
+            Some(KindAsked::Session) => row.kind == ScopeKind::Session,
+            Some(KindAsked::Nested) => row.kind == ScopeKind::Nested,
+        };
+        let alive = row.state != "killed" && !above.contains(&"killed");
+        let state = match self.state {
+            None => true,
+            Some(StateAsked::Running) => {
+                alive && row.state == "running" && !above.contains(&"paused")
+            }
+            Some(StateAsked::Paused) => row.state == "paused",
+            Some(StateAsked::Killed) => row.state == "killed",
+            Some(StateAsked::Alive) => alive,
+        };
+        let contains = |name: &String| row.name.to_lowercase().contains(&name.to_lowercase());
+        let used = |since: u64| row.used_ms >= since || row.in_flight > 0 || row.state == "paused";
+        kind && state
+            && self.agent.as_ref().is_none_or(|agent| row.agent == *agent)
+            && self.name.as_ref().is_none_or(contains)
+            && self.used_since.is_none_or(used)
+    }
+
+    /// Where a scope stands in the order: smaller comes first.
+    fn place(&self, running: &Running, number: i64) -> Place {
+        let share = match self.order.unwrap_or_default() {
+            StatusOrder::Used => 0,
+            // Shares are not negative, so that their bits are in their order.
+            StatusOrder::Danger => running.share().max(0.0).to_bits(),
+        };
+        (Reverse(share), Reverse(running.row.used_ms), number)
+    }
+}
+
+type Place = (Reverse<u64>, Reverse<u64>, i64);
+
+fn written(place: &Place) -> String {
+    format!("{:x}.{:x}.{:x}", place.0.0, place.1.0, place.2)
+}
+
+fn read(cursor: &str) -> Result<Place, Problem> {
+    let mut parts = cursor.split('.').map(|part| u64::from_str_radix(part, 16).ok());
+    let mut next = || parts.next().flatten();
+    match (next(), next(), next().and_then(|number| i64::try_from(number).ok())) {
+        (Some(share), Some(used), Some(number)) => Ok((Reverse(share), Reverse(used), number)),
+        _ => Err(deadstop_store::StoreError::Cursor.into()),
+    }
 }
 
 /// What runs now.
 #[utoipa::path(
-    get, path = "/api/status", tag = "live",
-    responses((status = 200, description = "Every scope in memory", body = Status))
+    get, path = "/api/status", tag = "live", params(StatusAsked),
+    responses((status = 200, description = "Scopes in memory", body = Status))
 )]
-pub(crate) async fn status(State(app): State<Arc<App>>, who: Who) -> Result<Json<Status>, Problem> {
-    let project = app.project(&who).await?;
-    let mut scopes: Vec<Row> =
-        app.warden.scopes(&project.name).iter().map(|scope| Row::of(scope)).collect();
-    scopes.sort_by(|a, b| b.used_ms.cmp(&a.used_ms).then_with(|| a.name.cmp(&b.name)));
-    Ok(Json(Status { project: Row::of(&project.scope), scopes }))
+pub(crate) async fn status(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Asked(asked): Asked<StatusAsked>,
+) -> Result<Json<Status>, Problem> {
+    let after = asked.cursor.as_deref().map(read).transpose()?;
+    let (project, now) = (app.project(&who).await?, now());
+    let whole = Running::of(&project, &project.scope, now);
+    let scopes = app.warden.scopes(&project.name);
+    let agents: HashMap<&str, &'static str> = scopes
+        .iter()
+        .filter(|scope| scope.kind() == ScopeKind::Agent)
+        .map(|scope| (scope.name(), Row::of(scope).state))
+        .collect();
+    let mut sessions = Standings::default();
+    let mut found: Vec<(Place, Running)> = Vec::new();
+    for scope in &scopes {
+        let running = Running::of(&project, scope, now);
+        let agent = agents.get(scope.agent()).copied().unwrap_or("running");
+        let above = [whole.row.state, agent];
+        if scope.kind() == ScopeKind::Session {
+            sessions.add(&running.row, &above, now);
+        }
+        let place = asked.place(&running, scope.number());
+        if asked.wants(&running, &above) && after.is_none_or(|after| place > after) {
+            found.push((place, running));
+        }
+    }
+    found.sort_by_key(|(place, _)| *place);
+    let most = asked.limit.unwrap_or(MOST) as usize;
+    let next = (found.len() > most).then(|| written(&found[most - 1].0));
+    found.truncate(most);
+    let scopes = found.into_iter().map(|(_, running)| running).collect();
+    Ok(Json(Status { project: whole, scopes, next, sessions }))
 }
 
 /// Events as they happen, and what a watcher missed that says what it saw last.

@@ -12,10 +12,10 @@ use super::App;
 use super::agents::Totals;
 use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
-use super::live::Row;
+use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::Problem;
-use crate::warden::{Project, Scope, What};
+use crate::warden::{Project, Scope, What, now};
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -78,7 +78,7 @@ pub(crate) struct SessionDetail {
     session: Session,
     /// What it has spent and reserved, as it is now; null if it is not in memory.
     #[schema(required)]
-    live: Option<Row>,
+    live: Option<Running>,
 }
 
 /// Which sessions.
@@ -176,19 +176,21 @@ pub(crate) async fn get(
     At((Name(agent), Name(session))): At<(Name, Name)>,
 ) -> Result<Json<SessionDetail>, Problem> {
     who.may_see(&agent)?;
-    let live = app.warden.live_session(&who.project, &agent, &session).map(|s| Row::of(&s));
+    let project = app.project(&who).await?;
+    let live = app.warden.live_session(&who.project, &agent, &session);
+    let live = live.map(|scope| Running::of(&project, &scope, now()));
     let stored = app.store()?.session_named(&who.project, &agent, &session).await?;
     let session = match (stored, &live) {
         (Some(stored), _) => Session::from(stored),
-        (None, Some(row)) => unwritten(row),
+        (None, Some(live)) => unwritten(&live.row),
         (None, None) => return Err(Problem::not_found("session")),
     };
     // What is in memory is newer than what is written.
     let (state, why) = match &live {
-        Some(row) => (row.state, row.why.clone()),
+        Some(live) => (live.row.state, live.row.why.clone()),
         None => (session.state, session.why.clone()),
     };
-    let stopped_with = stopped_with(&app, &*app.project(&who).await?, &session.agent);
+    let stopped_with = stopped_with(&app, &project, &session.agent);
     Ok(Json(SessionDetail { session: Session { state, why, stopped_with, ..session }, live }))
 }
 

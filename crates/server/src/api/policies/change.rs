@@ -74,7 +74,7 @@ pub(super) async fn current_default(
 }
 
 /// A default's document, or else what the server was started with.
-pub(super) fn read_default(app: &App, document: Option<&str>) -> Result<PolicySet, Problem> {
+pub(crate) fn read_default(app: &App, document: Option<&str>) -> Result<PolicySet, Problem> {
     let Some(document) = document else { return Ok(app.base.clone()) };
     let value: Value = serde_json::from_str(document).unwrap_or_default();
     stored_policy(&value).map_err(unreadable)
@@ -92,7 +92,7 @@ pub(super) async fn current_agent(
 }
 
 /// An agent's document, or else nothing.
-pub(super) fn read_agent(document: Option<&str>) -> Result<AgentDocument, Problem> {
+pub(crate) fn read_agent(document: Option<&str>) -> Result<AgentDocument, Problem> {
     let document = document.map(AgentDocument::stored).transpose();
     Ok(document.map_err(|error| unreadable(error.to_string()))?.unwrap_or_default())
 }

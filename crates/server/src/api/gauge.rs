@@ -1,0 +1,81 @@
+//! What guards measure, as the API shows it: beside what runs, and at a call of a replay.
+
+use std::collections::HashMap;
+
+use deadstop_core::{Digest, Gauge, Measure, Signal};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What a guard measures, against its limit.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Limit {
+    /// The guard.
+    guard: &'static str,
+    /// What it measures, such as `cost`, `score` or `calls_without_news`.
+    what: &'static str,
+    /// How much that is.
+    measured: f64,
+    /// From where on it trips.
+    limit: f64,
+    /// In what both are given: `count`, `tokens`, `usd`, `ms` or `score`.
+    unit: &'static str,
+    /// How near it is: 0 is nothing, 1 is the limit.
+    pub(crate) share: f64,
+    /// What a score is made of.
+    signals: Vec<SignalLine>,
+    /// The server that it is about, if it is about one that is known by name.
+    #[schema(required)]
+    server: Option<String>,
+}
+
+/// One line of a score.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SignalLine {
+    /// What was counted.
+    name: String,
+    /// How often.
+    count: u32,
+    /// What each counts for.
+    weight: f64,
+    /// Both multiplied.
+    score: f64,
+}
+
+impl From<&Signal> for SignalLine {
+    fn from(signal: &Signal) -> SignalLine {
+        SignalLine {
+            name: signal.name.clone(),
+            count: signal.count,
+            weight: signal.weight,
+            score: f64::from(signal.count) * signal.weight,
+        }
+    }
+}
+
+impl Limit {
+    /// A gauge as it is shown. States know servers by their digests; these are their names.
+    pub(crate) fn of(gauge: &Gauge, servers: &HashMap<Digest, &str>) -> Limit {
+        let (measured, unit) = plain(gauge.measured);
+        Limit {
+            guard: gauge.guard.name(),
+            what: gauge.what,
+            measured,
+            limit: plain(gauge.limit).0,
+            unit,
+            share: gauge.share,
+            signals: gauge.signals.iter().map(SignalLine::from).collect(),
+            server: gauge.server.and_then(|server| Some((*servers.get(&server)?).to_owned())),
+        }
+    }
+}
+
+fn plain(measure: Measure) -> (f64, &'static str) {
+    match measure {
+        Measure::None => (0.0, "count"),
+        Measure::Count(count) => (count as f64, "count"),
+        Measure::Tokens(tokens) => (tokens.0 as f64, "tokens"),
+        Measure::Money(money) => (money.dollars(), "usd"),
+        Measure::Time(time) => (time.0 as f64, "ms"),
+        Measure::Score(score) => (score, "score"),
+    }
+}
