@@ -48,14 +48,20 @@ impl Bench {
 fn report(name: &str, mut took: Vec<Duration>) {
     took.sort();
     let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_secs_f64() * 1000.0;
-    println!("{name:<34} median {:>7.2} ms   p99 {:>7.2} ms   ({} runs)", at(0.5), at(0.99), took.len());
+    println!(
+        "{name:<34} median {:>7.2} ms   p99 {:>7.2} ms   ({} runs)",
+        at(0.5),
+        at(0.99),
+        took.len()
+    );
 }
 
 fn rounds(bench: &Bench, where_: &str) {
     for number in 0..20 {
         bench.hook("PreToolUse", number);
     }
-    let warm = |event: &str, from: usize| (from..from + 400).map(|n| bench.hook(event, n)).collect();
+    let warm =
+        |event: &str, from: usize| (from..from + 400).map(|n| bench.hook(event, n)).collect();
     report(&format!("{where_}, before a tool, warm"), warm("PreToolUse", 1000));
     report(&format!("{where_}, after a tool, warm"), warm("PostToolUse", 1000));
     let cold = (5000..5100).map(|number| {
