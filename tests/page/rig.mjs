@@ -39,10 +39,18 @@ export async function until(what, check, most = 15_000) {
   }
 }
 
+/** Writes a database with very many sessions and a very long one; cargo built the program for it. */
+async function seed(folder, bin) {
+  const writer = join(dirname(bin), 'examples/seed');
+  if (!existsSync(writer)) throw new Error(`there is no ${writer}; cargo build -p deadstop-server --example seed`);
+  return (await run(writer, [folder])).stdout.trim();
+}
+
 /** A server with everything it needs; `stop` takes it all away again. */
-export async function rig({ policy = 'strict' } = {}) {
+export async function rig({ policy = 'strict', seeded = false } = {}) {
   const bin = program();
   const folder = mkdtempSync(join(tmpdir(), 'deadstop-page-'));
+  if (seeded) console.log(await seed(join(folder, 'data'), bin));
   const provider = await standin();
   const address = `127.0.0.1:${await freePort()}`;
   const url = `http://${address}`;

@@ -31,8 +31,8 @@ try {
     'kill-switch': '/agents/parrot/kill-switch', 'agent-sessions': '/agents/researcher/sessions', 'agent-alerts': '/agents/researcher/alerts',
     sessions: '/sessions', session: '/sessions/researcher/quarterly-report', 'session-stopped': '/sessions/janitor/cleanup-1', tree: '/sessions/janitor/cleanup-1?view=tree',
     conversation: '/sessions/researcher/market-scan?view=conversation', incidents: '/incidents', 'incidents-all': '/incidents?view=all',
-    incident: `/incidents/${scored?.id}`, 'incident-plain': `/incidents/${incidents.find((one) => one.score === null)?.id}`, costs: '/costs', 'costs-model': '/costs?by=model',
-    alerts: '/alerts', audit: '/audit', settings: '/settings', capture: '/settings/kept', keys: '/settings/keys', 'sign-in': '/sign-in', nowhere: '/settings/a/b/c',
+    incident: `/incidents/${scored?.id}`, 'incident-plain': `/incidents/${incidents.find((one) => one.score === null)?.id}`, costs: '/costs', 'costs-model': '/costs?by=model', 'costs-hour': '/costs?by=hour',
+    alerts: '/alerts', audit: '/audit', settings: '/settings', capture: '/settings/kept', keys: '/settings/keys', prices: '/settings/prices?model=my-own-model', 'sign-in': '/sign-in', nowhere: '/settings/a/b/c',
   };
   for (const [size, width, height] of [['desktop', 1360, 850], ['phone', 390, 844]]) {
     for (const scheme of ['light', 'dark']) {

@@ -156,8 +156,37 @@ test('replay steps through calls, and the address keeps the place', async () => 
   await page.waitForFunction((wanted) => Number(document.querySelector('input[type=range]')?.value) === wanted, last - 2);
   await page.getByRole('button', { name: 'Go to the stop' }).click();
   assert.equal(Number(await head.inputValue()), last);
+  // What the guards held then: the first deletion was one of three, the one before the stop two.
+  const held = (count) => page.getByRole('list', { name: 'Guards of the session' }).getByText(`destructive calls ${count} of 3`);
+  await held(2).waitFor();
+  await head.fill('1');
+  await held(1).waitFor();
+  await head.fill('0');
+  await held(0).waitFor();
   await page.getByText('What counted as the same').waitFor();
   await tab.fine('replay');
+});
+
+test('a model without a price is led to the form, and the next call is charged by it', async () => {
+  await steady(world, 'first', 'priced', 1, 'house-model-9');
+  await until('its costs', async () => (await world.api('GET', '/api/costs?by=model')).body.items.some((one) => one.of === 'house-model-9'));
+  await page.goto(`${world.url}/costs?by=model`);
+  await page.getByRole('row', { name: /house-model-9/ }).getByRole('link', { name: /priced by fallback/ }).click();
+  assert.equal(await page.getByLabel('Model', { exact: true }).inputValue(), 'house-model-9');
+  await page.getByRole('button', { name: 'Save price' }).click();
+  await page.getByText('Write what a million tokens').waitFor();
+  await page.getByLabel('Input', { exact: true }).fill('1.5');
+  await page.getByLabel('Output', { exact: true }).fill('6');
+  await page.getByRole('button', { name: 'Save price' }).click();
+  const row = page.getByRole('row', { name: /house-model-9/ });
+  await row.getByText('own price').waitFor();
+  assert.equal((await world.api('GET', '/api/prices/house-model-9')).body.input_usd, 1.5);
+  await row.getByRole('button', { name: /Reset the price/ }).click();
+  await row.getByText('unknown').waitFor();
+  await page.goto(`${world.url}/costs?by=hour`);
+  await page.getByRole('img', { name: /Cost by hour/ }).waitFor();
+  await page.getByRole('cell', { name: /:00$/ }).first().waitFor();
+  await tab.fine('prices');
 });
 
 test('keys alone: find, go, read help, stop', async () => {

@@ -34,7 +34,7 @@ before(async () => {
     'its sessions': '/agents/researcher/sessions', 'its alerts': '/agents/researcher/alerts', sessions: '/sessions', session: '/sessions/janitor/cleanup',
     tree: '/sessions/janitor/cleanup?view=tree', conversation: `/sessions/${encodeURIComponent(strange.agent)}/${encodeURIComponent(strange.name)}?view=conversation`,
     incidents: '/incidents', 'all incidents': '/incidents?view=all', incident: `/incidents/${scored.id}`, 'another incident': `/incidents/${other.id}`,
-    costs: '/costs', 'costs by model': '/costs?by=model', alerts: '/alerts', audit: '/audit', settings: '/settings', kept: '/settings/kept', keys: '/settings/keys',
+    costs: '/costs', 'costs by model': '/costs?by=model', alerts: '/alerts', audit: '/audit', settings: '/settings', kept: '/settings/kept', keys: '/settings/keys', prices: '/settings/prices', 'costs by hour': '/costs?by=hour',
     'sign-in': '/sign-in', nowhere: '/settings/a/b',
   };
 });

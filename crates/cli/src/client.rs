@@ -92,14 +92,14 @@ impl Client {
         self.ask(Method::PATCH, path, Some(body), None).await
     }
 
-    /// Replaces what is at this version by something else.
+    /// Replaces what is there, or what is there at this version, by something else.
     pub(crate) async fn put(
         &self,
         path: &str,
         body: &Value,
-        version: i64,
+        version: Option<i64>,
     ) -> anyhow::Result<Value> {
-        self.ask(Method::PUT, path, Some(body), Some(version)).await
+        self.ask(Method::PUT, path, Some(body), version).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<Value> {
@@ -213,6 +213,9 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
              --data DIR` makes another"
         }
         "forbidden" => "use a key with that role, or ask somebody who has one",
+        "not_found" if detail.starts_with("there is no project") => {
+            "check --project and DEADSTOP_PROJECT; without them it is `default`"
+        }
         "not_found" if detail.ends_with("project") => {
             "a key decides the project; leave --project out, or use a key of that project"
         }
@@ -221,6 +224,8 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
         "version_mismatch" => "look at it again with `deadstop policy get`, then decide",
         "first_key_admin" => "deadstop keys create --role admin --name NAME",
         "last_admin_key" => "deadstop keys create --role admin --name NAME",
+        "already_decided" => "`deadstop audit` says who decided, and why",
+        "too_many_grants" => "`deadstop grants` lists them, and takes them back",
         "session_final" => "`deadstop reset` gives the session a fresh start",
         "invalid_query" | "invalid_body" => "--help says what is expected",
         _ if status.is_server_error() => "see the server's log",
@@ -238,6 +243,7 @@ fn hint_to_look(path: &str) -> &'static str {
         ("/api/policies", "`deadstop policy versions` lists them"),
         ("/api/agents", "`deadstop agents` lists them"),
         ("/api/sessions", "`deadstop sessions` lists them"),
+        ("/api/approvals", "`deadstop approvals` lists those that wait"),
         ("/api/incidents", "`deadstop incidents` lists them"),
         ("/api/keys", "`deadstop keys list` lists those in force"),
         ("/api/alerts", "`deadstop alerts` lists them"),

@@ -132,11 +132,15 @@ fn told(event: &Value) -> String {
     let at = event["at"].as_u64().unwrap_or_default() / 1000;
     let (hours, minutes, seconds) = (at / 3600 % 24, at / 60 % 60, at % 60);
     let text = |key: &str| ui::text(&event[key]);
-    format!(
+    let mut line = format!(
         "{hours:02}:{minutes:02}:{seconds:02} UTC  {:<7} {}/{}  {}",
         text("what"),
         text("agent"),
         text("session"),
         text("text")
-    )
+    );
+    if event["what"] == "ask" {
+        line.push_str(&format!("  (deadstop approvals approve|deny {})", text("approval")));
+    }
+    line
 }

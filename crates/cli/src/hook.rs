@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::{Key, Patience, Server};
-use deadstop_core::{FailMode, Verdict};
+use deadstop_core::{FailMode, Outcome, Verdict};
 use deadstop_gate::{Answer, Ask, By, Found, Gate, Place, Setup};
+use deadstop_protocol::facts;
 use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse};
 
 /// Most bytes that an event may have.
@@ -215,7 +216,11 @@ fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
                 None => gate.recall(&place, &what(tool)),
             };
             match id {
-                Some(id) => gate.settle(&place, &id, *status, Some(text)),
+                Some(id) => {
+                    let result = Some(facts::result(text));
+                    let outcome = Outcome { status: *status, result, ..Outcome::default() };
+                    gate.settle_soon(&place, &id, &outcome, text)
+                }
                 None => gate.standing(&place, None),
             }
         }

@@ -4,6 +4,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 mod audit;
 mod backtest;
 mod client;
@@ -13,12 +14,15 @@ mod database;
 mod demo;
 mod doctor;
 mod explain;
+mod grants;
 mod hook;
 mod incidents;
 mod install;
 mod keys;
 mod list;
+mod mcp;
 mod policy;
+mod prices;
 mod remote;
 mod run;
 mod serve;
@@ -76,6 +80,14 @@ enum Command {
     Doctor(doctor::Args),
     /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
     Hook(hook::Args),
+    /// List the calls that wait for a person; approve or deny one.
+    Approvals(approvals::Args),
+    /// Let an agent or a session destroy a batch, once, with a reason and an end.
+    Grant(grants::Give),
+    /// List what was granted to an agent or a session; take it back.
+    Grants(grants::Args),
+    /// Stand between an MCP client and a server; wrap a client's servers, see and accept their tools.
+    Mcp(mcp::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -88,6 +100,8 @@ enum Command {
     Incidents(incidents::Args),
     /// Explain an incident: why, on what evidence, and what it would have cost.
     Explain(explain::Args),
+    /// Show what models cost; set own prices where nobody knows.
+    Prices(prices::Args),
     /// Make, list and revoke keys.
     Keys(keys::Args),
     /// See who did what and why, check that nobody has changed it, export it.
@@ -117,12 +131,17 @@ fn main() -> ExitCode {
         Command::Uninstall(which) => install::uninstall(&which),
         Command::Doctor(args) => doctor::run(&args),
         Command::Hook(args) => Ok(hook::run(&args)),
+        Command::Approvals(args) => approvals::run(&args),
+        Command::Grant(args) => grants::give(&args),
+        Command::Grants(args) => grants::run(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),
         Command::Sessions(args) => sessions::run(&args),
         Command::Incidents(args) => incidents::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Prices(args) => prices::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Alerts(args) => alerts::run(&args),

@@ -27,9 +27,21 @@ pub(crate) struct Server {
     /// Answer with JSON, one document a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    #[arg(skip)]
+    keyless: bool,
 }
 
 impl Server {
+    /// A server that was named in another way than here.
+    pub(crate) fn named(url: &str, key_file: Option<PathBuf>, project: Option<String>) -> Server {
+        Server { server: Some(url.to_owned()), key_file, project, json: false, keyless: false }
+    }
+
+    /// The same for one that is ours alone: it has no keys, and hears of none.
+    pub(crate) fn without_key(self) -> Server {
+        Server { keyless: true, ..self }
+    }
+
     /// Its URL.
     pub(crate) fn url(&self) -> String {
         let named = self.server.clone().or_else(|| filled("DEADSTOP_SERVER"));
@@ -67,7 +79,10 @@ impl Server {
     }
 
     /// The key. Never an argument: those are for everybody on the machine to see.
-    fn key(&self) -> anyhow::Result<Option<String>> {
+    pub(crate) fn key(&self) -> anyhow::Result<Option<String>> {
+        if self.keyless {
+            return Ok(None);
+        }
         let Some(file) = &self.key_file else {
             return Ok(filled("DEADSTOP_KEY"));
         };

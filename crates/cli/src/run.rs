@@ -54,6 +54,13 @@ pub(crate) struct Args {
     /// Use the server at this URL, with its policy, in place of a private gateway
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
+    /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets
+    /// it too, so it should be an agent's
+    #[arg(long, env = "DEADSTOP_KEY_FILE", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// With --server: the project, where the key does not decide it
+    #[arg(long, env = "DEADSTOP_PROJECT", value_name = "NAME")]
+    project: Option<String>,
     #[command(flatten)]
     limits: Limits,
     /// How long the command may take to end after it was asked to
@@ -127,7 +134,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let terminal = Terminal::save();
         let tree = match start(args, &gateway) {
             Ok(tree) => tree,
-            Err(error) => return Ok(not_started(args, &error)),
+            Err(error) => return Ok(not_started(&args.command, &error)),
         };
         let (news, hearing) = mpsc::unbounded_channel();
         let watching = tokio::spawn(gateway.watch.clone().run(news));
@@ -225,8 +232,8 @@ fn start(args: &Args, gateway: &Gateway) -> io::Result<Tree> {
 }
 
 /// A shell's words and codes for a command that cannot be run.
-fn not_started(args: &Args, error: &io::Error) -> ExitCode {
-    let program = args.command.first().map(|program| program.to_string_lossy().into_owned());
+pub(crate) fn not_started(command: &[OsString], error: &io::Error) -> ExitCode {
+    let program = command.first().map(|program| program.to_string_lossy().into_owned());
     let program = program.unwrap_or_default();
     let (problem, hint, code) = match error.kind() {
         io::ErrorKind::NotFound => (
@@ -256,7 +263,7 @@ fn introduce(args: &Args, run: &Run, gateway: &Gateway) {
     for note in &gateway.notes {
         say(&format!("deadstop: {note}\n"));
     }
-    let server = &gateway.watch.server;
+    let server = gateway.watch.server.url();
     say(&format!(
         "deadstop: {} runs behind {server} as {}; to stop it: deadstop kill --agent '{}' --server \
          {server}\n",
@@ -304,7 +311,7 @@ fn agent(args: &Args) -> String {
 }
 
 /// A name that the gateway will take as one.
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     let text = text.trim();
     let fine = !text.is_empty() && text.len() <= 100 && !text.chars().any(char::is_control);
     let wrong = "a name has up to 100 bytes and no control characters";

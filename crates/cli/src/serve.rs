@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// A PostgreSQL database in place of the file: postgres://user:password@host/name
     #[arg(long, env = "DEADSTOP_DATABASE", value_name = "URL", hide_env_values = true)]
     database: Option<String>,
+    /// Keep nothing: no database, everything in memory until the server stops
+    #[arg(long)]
+    no_store: bool,
     /// The configuration [default: deadstop.toml here, or in the XDG config folder]
     #[arg(long, env = "DEADSTOP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -54,6 +57,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
         let interrupted = ui::interrupted();
         eprint!("{}", welcome(&server));
+        if args.no_store {
+            eprintln!("Nothing is kept: what was spent, stopped and set is gone when it stops.");
+        }
         interrupted.await;
         eprintln!("stopping: calls in flight may finish");
         server.stop().await;
@@ -70,6 +76,9 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
     raw.data =
         args.data.clone().or(raw.data).or_else(|| config::xdg("XDG_DATA_HOME", ".local/share"));
     raw.database = args.database.clone().or(raw.database);
+    if args.no_store {
+        (raw.data, raw.database) = (None, None);
+    }
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
     raw.resolve(policies, |name| std::env::var(name).ok()).context("bad configuration")

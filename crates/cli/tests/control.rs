@@ -363,3 +363,76 @@ impl Said {
         assert_eq!((self.code, self.out.as_str(), self.err.as_str()), (0, "", talk), "{self:?}");
     }
 }
+
+#[test]
+fn a_person_decides_about_calls_that_wait() {
+    let house = House::under("preset = \"balanced\"\n[access]\nask = [\"delete_*\"]\n");
+    house.ask(&["approvals"]).refused_nothing("no calls that wait for a person\n");
+    let first = house.propose("cleaner", "s1", "t1");
+    let second = house.propose("cleaner", "s1", "t2");
+    let listed = house.ask(&["approvals"]).fine();
+    let rows = listed.rows();
+    assert_eq!(rows.len(), 2, "{listed:?}");
+    assert_eq!((&rows[0][0], &rows[0][1]), (&first, &"cleaner/s1".to_owned()));
+    assert!(
+        rows[0][6].starts_with("waits for a person: delete_asset needs approval"),
+        "{listed:?}"
+    );
+    let shown = house.ask(&["approvals", "show", &first]).fine().out;
+    assert!(shown.starts_with(&format!("approval {first}\n  state")), "{shown}");
+    assert!(shown.contains("fact_sales"), "{shown}");
+
+    // The end of an id is enough, where it tells which.
+    let end = &first[first.len() - 8..];
+    let said = house.ask(&["approvals", "approve", end, "--reason", "ticket 7"]).fine().out;
+    assert_eq!(said, "approved: delete_asset of cleaner/s1\n");
+    let deny = ["approvals", "deny", &second, "--reason", "not that one", "--json"];
+    let denied = house.ask(&deny).fine().json();
+    assert_eq!(
+        (&denied[0]["state"], &denied[0]["decided_by"], &denied[0]["decided_why"]),
+        (&json!("denied"), &json!("tester"), &json!("not that one"))
+    );
+    assert!(house.ask(&["approvals", "--json"]).fine().json().is_empty());
+    let again = house.ask(&["approvals", "approve", &second, "--reason", "no"]);
+    again.refused("it waits no longer: denied by tester", "");
+    let audit = house.ask(&["audit", "--json"]).fine().json();
+    let actions: Vec<&str> = audit.iter().map(|entry| text(&entry["action"])).collect();
+    assert!(actions.contains(&"call.approve") && actions.contains(&"call.deny"), "{actions:?}");
+}
+
+#[test]
+fn a_batch_is_granted_listed_and_taken_back() {
+    let house = House::new();
+    let none = house.ask(&["grants", "cleaner"]);
+    none.refused("there is no such agent", "");
+    assert_eq!(house.call("cleaner", "s1", ""), 200);
+    house.ask(&["grants", "cleaner/s1"]).refused_nothing("no grants\n");
+    for whom in ["cleaner", "cleaner/s1"] {
+        let give = [
+            "grant",
+            whom,
+            "--deletes",
+            "50",
+            "--target",
+            "tmp_*",
+            "--for",
+            "10m",
+            "--reason",
+            "old tables",
+        ];
+        let given = house.ask(&give).fine().out;
+        assert!(given.starts_with(&format!("granted: {whom}, 50 of tmp_* until 20")), "{given}");
+        let listed = house.ask(&["grants", whom]).fine();
+        let row = listed.rows().remove(0);
+        assert_eq!(
+            (&row[1..5], &row[6..]),
+            (
+                &["50", "50", "tmp_*", "*"].map(str::to_owned)[..],
+                &["tester", "old tables"].map(str::to_owned)[..]
+            )
+        );
+        let revoke = ["grants", whom, "--revoke", &row[0], "--reason", "done", "--json"];
+        assert_eq!(house.ask(&revoke).fine().json()[0]["left"], 50);
+        assert!(house.ask(&["grants", whom, "--json"]).fine().json().is_empty());
+    }
+}

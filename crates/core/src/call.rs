@@ -99,6 +99,10 @@ pub struct ToolCall {
     pub destroys: Vec<Destruction>,
     /// The scalar arguments with their paths (`query`, `files.0.name`), for access rules.
     pub arguments: Vec<Argument>,
+    /// Whether its server describes it otherwise than when it was first seen. Only known while it
+    /// is asked for, and not kept.
+    #[serde(skip)]
+    pub changed: bool,
 }
 
 /// What a call can do to the world.

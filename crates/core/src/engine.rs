@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
 use crate::chant::Chant;
+use crate::grant::{Cover, Grant};
 use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
 use crate::ledger::{Learn, Reservation, Reserved, output_cost};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
-use crate::trip::{Ends, GuardId, Measure, Trip, Verdict};
+use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
 use crate::units::{NanoUsd, Time, Tokens};
 
 /// The answer to "may it?".
@@ -75,12 +76,19 @@ pub struct Ticket {
     ceiling: Option<Tokens>,
     #[serde(skip)]
     chant: Option<Box<Chant>>,
+    /// The grant that the call uses, with what is left of it, and the scope that holds it.
+    granted: Option<Box<(Grant, usize)>>,
 }
 
 impl Ticket {
     /// What the call has set aside, in each scope of its chain.
     pub fn reserved(&self) -> Reserved {
         self.reserved
+    }
+
+    /// The grant that the call uses, with what is left of it, and the scope that holds it.
+    pub fn granted(&self) -> Option<(&Grant, usize)> {
+        self.granted.as_deref().map(|(grant, depth)| (grant, *depth))
     }
 }
 
@@ -153,7 +161,9 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         link.state.ledger.roll(link.policy.budget.per, now);
     }
     let (reserved, ceiling) = claim(chain, call);
-    let view = View { call, reserved, now };
+    let cover = Cover::of(chain, call, now);
+    let grant = cover.as_ref().map(|cover| &cover.grant);
+    let view = View { call, reserved, grant, now };
 
     let stopped = first(chain, &view, standing::admit);
     if !stopped.is_empty() {
@@ -175,8 +185,25 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
     }
 
-    let mut ticket =
-        Ticket { number: 0, admitted: now, reserved, trial: None, ceiling, chant: None };
+    let mut ticket = Ticket {
+        number: 0,
+        admitted: now,
+        reserved,
+        trial: None,
+        ceiling,
+        chant: None,
+        granted: None,
+    };
+    if let Some(cover) = &cover {
+        let depth = cover.depth;
+        view.each(chain, |seat| {
+            if seat.depth == depth {
+                let trip = seat.trip(GuardId::Destructive, "granted", Action::Warn);
+                trips.push(cover.note(trip));
+            }
+        });
+        ticket.granted = Some(Box::new((cover.grant.clone(), depth)));
+    }
     let last = chain.len().wrapping_sub(1);
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
@@ -184,8 +211,17 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         ticket.number = scope.calls;
         scope.ledger.in_flight += 1;
         scope.ledger.reserve(reserved);
-        let mut note =
-            Note { policy: link.policy, call, ticket: &mut ticket, innermost: depth == last, now };
+        if let Some(cover) = cover.as_ref().filter(|cover| cover.depth == depth) {
+            scope.grants.spend(cover.grant.id, cover.much);
+        }
+        let mut note = Note {
+            policy: link.policy,
+            call,
+            ticket: &mut ticket,
+            granted: cover.is_some(),
+            innermost: depth == last,
+            now,
+        };
         for guard in GUARDS {
             guard.commit(scope, &mut note);
         }
@@ -211,7 +247,7 @@ pub fn progress(
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
-    let view = View { call, reserved: ticket.reserved, now };
+    let view = View { call, reserved: ticket.reserved, grant: None, now };
     let stopped = first(chain, &view, standing::progress);
     if !stopped.is_empty() {
         return decide(chain, stopped, now);
@@ -271,7 +307,7 @@ pub fn settle(
             guard.settle(&mut lesson, &end);
         }
     }
-    let view = View { call, reserved: Reserved::default(), now };
+    let view = View { call, reserved: Reserved::default(), grant: None, now };
     let mut trips = Vec::new();
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
@@ -287,6 +323,7 @@ pub fn settle(
 struct View<'a> {
     call: &'a Call,
     reserved: Reserved,
+    grant: Option<&'a Grant>,
     now: Time,
 }
 
@@ -300,6 +337,7 @@ impl View<'_> {
                 policy: link.policy,
                 call: self.call,
                 reserved: self.reserved,
+                grant: self.grant,
                 root: &root.state.ledger,
                 depth,
                 innermost: depth + 1 == chain.len(),

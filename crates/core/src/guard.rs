@@ -22,6 +22,7 @@ pub(crate) mod velocity;
 use crate::call::{Call, Outcome};
 use crate::engine::Ticket;
 use crate::gauge::{Dial, Gauge};
+use crate::grant::Grant;
 use crate::ledger::{Ledger, Reserved};
 use crate::policy::Policy;
 use crate::scope::ScopeState;
@@ -77,6 +78,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) call: &'a Call,
     /// What the call has reserved, or is about to reserve, here as everywhere in the chain.
     pub(crate) reserved: Reserved,
+    /// The grant that covers the call, if one does.
+    pub(crate) grant: Option<&'a Grant>,
     /// The ledger at the root, for what was accumulated there.
     pub(crate) root: &'a Ledger,
     pub(crate) depth: usize,
@@ -91,6 +94,8 @@ pub(crate) struct Note<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) call: &'a Call,
     pub(crate) ticket: &'a mut Ticket,
+    /// Whether a grant covers the call.
+    pub(crate) granted: bool,
     pub(crate) innermost: bool,
     pub(crate) now: Time,
 }

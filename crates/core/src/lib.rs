@@ -9,6 +9,7 @@ mod call;
 mod chant;
 mod engine;
 mod gauge;
+mod grant;
 mod guard;
 mod ledger;
 mod pattern;
@@ -25,7 +26,8 @@ pub use call::{
 };
 pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
 pub use gauge::Gauge;
-pub use guard::access::{AccessSettings, RawAccess, Rule};
+pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
+pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};

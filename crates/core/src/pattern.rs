@@ -21,6 +21,11 @@ impl Pattern {
         Pattern(text.into())
     }
 
+    /// Whether it stands for one text only.
+    pub fn is_exact(&self) -> bool {
+        !self.0.contains('*')
+    }
+
     /// Whether the whole of `text` fits.
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use raw::{RawPolicy, RawSessionLimits};
 
-use crate::guard::access::AccessSettings;
+use crate::guard::access::{AccessSettings, Pin};
 use crate::guard::breaker::BreakerSettings;
 use crate::guard::budget::BudgetSettings;
 use crate::guard::destructive::DestructiveSettings;
@@ -187,6 +187,7 @@ impl Policy {
     /// ```
     pub fn balanced() -> Policy {
         Policy {
+            access: AccessSettings { pin_tools: Pin::Warn, ..AccessSettings::default() },
             loops: LoopSettings { enabled: true, ..LoopSettings::default() },
             text_loop: TextLoopSettings { enabled: true, ..TextLoopSettings::default() },
             destructive: DestructiveSettings { enabled: true, ..DestructiveSettings::default() },
@@ -200,6 +201,7 @@ impl Policy {
         let mut policy = Policy::balanced();
         policy.loops.action = Action::Terminate;
         policy.text_loop.action = Action::Terminate;
+        policy.access.pin_tools = Pin::Block;
         policy
     }
 

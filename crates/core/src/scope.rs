@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::grant::{Grant, Grants, TooManyGrants};
 use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
 use crate::guard::loops::Memory;
@@ -21,7 +22,10 @@ use crate::trip::{GuardId, Trip, Verdict};
 use crate::units::Time;
 
 /// The version of the state blob that this engine writes.
-pub const STATE_VERSION: u8 = 1;
+pub const STATE_VERSION: u8 = 2;
+
+/// What a state of version 1 ends without: grants, of which there were none.
+const NO_GRANTS: [u8; 2] = [0, 0];
 
 /// What kind of scope it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -94,6 +98,8 @@ pub struct ScopeState {
     pub(crate) window: Window,
     pub(crate) said: Said,
     pub(crate) strikes: Strikes,
+    /// Last, so that states from before there were any can be read.
+    pub(crate) grants: Grants,
 }
 
 impl ScopeState {
@@ -113,7 +119,24 @@ impl ScopeState {
             window: Window::default(),
             said: Said::default(),
             strikes: Strikes::default(),
+            grants: Grants::default(),
         }
+    }
+
+    /// Gives it an allowance for a destructive batch.
+    pub fn give(&mut self, grant: Grant, now: Time) -> Result<(), TooManyGrants> {
+        let (by, because) = (bounded(&grant.by), bounded(&grant.because));
+        self.grants.give(Grant { by, because, ..grant }, now)
+    }
+
+    /// Takes a grant back, if it is still there.
+    pub fn revoke(&mut self, id: u64) -> Option<Grant> {
+        self.grants.revoke(id)
+    }
+
+    /// The grants that it holds at a time.
+    pub fn grants(&self, now: Time) -> impl Iterator<Item = &Grant> {
+        self.grants.held().iter().filter(move |grant| now < grant.expires)
     }
 
     /// What kind of scope it is.
@@ -226,7 +249,10 @@ impl ScopeState {
             self.window = meanwhile.window;
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
+            self.grants.deeds = meanwhile.grants.deeds.clone();
         }
+        let mut given = meanwhile.grants;
+        self.grants.rejoin(given.take());
     }
 
     /// A call of this scope was refused, as a record of it says: the next one in a row may be the
@@ -245,10 +271,8 @@ impl ScopeState {
     pub fn from_blob(blob: &[u8]) -> Result<ScopeState, BadBlob> {
         match blob.split_first() {
             None => Err(BadBlob::Empty),
-            Some((&STATE_VERSION, body)) => match postcard::take_from_bytes(body) {
-                Ok((state, [])) => Ok(state),
-                Ok(_) | Err(_) => Err(BadBlob::Damaged),
-            },
+            Some((&STATE_VERSION, body)) => read(body),
+            Some((1, body)) => read(&[body, &NO_GRANTS].concat()),
             Some((&version, _)) => Err(BadBlob::Version(version)),
         }
     }
@@ -278,6 +302,7 @@ impl ScopeState {
     pub fn forget(&mut self) {
         self.circuits = Circuits::default();
         self.destroyed = Destroyed::default();
+        self.grants.deeds = Destroyed::default();
         self.memory = Memory::default();
         self.window = Window::default();
         self.said = Said::default();
@@ -313,6 +338,13 @@ pub enum BadBlob {
     /// It is cut short or altered.
     #[error("the state is damaged: delete it to start the scope afresh")]
     Damaged,
+}
+
+fn read(body: &[u8]) -> Result<ScopeState, BadBlob> {
+    match postcard::take_from_bytes(body) {
+        Ok((state, [])) => Ok(state),
+        Ok(_) | Err(_) => Err(BadBlob::Damaged),
+    }
 }
 
 fn bounded(text: &str) -> String {
@@ -353,6 +385,35 @@ mod tests {
         assert_eq!((state.calls, state.opened), (7, Time(1)));
         assert_eq!(state.killed().map(|kill| kill.by.as_str()), Some("bob"));
         assert_eq!(state.paused().map(|pause| pause.by.as_str()), Some("ada"));
+    }
+
+    #[test]
+    fn a_state_from_before_there_were_grants_is_read() {
+        let mut state = spent(5, 3);
+        state.kill("ada", "first", Time(2));
+        let mut blob = state.to_blob();
+        blob[0] = 1;
+        blob.truncate(blob.len() - NO_GRANTS.len());
+        assert_eq!(ScopeState::from_blob(&blob), Ok(state.clone()));
+        let grant = Grant {
+            id: 7,
+            deletes: 50,
+            left: 49,
+            tool: None,
+            target: Some(crate::Pattern::new("tmp_*")),
+            given: Time(1),
+            expires: Time(9),
+            by: "ada".into(),
+            because: "a batch".into(),
+        };
+        state.give(grant, Time(1)).unwrap();
+        assert_eq!(ScopeState::from_blob(&state.to_blob()), Ok(state.clone()));
+        blob.pop();
+        assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));
+        // What was given while the store was away is kept, and so is what was held before.
+        let mut known = spent(0, 0);
+        known.rejoin(state);
+        assert_eq!((known.grants(Time(8)).count(), known.grants(Time(9)).count()), (1, 0));
     }
 
     #[test]

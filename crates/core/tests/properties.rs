@@ -442,7 +442,8 @@ mod properties {
             cut in 0..10_000usize,
         ) {
             let expected = match version {
-                STATE_VERSION => Err(BadBlob::Damaged),
+                // A state of version 1 ends before the grants.
+                1 | STATE_VERSION => Err(BadBlob::Damaged),
                 other => Err(BadBlob::Version(other)),
             };
             let mut world = busy_world();
@@ -450,7 +451,9 @@ mod properties {
             let whole = ScopeState::from_blob(&blob).unwrap();
             prop_assert_eq!(&whole, world.state("s"));
             blob[0] = version;
+            let old = version == 1 && 1 + cut % (blob.len() - 1) == blob.len() - 2;
             blob.truncate(1 + cut % (blob.len() - 1));
+            let expected = if old { Ok(whole) } else { expected };
             prop_assert_eq!(ScopeState::from_blob(&blob), expected);
             // Whatever it is, it is an answer and no panic.
             let _ = ScopeState::from_blob(&bytes);

@@ -9,19 +9,26 @@ mod files;
 mod local;
 mod policy;
 mod remote;
+mod tools;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use deadstop_client::{Patience, Server, Spoken};
 use deadstop_core::{Digest, FailMode, Outcome, Status, Verdict};
+use deadstop_protocol::mcp::Listed;
 use serde_json::Value;
 
 pub use files::GateError;
 pub use policy::{Found, state_folder};
 
+pub use tools::Judged;
+
 use local::Local;
 use remote::{Failed, Remote};
+
+/// How often local files are looked at while a call runs.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Where a call is made: an agent's session, and the nested scopes inside it, the outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -168,6 +175,45 @@ impl Gate {
     pub fn ask(&self, ask: &Ask) -> Answer {
         let answer = self.decide(&ask.place, |remote| remote.ask(ask), |local| local.admit(ask));
         answer.noticed(self.notice.clone())
+    }
+
+    /// May this call run? While its session is paused it is held, for so long.
+    pub fn ask_held(&self, ask: &Ask, hold: Duration) -> Answer {
+        let answer =
+            self.decide(&ask.place, |remote| remote.ask_held(ask, hold), |local| local.admit(ask));
+        answer.noticed(self.notice.clone())
+    }
+
+    /// This call has ended; it need not be on disk when this returns, unless its session has, too.
+    pub fn settle_soon(&self, place: &Place, id: &str, outcome: &Outcome, text: &str) -> Answer {
+        self.decide(
+            place,
+            |remote| remote.settle_soon(place, id, outcome.status, text),
+            |local| local.settle(place, id, outcome),
+        )
+    }
+
+    /// Waits until a call that runs is to be stopped, but no longer than so; tells why.
+    pub fn watch(&self, place: &Place, id: &str, wait: Duration) -> Option<Answer> {
+        let stopped = |answer: Answer| (answer.verdict >= Verdict::Block).then_some(answer);
+        if let Some(remote) = &self.remote {
+            if let Ok(answer) = remote.watch(place, id, wait) {
+                return stopped(answer);
+            }
+        }
+        // Nobody tells us of it, so we look from time to time.
+        std::thread::sleep(wait.min(LOOK));
+        stopped(self.local.known_dead(place)?)
+    }
+
+    /// A server has listed its tools: which of them are not to be seen, and which have changed.
+    pub fn listed(&self, place: &Place, server: &str, tools: &[Listed]) -> Judged {
+        if let Some(remote) = &self.remote
+            && let Ok(judged) = remote.listed(place, server, tools)
+        {
+            return judged;
+        }
+        self.local.listed(server, tools)
     }
 
     /// This call has ended. The answer tells whether its session has, too.

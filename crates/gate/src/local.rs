@@ -28,9 +28,9 @@ const MOST_SCOPES: usize = 64;
 /// The engine on local files.
 #[derive(Debug)]
 pub(crate) struct Local {
-    folder: Option<Folder>,
+    pub(crate) folder: Option<Folder>,
     project: String,
-    policies: PolicySet,
+    pub(crate) policies: PolicySet,
 }
 
 /// What a file holds.
@@ -152,6 +152,7 @@ impl Local {
         }
         let mut tool = facts::tool_call(&ask.tool, &ask.arguments);
         tool.server = ask.server.clone().or(tool.server);
+        self.judge(&mut tool);
         let mut call = Call::Tool(tool);
         let now = now();
         let admission = chain.with(&self.policies, |links| admit(links, &call, now));

@@ -7,8 +7,11 @@ use deadstop_client::{
     escaped,
 };
 use deadstop_core::{Status, Verdict};
+use deadstop_protocol::mcp::Listed;
+use serde::Deserialize;
+use serde_json::json;
 
-use crate::{Answer, Ask, By, Place};
+use crate::{Answer, Ask, By, Judged, Place};
 
 /// A server to ask.
 #[derive(Debug)]
@@ -90,15 +93,73 @@ impl Remote {
         status: Status,
         text: Option<&str>,
     ) -> Result<Answer, Failed> {
-        let status = match status {
-            Status::Ok => Ended::Ok,
-            Status::Error => Ended::Error,
-            Status::Fault => Ended::Fault,
-            Status::Cancelled => Ended::Cancelled,
-        };
-        let receipt = Receipt { id, status, usage: Used::default(), text };
+        let receipt = Receipt { id, status: ended(status), usage: Used::default(), text };
         let Place { agent, session, scope } = place;
         self.read(self.client.receipt(agent, session, scope, &receipt).map(Some))
+    }
+
+    pub(crate) fn ask_held(&self, ask: &Ask, hold: Duration) -> Result<Answer, Failed> {
+        #[derive(Deserialize)]
+        struct All {
+            calls: Vec<Decided>,
+        }
+        let body = json!({
+            "calls": [{
+                "id": ask.id, "tool": ask.tool, "server": ask.server, "arguments": ask.arguments,
+            }],
+            "scope": ask.place.scope,
+            "hold_s": hold.as_secs(),
+        });
+        let decided = self.client.post::<All>(&path(&ask.place, "proposal"), &body);
+        self.read(decided.map(|mut all| all.calls.pop()))
+    }
+
+    pub(crate) fn settle_soon(
+        &self,
+        place: &Place,
+        id: &str,
+        status: Status,
+        text: &str,
+    ) -> Result<Answer, Failed> {
+        let status = ended(status);
+        let body = json!({
+            "id": id, "status": status, "text": text, "scope": place.scope, "wait": false,
+        });
+        self.read(self.client.post(&path(place, "receipt"), &body).map(Some))
+    }
+
+    /// Waits until a call is to be stopped.
+    pub(crate) fn watch(&self, place: &Place, id: &str, wait: Duration) -> Result<Answer, Failed> {
+        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let body = json!({ "id": id, "scope": place.scope, "wait_ms": wait });
+        let decided = match self.client.post(&path(place, "progress"), &body) {
+            Err(ClientError::Refused(problem)) if problem.decision.is_some() => {
+                Ok(problem.decision)
+            }
+            other => other.map(Some),
+        };
+        self.read(decided)
+    }
+
+    pub(crate) fn listed(
+        &self,
+        place: &Place,
+        server: &str,
+        tools: &[Listed],
+    ) -> Result<Judged, ClientError> {
+        let tools: Vec<_> = tools
+            .iter()
+            .map(|tool| {
+                let fingerprint = format!("{:016x}", tool.fingerprint.0);
+                json!({
+                    "name": tool.name, "fingerprint": fingerprint, "destructive": tool.destructive,
+                })
+            })
+            .collect();
+        let body = json!({
+            "agent": place.agent, "session": place.session, "server": server, "tools": tools,
+        });
+        self.client.post("/api/mcp/tools", &body)
     }
 
     pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, Failed> {
@@ -146,6 +207,19 @@ fn waiting(decided: &Decided) -> Option<String> {
         (Some(Approval::Id(id)), Verdict::Ask) => Some(id.clone()),
         _ => None,
     }
+}
+
+fn ended(status: Status) -> Ended {
+    match status {
+        Status::Ok => Ended::Ok,
+        Status::Error => Ended::Error,
+        Status::Fault => Ended::Fault,
+        Status::Cancelled => Ended::Cancelled,
+    }
+}
+
+fn path(place: &Place, what: &str) -> String {
+    format!("/api/sessions/{}/{}/{what}", escaped(&place.agent), escaped(&place.session))
 }
 
 fn judged(decided: Decided) -> Answer {

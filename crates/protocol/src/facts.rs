@@ -73,12 +73,20 @@ pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
         effect: effects.effect,
         destroys: effects.destroys,
         arguments: flat,
+        changed: false,
     }
 }
 
 /// What is kept of a tool's result.
 pub fn result(text: &str) -> ResultFacts {
     ResultFacts { masked: TextFacts::of(text).digest, exact: Digest::of(text.as_bytes()) }
+}
+
+/// The digest of a value in canonical form.
+pub fn canonical(value: &Value) -> Digest {
+    let mut canonical = Vec::with_capacity(256);
+    write_canonical(value, &mut canonical);
+    Digest::of(&canonical)
 }
 
 /// Several digests as one; their order counts.

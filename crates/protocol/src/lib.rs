@@ -1,11 +1,12 @@
-//! Bytes to events and back, without I/O: recorded traces, facts about tool calls, prices,
-//! and texts freed of secrets.
+//! Bytes to events and back, without I/O: recorded traces, facts about tool calls, model APIs
+//! and MCP on the wire, prices, and texts freed of secrets.
 
 pub mod effect;
 pub mod excerpt;
 pub mod facts;
 pub mod hook;
 pub mod llm;
+pub mod mcp;
 pub mod policy_file;
 pub mod policy_views;
 pub mod prices;

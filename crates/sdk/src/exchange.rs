@@ -66,6 +66,8 @@ pub struct Exchange {
     output: Tokens,
     usage: Option<Usage>,
     failed: bool,
+    /// Whether the answer says that it is over.
+    done: bool,
     stop: Stop,
 }
 
@@ -140,6 +142,7 @@ impl Scope {
             output: Tokens(0),
             usage: None,
             failed: false,
+            done: false,
         })
     }
 
@@ -245,8 +248,13 @@ impl Exchange {
         self.settle(Status::Fault).ok();
     }
 
-    /// Whoever asked does not want the rest; what was generated until now is paid.
+    /// Whoever asked does not want the rest. What was generated until now is paid; an answer that
+    /// said that it is over has nothing left but its end.
     pub fn abandon(&mut self) {
+        if self.done && !self.stop.is_stopped() {
+            self.settle(Status::Ok).ok();
+            return;
+        }
         self.take_back();
         self.settle(Status::Cancelled).ok();
     }
@@ -292,7 +300,8 @@ impl Exchange {
                     }
                 }
                 Piece::Error(_) => self.failed = true,
-                Piece::Usage(_) | Piece::Done => {}
+                Piece::Done => self.done = true,
+                Piece::Usage(_) => {}
             }
         }
         Ok(())
@@ -301,7 +310,8 @@ impl Exchange {
     /// Breaks the call off; what was generated until now is paid.
     fn cut(&mut self, refused: Option<Refused>) -> Refused {
         let refused = refused.unwrap_or_else(|| self.scope.why_stopped());
-        self.abandon();
+        self.take_back();
+        self.settle(Status::Cancelled).ok();
         refused
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deadstop_core::{
     Answer, Call, FailMode, ModelCall, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip,
-    Usage, Verdict, admit, progress, settle,
+    Usage, Verdict, admit, admit_approved, progress, settle,
 };
 use deadstop_protocol::facts;
 use serde_json::{Value, json};
@@ -188,41 +188,32 @@ impl Scope {
         })
     }
 
-    /// Asks the engine here, then whoever has the last word.
+    /// Asks the engine here, and whoever has the last word.
     pub(crate) fn admit(
         &self,
         call: Call,
         asked: impl FnOnce() -> Asked,
     ) -> Result<Running, Refused> {
+        let Some(authority) = self.session.authority() else {
+            return self.admit_here(call, Word::None);
+        };
+        // What is refused here need not be asked there; what is refused there must leave no trace
+        // here. So it is tried on a copy first.
         let now = self.session.now();
-        let mut tree = self.session.tree();
-        let (admission, ended) = tree.decide(self.at, |links| admit(links, &call, now));
-        let stop = tree.stop(self.at);
+        let tree = self.session.tree();
+        let verdict = tree.attempt(self.at, |links| admit(links, &call, now).verdict);
         let closed = tree.policies().session.fail_mode == FailMode::Closed;
         drop(tree);
-        let what = if admission.ticket.is_some() { "admitted" } else { "refused" };
-        self.note(what, &call, admission.verdict, &admission.trips, ended);
-        let Some(ticket) = admission.ticket else {
-            return Err(Refused::by(&admission.trips)
-                .unwrap_or_else(|| self.refuse(unheard(Verdict::Block, "refused"))));
-        };
-        let warnings = admission.trips.iter().map(Why::of).collect();
-        let mut running = Running {
-            scope: self.clone(),
-            call,
-            ticket: Some(ticket),
-            remote: None,
-            stop,
-            warnings,
-        };
-        let Some(authority) = self.session.authority() else { return Ok(running) };
-        let id = self.session.call_id();
-        let asked = asked();
-        let question = Question { id: &id, scope: &self.path(), call: &asked };
-        match authority.ask(&question) {
-            Told::Allowed => running.remote = Some(Remote { id, late: None }),
+        if verdict > Verdict::Ask {
+            return self.admit_here(call, Word::None);
+        }
+        let word = if verdict == Verdict::Ask { Word::Approved } else { Word::None };
+        let (id, asked, scope) = (self.session.call_id(), asked(), self.path());
+        let remote = match authority.ask(&Question { id: &id, scope: &scope, call: &asked }) {
+            Told::Allowed => Remote { id, late: None },
+            // Nobody is there who could be asked.
+            Told::Away if word == Word::Approved => return self.admit_here(call, Word::None),
             Told::Away if closed => {
-                running.settle_with(&Outcome { status: Status::Cancelled, ..Outcome::default() });
                 let why = "the server is away, and the policy's fail_mode says closed";
                 return Err(self.refuse(Refusal {
                     explain: format!("blocked: {why}"),
@@ -231,16 +222,50 @@ impl Scope {
                 }));
             }
             // The server hears of it when it is back.
-            Told::Away => running.remote = Some(Remote { id, late: Some(asked) }),
+            Told::Away => Remote { id, late: Some(asked) },
             Told::Refused(refusal) => {
-                running.settle_with(&Outcome { status: Status::Cancelled, ..Outcome::default() });
                 if refusal.verdict == Verdict::Kill {
-                    self.session.end("the server", &refusal.explain);
+                    let mut tree = self.session.tree();
+                    let ended = tree.kill(self.at, "the server", &refusal.explain, now);
+                    drop(tree);
+                    self.session.carry_out(ended.into_iter().collect());
                 }
                 return Err(self.refuse(refusal));
             }
+        };
+        let admitted = self.admit_here(call, word);
+        match admitted {
+            Ok(mut running) => {
+                running.remote = Some(remote);
+                Ok(running)
+            }
+            Err(refused) => {
+                // Somebody else was faster: what was set aside there is given back.
+                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+                authority.tell(Report { remote, scope, outcome, text: None });
+                Err(refused)
+            }
         }
-        Ok(running)
+    }
+
+    fn admit_here(&self, call: Call, word: Word) -> Result<Running, Refused> {
+        let now = self.session.now();
+        let mut tree = self.session.tree();
+        let (admission, ended) = tree.decide(self.at, |links| match word {
+            Word::None => admit(links, &call, now),
+            Word::Approved => admit_approved(links, &call, now),
+        });
+        let stop = tree.stop(self.at);
+        drop(tree);
+        let what = if admission.ticket.is_some() { "admitted" } else { "refused" };
+        self.note(what, &call, admission.verdict, &admission.trips, ended);
+        let Some(ticket) = admission.ticket else {
+            return Err(Refused::by(&admission.trips)
+                .unwrap_or_else(|| self.refuse(unheard(Verdict::Block, "refused"))));
+        };
+        let warnings = admission.trips.iter().map(Why::of).collect();
+        let (scope, ticket) = (self.clone(), Some(ticket));
+        Ok(Running { scope, call, ticket, remote: None, stop, warnings })
     }
 
     /// A call of an answer that is now run: it was admitted when the answer came.
@@ -333,6 +358,13 @@ fn unheard(verdict: Verdict, reason: &str) -> Refusal {
     }
 }
 
+/// Whether a person has let a call pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    None,
+    Approved,
+}
+
 /// A call that was admitted. Settle it; one that is dropped counts as broken off.
 #[derive(Debug)]
 pub struct Running {
@@ -399,10 +431,15 @@ impl Running {
     }
 
     /// A model has answered.
-    pub fn answered(mut self, usage: Usage, text: &str) -> Result<(), Refused> {
+    pub fn answered(self, usage: Usage, text: &str) -> Result<(), Refused> {
+        self.end_model(Status::Ok, usage, text)
+    }
+
+    /// A model's call has ended this way.
+    pub fn end_model(mut self, status: Status, usage: Usage, text: &str) -> Result<(), Refused> {
         let said = (!text.is_empty()).then(|| TextFacts::of(text));
         let answer = Some(Answer { text: said, calls: None });
-        self.close(&Outcome { usage, answer, ..Outcome::default() }, Some(text))
+        self.close(&Outcome { status, usage, answer, result: None }, Some(text))
     }
 
     /// It has ended, as told by whoever knows all about it.

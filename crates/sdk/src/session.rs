@@ -241,6 +241,14 @@ impl Session {
         self.tree().follow(Arc::new(policies));
     }
 
+    /// Reads a policy: a preset's name, or a policy as text (TOML, YAML or JSON).
+    pub fn parse_policy(text: &str) -> Result<PolicySet, OpenError> {
+        match Preset::named(text.trim()) {
+            Some(preset) => Ok(preset.policies()),
+            None => Ok(policy_file::parse(text, "policy")?),
+        }
+    }
+
     /// The policy in force.
     pub fn policies(&self) -> Arc<PolicySet> {
         Arc::clone(self.tree().policies())
@@ -386,11 +394,7 @@ impl Builder {
 
     /// The policy: a preset's name, or a policy as text (TOML, YAML or JSON).
     pub fn policy(self, text: &str) -> Result<Builder, OpenError> {
-        let policies = match Preset::named(text.trim()) {
-            Some(preset) => preset.policies(),
-            None => policy_file::parse(text, "policy")?,
-        };
-        Ok(self.policies(policies))
+        Ok(self.policies(Session::parse_policy(text)?))
     }
 
     /// The policy, ready made.

@@ -18,14 +18,17 @@ mod extract;
 mod follow;
 mod gauge;
 mod govern;
+mod grants;
 mod health;
 mod incidents;
 pub(crate) mod keys;
 mod live;
+mod mcp;
 mod moments;
 mod openapi;
 mod orders;
 mod policies;
+mod prices;
 pub(crate) mod problem;
 mod projects;
 mod sessions;
@@ -44,7 +47,6 @@ use utoipa_axum::routes;
 use crate::metrics::Metrics;
 use crate::warden::{Project, Warden, now};
 use auth::{Auth, Who};
-use deadstop_protocol::prices::Prices;
 use problem::{Code, Problem};
 
 /// What handlers work with.
@@ -56,7 +58,6 @@ pub(crate) struct App {
     pub(crate) base: PolicySet,
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
-    pub(crate) prices: Prices,
     document: Value,
     /// Sessions that somebody steps through.
     reels: crate::replay::Reels,
@@ -140,7 +141,6 @@ pub(crate) fn router(
         metrics,
         base,
         policy_turn,
-        prices: Prices::builtin(),
         document,
         reels: crate::replay::Reels::default(),
     });
@@ -179,6 +179,8 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(live::status))
         .routes(routes!(live::events))
+        .routes(routes!(mcp::tools, mcp::seen))
+        .routes(routes!(mcp::accept))
         .routes(routes!(orders::kill))
         .routes(routes!(orders::clear))
         .routes(routes!(orders::reset))
@@ -203,10 +205,16 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(grants::of_agent, grants::give_agent))
+        .routes(routes!(grants::revoke_agent))
+        .routes(routes!(grants::of_session, grants::give_session))
+        .routes(routes!(grants::revoke_session))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(prices::list))
+        .routes(routes!(prices::get, prices::put, prices::delete))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
@@ -237,6 +245,7 @@ fn policy_handlers() -> OpenApiRouter<Arc<App>> {
         ))
         .routes(routes!(policies::get_project_prevention, policies::put_project_prevention))
         .routes(routes!(policies::get_kill_switch, policies::put_kill_switch))
+        .routes(routes!(policies::presets))
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub struct Config {
     pub policies: PolicySet,
     /// Providers by the name they have in URLs.
     pub providers: BTreeMap<String, Provider>,
+    /// MCP servers by the name they have in URLs.
+    pub mcp: BTreeMap<String, McpServer>,
     /// What an agent is told when it was killed.
     pub on_kill: OnKill,
     /// Calls that may be in flight; more are shed.
@@ -59,6 +61,17 @@ pub struct Provider {
     pub key: Option<Secret>,
     /// What a client must bring in its place.
     pub client_key: Option<Secret>,
+}
+
+/// Where calls of an MCP server go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpServer {
+    /// Its endpoint.
+    pub url: http::Uri,
+    /// Headers that are sent with every request, in place of the client's own.
+    pub headers: BTreeMap<String, Secret>,
+    /// How long a tool call may take.
+    pub timeout: Duration,
 }
 
 /// A text that does not show itself.
@@ -129,6 +142,30 @@ pub struct RawConfig {
     pub upstream_timeout_seconds: Option<u64>,
     /// Providers by name.
     pub providers: BTreeMap<String, RawProvider>,
+    /// MCP.
+    pub mcp: RawMcp,
+}
+
+/// What was typed about MCP.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawMcp {
+    /// Servers by name.
+    pub servers: BTreeMap<String, RawMcpServer>,
+}
+
+/// One MCP server as it was typed.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawMcpServer {
+    /// Its endpoint.
+    pub url: Option<String>,
+    /// Headers that are sent with every request.
+    pub headers: BTreeMap<String, String>,
+    /// The same, each by the environment variable that holds its value.
+    pub headers_env: BTreeMap<String, String>,
+    /// How long a tool call may take.
+    pub timeout_seconds: Option<u64>,
 }
 
 /// One provider as it was typed.
@@ -167,9 +204,17 @@ pub enum BadConfig {
     NoUrl(String),
     /// A name that cannot stand in a path.
     #[error(
-        "`{0}` cannot be a provider's name; use letters, digits, - and _, and not api, agent or session"
+        "`{0}` cannot be a provider's name; use letters, digits, - and _, and not api, agent, mcp or session"
     )]
     Name(String),
+    /// An MCP server that cannot be.
+    #[error("mcp.servers.{name}: {problem}")]
+    Mcp {
+        /// The server.
+        name: String,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
     /// The key is not there.
     #[error("providers.{name}: the environment has no {variable}; set it")]
     NoKey {
@@ -226,7 +271,14 @@ impl RawConfig {
             resolved.client_key = secret(raw.client_key_env)?;
             providers.insert(name, resolved);
         }
+        let mut mcp = BTreeMap::new();
+        for (name, raw) in self.mcp.servers {
+            let server = mcp_server(&name, raw, &environment)
+                .map_err(|problem| BadConfig::Mcp { name: name.clone(), problem })?;
+            mcp.insert(name, server);
+        }
         Ok(Config {
+            mcp,
             listen,
             data: self.data,
             database: self.database.map(Secret::new),
@@ -245,15 +297,54 @@ impl RawConfig {
     }
 }
 
-fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
+fn mcp_server(
+    name: &str,
+    raw: RawMcpServer,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> Result<McpServer, String> {
+    if !is_name(name) {
+        return Err("not a name for a URL; use letters, digits, - and _".to_owned());
+    }
+    let url = raw.url.ok_or("no url; add `url = \"https://…/mcp\"`")?;
+    let url = address(&url)
+        .ok_or_else(|| format!("`{url}` is not a URL; write one such as https://host/mcp"))?;
+    let mut headers = BTreeMap::new();
+    for (header, value) in raw.headers {
+        headers.insert(header, Secret::new(value));
+    }
+    for (header, variable) in raw.headers_env {
+        let value = environment(&variable).filter(|value| !value.is_empty());
+        let value = value.ok_or_else(|| format!("the environment has no {variable}; set it"))?;
+        headers.insert(header, Secret::new(value));
+    }
+    for (header, value) in &headers {
+        let fine = header.parse::<http::HeaderName>().is_ok()
+            && http::HeaderValue::from_str(value.reveal()).is_ok();
+        if !fine {
+            return Err(format!("`{header}` is not a header, or its value cannot be one"));
+        }
+    }
+    let timeout = Duration::from_secs(raw.timeout_seconds.unwrap_or(600).max(1));
+    Ok(McpServer { url, headers, timeout })
+}
+
+fn is_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || !name.chars().all(fine) || ["api", "agent", "session"].contains(&name) {
+    !name.is_empty() && name.chars().all(fine)
+}
+
+fn address(url: &str) -> Option<http::Uri> {
+    let url: http::Uri = url.parse().ok()?;
+    ["http", "https"].contains(&url.scheme_str()?).then_some(url)
+}
+
+fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
+    if !is_name(name) || ["api", "agent", "mcp", "session"].contains(&name) {
         return Err(BadConfig::Name(name.to_owned()));
     }
     let bad = || BadConfig::Url { name: name.to_owned(), url: url.to_owned() };
-    let base_url: http::Uri = url.trim_end_matches('/').parse().map_err(|_| bad())?;
-    let scheme = base_url.scheme_str().ok_or_else(bad)?;
-    if !["http", "https"].contains(&scheme) || base_url.query().is_some() {
+    let base_url = address(url.trim_end_matches('/')).ok_or_else(bad)?;
+    if base_url.query().is_some() {
         return Err(bad());
     }
     Ok(Provider { api, base_url, key: None, client_key: None })
@@ -299,6 +390,20 @@ mod tests {
     }
 
     #[test]
+    fn mcp_servers_are_a_line_each() {
+        let config = resolve(
+            "[mcp.servers.files]\nurl = \"http://127.0.0.1:1/mcp?a=b\"\ntimeout_seconds = 5\n\
+             headers = { x-team = \"blue\" }\nheaders_env = { authorization = \"KEY\" }",
+        )
+        .unwrap();
+        let server = &config.mcp["files"];
+        assert_eq!((server.url.path(), server.timeout), ("/mcp", Duration::from_secs(5)));
+        assert_eq!(server.headers["authorization"], Secret::new("sk-1"));
+        assert_eq!(server.headers["x-team"], Secret::new("blue"));
+        assert!(!format!("{config:?}").contains("sk-1"));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("listen = \"nowhere\"", "`nowhere` is not an address"),
@@ -308,6 +413,18 @@ mod tests {
             ("[providers.x]\nbase_url = \"a b\"", "is not a URL"),
             ("[providers.agent]\nbase_url = \"http://a\"", "cannot be a provider's name"),
             ("[providers.openai]\napi_key_env = \"NONE\"", "the environment has no NONE"),
+            ("[providers.mcp]\nbase_url = \"http://a\"", "cannot be a provider's name"),
+            ("[mcp.servers.x]", "mcp.servers.x: no url"),
+            ("[mcp.servers.x]\nurl = \"/mcp\"", "`/mcp` is not a URL"),
+            ("[mcp.servers.\"a b\"]\nurl = \"http://a\"", "not a name for a URL"),
+            (
+                "[mcp.servers.x]\nurl = \"http://a\"\nheaders = { \"a b\" = \"c\" }",
+                "is not a header",
+            ),
+            (
+                "[mcp.servers.x]\nurl = \"http://a\"\nheaders_env = { authorization = \"NONE\" }",
+                "the environment has no NONE",
+            ),
         ] {
             let error = resolve(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");

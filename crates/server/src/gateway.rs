@@ -9,9 +9,9 @@
 //! through and is neither kept nor logged.
 
 mod answer;
-mod decode;
+pub(crate) mod decode;
 mod flow;
-mod route;
+pub(crate) mod route;
 mod upstream;
 
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
 use deadstop_protocol::llm::{Api, Dialect, Request as Facts, refusal};
-use deadstop_protocol::prices::Prices;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -33,11 +32,11 @@ use tokio::sync::Semaphore;
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
 use crate::api::problem::Code;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Refused, Running, Said, Warden};
+use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Project, Refused, Running, Said, Warden};
 use deadstop_store::StoreError;
 use flow::{Admitted, Flow};
 use route::Route;
-pub(crate) use upstream::Lines;
+pub(crate) use upstream::{Answer, Lines};
 
 type Request = http::Request<Incoming>;
 
@@ -46,19 +45,12 @@ pub(crate) struct Gateway {
     config: Config,
     warden: Arc<Warden>,
     auth: Arc<Auth>,
-    prices: Prices,
     places: Arc<Semaphore>,
 }
 
 impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
-        Gateway {
-            places: Arc::new(Semaphore::new(config.max_in_flight)),
-            prices: Prices::builtin(),
-            config,
-            warden,
-            auth,
-        }
+        Gateway { places: Arc::new(Semaphore::new(config.max_in_flight)), config, warden, auth }
     }
 
     /// Answers one request.
@@ -127,7 +119,8 @@ impl Gateway {
         }
         let mut warnings = self.results(&chain, &facts);
 
-        let call = chain.project.redact_call(Call::Model(self.model_call(route, &facts)));
+        let call =
+            chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
         let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
         let request = std::mem::take(&mut facts.said);
         let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
@@ -276,18 +269,6 @@ impl Gateway {
         trips
     }
 
-    fn model_call(&self, route: &Route<'_>, facts: &Facts) -> ModelCall {
-        ModelCall {
-            model: facts.model.clone(),
-            server: Some(route.name.to_owned()),
-            rates: self.prices.price(&facts.model).rates,
-            input: facts.input,
-            max_output: facts.max_output,
-            prompt: facts.prompt,
-            from_person: facts.from_person,
-        }
-    }
-
     /// Asks the engine; a call in a scope that is held waits for a person's word.
     async fn admit(
         &self,
@@ -365,7 +346,7 @@ struct Exchange {
     model: String,
 }
 
-fn identify(
+pub(crate) fn identify(
     agent: Option<&str>,
     headers: &HeaderMap,
     hints: &deadstop_protocol::llm::BodyHints,
@@ -381,7 +362,7 @@ fn identify(
 const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
 
 /// The keys that a client has brought.
-fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+pub(crate) fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     KEY_HEADERS
         .iter()
         .filter_map(|name| headers.get(*name)?.to_str().ok())
@@ -389,7 +370,7 @@ fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// Headers that belong to one connection, not to the message.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<String> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -415,11 +396,11 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers that are for us and not for the provider.
-const OURS: [&str; 5] =
+pub(crate) const OURS: [&str; 5] =
     ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
 /// Keeps some headers, in their order: to remove them one by one would stir the others.
-fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     if headers.keys().all(&keep) {
         return;
     }
@@ -444,14 +425,14 @@ fn not_found(config: &Config) -> Response<Body> {
 }
 
 /// Not without the database; it will be back.
-fn unavailable(text: &str) -> Response<Body> {
+pub(crate) fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
     response
 }
 
 /// An answer of the gateway's own, in a shape that every SDK can show.
-fn plain(status: StatusCode, text: &str) -> Response<Body> {
+pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
     let body =
         serde_json::json!({ "error": { "message": text, "type": "deadstop", "code": null } });
     let mut response = Response::new(Body::from(body.to_string()));
@@ -462,7 +443,7 @@ fn plain(status: StatusCode, text: &str) -> Response<Body> {
 }
 
 /// Warnings go out in headers.
-fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
+pub(crate) fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
     for trip in trips {
         if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
             response.headers_mut().append("x-deadstop-warning", value);
@@ -498,5 +479,17 @@ impl Gateway {
         let mut response = plain(StatusCode::BAD_GATEWAY, "");
         *response.body_mut() = Body::from(body.to_string());
         response
+    }
+}
+
+fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {
+    ModelCall {
+        model: facts.model.clone(),
+        server: Some(route.name.to_owned()),
+        rates: project.prices().price(&facts.model).rates,
+        input: facts.input,
+        max_output: facts.max_output,
+        prompt: facts.prompt,
+        from_person: facts.from_person,
     }
 }

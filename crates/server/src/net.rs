@@ -25,6 +25,7 @@ use crate::api::auth::{Auth, Peer};
 use crate::config::Config;
 use crate::database;
 use crate::gateway::{Gateway, Lines};
+use crate::mcp::Mcp;
 use crate::metrics::Metrics;
 use crate::page;
 use crate::retention;
@@ -89,6 +90,7 @@ impl Server {
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
+            mcp: Mcp::new(&config, Arc::clone(&warden), Arc::clone(&gate_auth)),
             gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
         });
@@ -158,6 +160,7 @@ async fn has_key(store: Option<&Store>) -> Result<bool, StoreError> {
 struct Door {
     api: axum::Router,
     gateway: Gateway,
+    mcp: Mcp,
     address: SocketAddr,
 }
 
@@ -224,7 +227,7 @@ impl Door {
         &self,
         mut request: Request<Incoming>,
         peer: SocketAddr,
-        lines: &Lines,
+        lines: &Arc<Lines>,
     ) -> Response<Body> {
         if let Err(why) = self.ours(request.headers()) {
             let mut response = Response::new(Body::from(why));
@@ -238,6 +241,9 @@ impl Door {
         }
         if page::serves(request.method(), request.uri().path()) {
             return page::answer(&request);
+        }
+        if let Some(route) = self.mcp.route(request.uri()) {
+            return self.mcp.handle(request, route, lines).await;
         }
         self.gateway.handle(request, lines).await
     }

@@ -124,7 +124,7 @@ impl Retention {
     /// How many days a kind is kept; `None` for ever.
     pub(crate) fn days(&self, kept: Kept) -> Option<u32> {
         match kept {
-            Kept::Calls => self.calls_days,
+            Kept::Calls | Kept::Hours => self.calls_days,
             Kept::Payloads => self.payloads_days,
             Kept::Evidence => self.evidence_days,
             Kept::Sessions | Kept::Scopes => self.sessions_days,

@@ -9,6 +9,8 @@ mod approvals;
 mod control;
 mod events;
 mod govern;
+mod grants;
+mod listing;
 mod project;
 mod recent;
 mod record;
@@ -31,7 +33,9 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
+use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
+use crate::prices;
 use crate::settings::Settings;
 pub(crate) use approvals::{Answer, Approval, Approvals, Question, Word};
 pub(crate) use events::{Event, Events};
@@ -80,6 +84,8 @@ pub(crate) struct Warden {
     /// Calls that wait for a person.
     pub(crate) approvals: Approvals,
     pub(crate) recent: Recent,
+    /// Tools of MCP servers as they were first seen.
+    pub(crate) pins: Pins,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -190,6 +196,7 @@ impl Warden {
             posted: Arc::default(),
             approvals: Approvals::default(),
             recent: Recent::default(),
+            pins: Pins::default(),
             events: Events::new(now().0),
             metrics,
         });
@@ -211,8 +218,15 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
-        for setting in store.settings().await? {
+        self.pins.remember(store.tools().await?);
+        let settings = store.settings().await?;
+        for setting in &settings {
             let project = self.project(&setting.project).await?;
+            if prices::model_of(setting).is_some() {
+                let own = settings.iter().filter(|other| other.project == setting.project);
+                project.set_prices(prices::in_force(own));
+                continue;
+            }
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());
             match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
@@ -271,6 +285,15 @@ impl Warden {
         drop(projects);
         self.note_stray(&project.scope);
         Ok(project)
+    }
+
+    /// Whether there is such a project. Asking does not make it.
+    pub(crate) async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
+        if name == DEFAULT_PROJECT || self.projects.read().contains_key(name) {
+            return Ok(true);
+        }
+        let Some(store) = &self.store else { return Ok(false) };
+        Ok(store.projects().await?.iter().any(|project| project.name == name))
     }
 
     /// All projects.
@@ -512,6 +535,7 @@ impl Warden {
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
+                self.note_grant(chain, &ticket);
                 let warned = admission.trips.first().cloned().map(Box::new);
                 Ok((Running { id, ticket, warned }, admission.trips))
             }

@@ -2,7 +2,9 @@
 
 mod access;
 mod approvals;
+mod conformance;
 mod govern;
+mod grants;
 mod guards;
 mod kept;
 mod manners;

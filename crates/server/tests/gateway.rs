@@ -14,6 +14,7 @@
 mod control;
 mod faults;
 mod fidelity;
+mod mcp;
 mod outage;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;

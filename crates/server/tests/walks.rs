@@ -92,6 +92,7 @@ on_both!(
     an_agents_own_guards_and_back_to_the_default,
     projects_are_walls,
     a_policy_is_tried_on_what_was,
+    own_prices_are_charged_from_the_next_call_on,
 );
 
 /// Seed A: trip, agent inactive, incident with its breakdown, webhook and mail, switched on again.
@@ -357,4 +358,73 @@ async fn a_policy_is_tried_on_what_was(place: &Place) {
         (&json!("steps"), &json!(2))
     );
     gate.stop().await;
+}
+
+/// A model that nobody knows is charged at the fallback, until somebody says what it costs.
+async fn own_prices_are_charged_from_the_next_call_on(place: &Place) {
+    let gate = gate(place, json!({}), WORDS).await;
+    let preflight = |id: &str| json!({ "id": id, "model": "house-llm-7", "input_tokens": 1000 });
+    let used =
+        json!({ "input": 1_000_000, "output": 1_000_000, "cache_read": 0, "cache_write": 0 });
+    let charged = async |id: &str| {
+        let path = "/api/sessions/pricer/s1";
+        let got = ask(&gate, "POST", &format!("{path}/preflight"), preflight(id)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let receipt = json!({ "id": id, "status": "ok", "usage": used });
+        let got = ask(&gate, "POST", &format!("{path}/receipt"), receipt).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        get(&gate, "/api/status").await["project"]["cost_usd"].as_f64().unwrap()
+    };
+    let first = charged("m1").await;
+    assert!((first - 40.0).abs() < 1e-6, "{first}");
+    let listed =
+        until(&gate, "/api/prices", |found| found["items"][0]["model"] == "house-llm-7").await;
+    assert_eq!(
+        (&listed["items"][0]["source"], &listed["items"][0]["calls"]),
+        (&json!("fallback"), &json!(1))
+    );
+    assert_eq!(get(&gate, "/api/costs?by=model").await["items"][0]["priced_by_fallback"], true);
+
+    let price = json!({ "input_usd": 1.0, "output_usd": 2.5, "cache_read_usd": null, "cache_write_usd": null });
+    let put = ask(&gate, "PUT", "/api/prices/House-LLM", price.clone()).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(put.json()["source"], "own");
+    assert_eq!(get(&gate, "/api/prices/house-llm").await["output_usd"], 2.5);
+    assert_eq!(ask(&gate, "GET", "/api/prices/other", Value::Null).await.status, 404);
+    let second = charged("m2").await - first;
+    assert!((second - 3.5).abs() < 1e-6, "{second}");
+    assert_eq!(get(&gate, "/api/costs?by=model").await["items"][0]["priced_by_fallback"], false);
+    let hours = until(&gate, "/api/costs?by=hour", |found| found["items"][0]["calls"] == 2).await;
+    assert_eq!(hours["items"].as_array().unwrap().len(), 1, "{hours}");
+    assert_eq!(hours["items"][0]["of"].as_str().unwrap().parse::<u64>().unwrap() % 3_600_000, 0);
+
+    for (bad, field) in [
+        (
+            json!({ "input_usd": -1, "output_usd": 2.5, "cache_read_usd": null, "cache_write_usd": null }),
+            "input_usd",
+        ),
+        (json!({ "input_usd": 1, "output_usd": 2.5, "cache_read_usd": null }), "cache_write_usd"),
+        (
+            json!({ "input_usd": 1, "output_usd": "2", "cache_read_usd": null, "cache_write_usd": null }),
+            "output_usd",
+        ),
+    ] {
+        let got = ask(&gate, "PUT", "/api/prices/house-llm", bad).await;
+        assert_eq!(
+            (got.status, &got.json()["errors"][0]["field"]),
+            (422, &json!(field)),
+            "{}",
+            got.text()
+        );
+    }
+    // It outlives the server, and can be taken back.
+    let gate = gate.restart_on(place).await;
+    assert_eq!(get(&gate, "/api/prices?model=house-llm-7").await["items"][0]["input_usd"], 1.0);
+    let reset = ask(&gate, "DELETE", "/api/prices/house-llm", Value::Null).await;
+    assert_eq!((reset.status, &reset.json()["source"]), (200, &json!("fallback")));
+    assert_eq!(ask(&gate, "DELETE", "/api/prices/house-llm", Value::Null).await.status, 404);
+    for action in ["price.set", "price.reset"] {
+        let audit = get(&gate, &format!("/api/audit?action={action}")).await;
+        assert_eq!(audit["items"].as_array().unwrap().len(), 1, "{audit}");
+    }
 }

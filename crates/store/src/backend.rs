@@ -618,11 +618,17 @@ fn sqlite_migrations() -> Migrator {
     migrator(&[
         ("scopes", include_str!("../migrations/sqlite/0001_scopes.sql")),
         ("control", include_str!("../migrations/sqlite/0002_control.sql")),
+        ("hours", include_str!("../migrations/sqlite/0003_hours.sql")),
+        ("tools", include_str!("../migrations/sqlite/0004_tools.sql")),
     ])
 }
 
 fn postgres_migrations() -> Migrator {
-    migrator(&[("control", include_str!("../migrations/postgres/0001_control.sql"))])
+    migrator(&[
+        ("control", include_str!("../migrations/postgres/0001_control.sql")),
+        ("hours", include_str!("../migrations/postgres/0002_hours.sql")),
+        ("tools", include_str!("../migrations/postgres/0003_tools.sql")),
+    ])
 }
 
 /// The files under `migrations/`, in order. A file that was released is never changed again.

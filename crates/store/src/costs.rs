@@ -1,5 +1,5 @@
-//! What calls came to, by day, agent and model: added up as they are written, so that a page about
-//! money does not read a million of them.
+//! What calls came to, by hour and by day, by agent and model: added up as they are written, so that a
+//! page about money does not read a million of them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,8 +10,9 @@ use crate::calls::{CallKind, StoredCall};
 use crate::page::Period;
 use crate::{Store, StoreError};
 
-/// A day in milliseconds; days are counted in UTC.
+/// A day and an hour in milliseconds; both are counted in UTC.
 const DAY_MS: u64 = 86_400_000;
+const HOUR_MS: u64 = 3_600_000;
 /// What one call may add at most, and how long a name may be in a sum: figures and names come from
 /// outside, and none of them may make a sum overflow or a row too long for its index.
 const MOST_TOKENS: Tokens = Tokens(1_000_000_000_000);
@@ -27,6 +28,8 @@ pub enum CostBy {
     Model,
     /// A line a day.
     Day,
+    /// A line an hour, as long as calls are kept.
+    Hour,
 }
 
 /// Which amounts are wanted.
@@ -36,14 +39,14 @@ pub struct CostFilter {
     pub agent: Option<String>,
     /// Only this model's.
     pub model: Option<String>,
-    /// Only those of the days that this span touches.
+    /// Only those of the days, or hours, that this span touches.
     pub period: Period,
 }
 
 /// One line of the sum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostLine {
-    /// The agent, the model, or the day's first millisecond.
+    /// The agent, the model, or the first millisecond of the day or hour.
     pub of: String,
     /// Calls that ended.
     pub calls: u64,
@@ -54,7 +57,7 @@ pub struct CostLine {
 }
 
 impl Store {
-    /// What calls came to, the dearest line first; days in their order.
+    /// What calls came to, the dearest line first; days and hours in their order.
     pub async fn costs(
         &self,
         project: &str,
@@ -64,23 +67,29 @@ impl Store {
         let head = match by {
             CostBy::Agent => {
                 "SELECT coalesce((SELECT name FROM agents \
-                WHERE agents.number = costs.agent_number), '') AS line"
+                WHERE agents.number = sums.agent_number), '') AS line"
             }
             CostBy::Model => "SELECT model AS line",
             CostBy::Day => "SELECT CAST(day * 86400000 AS TEXT) AS line",
+            CostBy::Hour => "SELECT CAST(hour * 3600000 AS TEXT) AS line",
         };
-        let day = |time: Time| time.0 / DAY_MS;
+        let (table, from, to, width) = match by {
+            CostBy::Hour => (" FROM hour_costs sums", " AND hour >= ", " AND hour <= ", HOUR_MS),
+            _ => (" FROM costs sums", " AND day >= ", " AND day <= ", DAY_MS),
+        };
+        let step = |time: Time| time.0 / width;
         let mut query = sql(head)
             .then(
                 ", CAST(SUM(calls) AS BIGINT) AS calls, CAST(SUM(input) AS BIGINT) AS input, \
                  CAST(SUM(output) AS BIGINT) AS output, \
                  CAST(SUM(cache_read) AS BIGINT) AS cache_read, \
                  CAST(SUM(cache_write) AS BIGINT) AS cache_write, \
-                 CAST(SUM(cost) AS BIGINT) AS cost FROM costs",
+                 CAST(SUM(cost) AS BIGINT) AS cost",
             )
+            .then(table)
             .with(" WHERE project = ", project)
-            .with_some(" AND day >= ", filter.period.from.map(day))
-            .with_some(" AND day <= ", filter.period.to.map(|to| day(Time(to.0.saturating_sub(1)))))
+            .with_some(from, filter.period.from.map(step))
+            .with_some(to, filter.period.to.map(|to| step(Time(to.0.saturating_sub(1)))))
             .with_some(" AND model = ", filter.model.as_ref());
         if let Some(agent) = &filter.agent {
             query = query
@@ -92,6 +101,7 @@ impl Store {
             CostBy::Agent => " GROUP BY agent_number ORDER BY 7 DESC, 1",
             CostBy::Model => " GROUP BY model ORDER BY 7 DESC, 1",
             CostBy::Day => " GROUP BY day ORDER BY day",
+            CostBy::Hour => " GROUP BY hour ORDER BY hour",
         });
         self.backend.rows(query).await?.iter().map(read).collect()
     }
@@ -103,41 +113,74 @@ pub(crate) async fn add(
     calls: &[&StoredCall],
     counted: &HashSet<i64>,
 ) -> Result<(), StoreError> {
-    let mut sums: BTreeMap<(&str, u64, i64, &str, &str), CostLine> = BTreeMap::new();
-    for call in calls.iter().filter(|call| call.status.is_some() && !counted.contains(&call.id)) {
-        if call.kind == CallKind::Tool && call.cost == NanoUsd(0) {
-            continue;
-        }
-        let (name, server) = (short(&call.name), short(call.server.as_deref().unwrap_or_default()));
-        let key = (call.project.as_str(), call.at.0 / DAY_MS, call.agent_number, server, name);
-        let sum = sums.entry(key).or_insert_with(|| CostLine {
-            of: String::new(),
-            calls: 0,
-            usage: Usage::default(),
-            cost: NanoUsd(0),
-        });
-        sum.calls += 1;
-        sum.usage.input += call.usage.input.min(MOST_TOKENS);
-        sum.usage.output += call.usage.output.min(MOST_TOKENS);
-        sum.usage.cache_read += call.usage.cache_read.min(MOST_TOKENS);
-        sum.usage.cache_write += call.usage.cache_write.min(MOST_TOKENS);
-        sum.cost += call.cost.min(MOST_MONEY);
+    let ended = |call: &&&StoredCall| {
+        let free = call.kind == CallKind::Tool && call.cost == NanoUsd(0);
+        call.status.is_some() && !counted.contains(&call.id) && !free
+    };
+    let ended: Vec<&StoredCall> = calls.iter().filter(ended).copied().collect();
+    let by_day = Sums {
+        insert: "INSERT INTO costs (project, day, agent_number, provider, model, calls, input, \
+             output, cache_read, cache_write, cost)",
+        conflict: "ON CONFLICT (project, day, agent_number, provider, model) DO UPDATE SET \
+             calls = costs.calls + excluded.calls, input = costs.input + excluded.input, \
+             output = costs.output + excluded.output, \
+             cache_read = costs.cache_read + excluded.cache_read, \
+             cache_write = costs.cache_write + excluded.cache_write, \
+             cost = costs.cost + excluded.cost",
+        width: DAY_MS,
+    };
+    let by_hour = Sums {
+        insert: "INSERT INTO hour_costs (project, hour, agent_number, provider, model, calls, \
+             input, output, cache_read, cache_write, cost)",
+        conflict: "ON CONFLICT (project, hour, agent_number, provider, model) DO UPDATE SET \
+             calls = hour_costs.calls + excluded.calls, \
+             input = hour_costs.input + excluded.input, \
+             output = hour_costs.output + excluded.output, \
+             cache_read = hour_costs.cache_read + excluded.cache_read, \
+             cache_write = hour_costs.cache_write + excluded.cache_write, \
+             cost = hour_costs.cost + excluded.cost",
+        width: HOUR_MS,
+    };
+    for sums in [by_day, by_hour] {
+        sums.add(tx, &ended).await?;
     }
-    let sums: Vec<_> = sums.into_iter().collect();
-    tx.insert(
-        "INSERT INTO costs (project, day, agent_number, provider, model, calls, input, output, \
-         cache_read, cache_write, cost)",
-        "ON CONFLICT (project, day, agent_number, provider, model) DO UPDATE SET \
-         calls = costs.calls + excluded.calls, input = costs.input + excluded.input, \
-         output = costs.output + excluded.output, \
-         cache_read = costs.cache_read + excluded.cache_read, \
-         cache_write = costs.cache_write + excluded.cache_write, \
-         cost = costs.cost + excluded.cost",
-        &sums,
-        |((project, day, agent, provider, model), sum), values| {
+    Ok(())
+}
+
+/// A table of sums.
+struct Sums {
+    insert: &'static str,
+    conflict: &'static str,
+    /// How much time a line stands for.
+    width: u64,
+}
+
+impl Sums {
+    async fn add(&self, tx: &mut Tx, calls: &[&StoredCall]) -> Result<(), StoreError> {
+        let mut sums: BTreeMap<(&str, u64, i64, &str, &str), CostLine> = BTreeMap::new();
+        for call in calls {
+            let server = short(call.server.as_deref().unwrap_or_default());
+            let step = call.at.0 / self.width;
+            let key = (call.project.as_str(), step, call.agent_number, server, short(&call.name));
+            let sum = sums.entry(key).or_insert_with(|| CostLine {
+                of: String::new(),
+                calls: 0,
+                usage: Usage::default(),
+                cost: NanoUsd(0),
+            });
+            sum.calls += 1;
+            sum.usage.input += call.usage.input.min(MOST_TOKENS);
+            sum.usage.output += call.usage.output.min(MOST_TOKENS);
+            sum.usage.cache_read += call.usage.cache_read.min(MOST_TOKENS);
+            sum.usage.cache_write += call.usage.cache_write.min(MOST_TOKENS);
+            sum.cost += call.cost.min(MOST_MONEY);
+        }
+        let sums: Vec<_> = sums.into_iter().collect();
+        tx.insert(self.insert, self.conflict, &sums, |(key, sum), values| {
+            let (project, step, agent, provider, model) = key;
             values.extend([
                 (*project).into(),
-                (*day).into(),
+                (*step).into(),
                 (*agent).into(),
                 (*provider).into(),
                 (*model).into(),
@@ -148,10 +191,10 @@ pub(crate) async fn add(
                 sum.usage.cache_write.0.into(),
                 sum.cost.0.into(),
             ]);
-        },
-    )
-    .await?;
-    Ok(())
+        })
+        .await?;
+        Ok(())
+    }
 }
 
 /// The beginning of a name that is too long.

@@ -113,14 +113,21 @@ impl Store {
         &self,
         project: &str,
         filter: &IncidentFilter,
-    ) -> Result<Vec<IncidentGroup>, StoreError> {
+        paging: &Paging,
+    ) -> Result<Page<IncidentGroup>, StoreError> {
+        // Groups move to the front as they grow, so a place in the list is all there is to go by.
+        let from = paging.number()?.unwrap_or(0);
+        if from < 0 {
+            return Err(StoreError::Cursor);
+        }
         let query = sql("SELECT agent, guard, reason, COUNT(*) AS seen, \
              COUNT(*) - COUNT(acknowledged_ms) AS open, MIN(at_ms) AS first_ms, \
              MAX(at_ms) AS last_ms FROM incidents");
         let query = select(query, project, filter);
-        let query = query.then(
-            " GROUP BY agent, guard, reason ORDER BY last_ms DESC, agent, guard, reason LIMIT 1000",
-        );
+        let query = query
+            .then(" GROUP BY agent, guard, reason ORDER BY last_ms DESC, agent, guard, reason")
+            .with(" LIMIT ", paging.rows())
+            .with(" OFFSET ", from);
         let read = |row: &Row| {
             Ok(IncidentGroup {
                 agent: row.get("agent")?,
@@ -132,7 +139,12 @@ impl Store {
                 last: Time(row.unsigned("last_ms")?),
             })
         };
-        self.backend.rows(query).await?.iter().map(read).collect()
+        let found = self.backend.rows(query).await?;
+        let items: Vec<_> = found.iter().map(read).collect::<Result<_, StoreError>>()?;
+        let mut page = paging.page(items, |_| String::new());
+        let next = from.saturating_add_unsigned(page.items.len() as u64);
+        page.next = page.next.map(|_| next.to_string());
+        Ok(page)
     }
 
     /// Notes that a person has seen an incident; false if there is none. The last word counts.

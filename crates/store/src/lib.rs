@@ -24,6 +24,7 @@ mod retention;
 mod scopes;
 mod sessions;
 mod settings;
+mod tools;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub use retention::Kept;
 pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
+pub use tools::StoredTool;
 
 /// How long the database may take to say that it is there.
 const PROBE: Duration = Duration::from_secs(2);

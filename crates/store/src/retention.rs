@@ -12,6 +12,8 @@ use crate::{Store, StoreError};
 pub enum Kept {
     /// Calls. What they came to by day stays.
     Calls,
+    /// What calls came to by the hour.
+    Hours,
     /// What was said in single calls.
     Payloads,
     /// What was said before incidents.
@@ -31,8 +33,9 @@ pub enum Kept {
 
 impl Kept {
     /// Every kind.
-    pub const ALL: [Kept; 8] = [
+    pub const ALL: [Kept; 9] = [
         Kept::Calls,
+        Kept::Hours,
         Kept::Payloads,
         Kept::Evidence,
         Kept::Sessions,
@@ -46,6 +49,7 @@ impl Kept {
     pub fn name(self) -> &'static str {
         match self {
             Kept::Calls => "calls",
+            Kept::Hours => "hours",
             Kept::Payloads => "payloads",
             Kept::Evidence => "evidence",
             Kept::Sessions => "sessions",
@@ -77,6 +81,12 @@ fn delete(project: &str, kept: Kept, before: Time) -> Query<'_> {
             "DELETE FROM calls WHERE id IN (SELECT id FROM calls \
              WHERE project = $1 AND id < $2 ORDER BY id LIMIT $3)",
             true,
+        ),
+        Kept::Hours => (
+            "DELETE FROM hour_costs WHERE (project, hour, agent_number, provider, model) IN \
+             (SELECT project, hour, agent_number, provider, model FROM hour_costs \
+             WHERE project = $1 AND hour < $2 / 3600000 ORDER BY hour LIMIT $3)",
+            false,
         ),
         Kept::Payloads => (
             "DELETE FROM payloads WHERE call_id IN (SELECT call_id FROM payloads \

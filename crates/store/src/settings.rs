@@ -53,6 +53,17 @@ impl Store {
         self.change(query, audit).await?;
         Ok(())
     }
+
+    /// Takes it away; false if there was none.
+    pub async fn delete_setting(
+        &self,
+        project: &str,
+        name: &str,
+        audit: Option<&AuditEvent>,
+    ) -> Result<bool, StoreError> {
+        let query = sql("DELETE FROM settings WHERE project = $1 AND name = $2");
+        Ok(self.change(query.bind(project).bind(name), audit).await? > 0)
+    }
 }
 
 fn read(row: &Row) -> Result<Setting, StoreError> {

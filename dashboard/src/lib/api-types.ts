@@ -988,7 +988,7 @@ export interface paths {
                     /** @description Only this agent's. */
                     agent?: string;
                     /** @description What to add up by; by agent if it is left out. */
-                    by?: "agent" | "model" | "day";
+                    by?: "agent" | "model" | "day" | "hour";
                     /** @description Not before this time, in milliseconds since 1970. */
                     from?: number;
                     /** @description Only this model's. */
@@ -1002,7 +1002,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description The dearest first; days in their order */
+                /** @description The dearest first; days and hours in their order */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -1269,7 +1269,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description All groups */
+                /** @description A page of them */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -2143,6 +2143,173 @@ export interface paths {
             };
         };
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Ready-made settings to start from. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The same for every project */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Presets"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Prices: own ones, and those of the models that were used. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only what this model costs, whether it was used or not. */
+                    model?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceList"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/prices/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An own price. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
+        /**
+         * Sets an own price: in force for the next call of the model, and of those whose names go on after
+         *     this one.
+         */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["OwnPrice"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Goes back to the catalogue's price. */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
         options?: never;
         head?: never;
         patch?: never;
@@ -3792,7 +3959,7 @@ export interface components {
              * @description Input tokens.
              */
             input_tokens: number;
-            /** @description The agent, the model, or the day's first millisecond. */
+            /** @description The agent, the model, or the first millisecond of the day or hour. */
             of: string;
             /**
              * Format: int64
@@ -3884,7 +4051,10 @@ export interface components {
         };
         /** @description What is different between two versions. */
         Difference: {
-            /** @description Every setting that differs. */
+            /**
+             * @description Every setting that differs. An agent without a policy of its own is compared as it stands
+             *     under the project's default of now.
+             */
             changes: components["schemas"]["Change"][];
             /**
              * Format: int64
@@ -4144,6 +4314,21 @@ export interface components {
              */
             window_size: number;
         };
+        /** @description A ready-made kill switch. */
+        KillSwitchPreset: {
+            /** @description What it is called. */
+            name: string;
+            /**
+             * Format: double
+             * @description The score that must be exceeded.
+             */
+            threshold: number;
+            /**
+             * Format: int32
+             * @description Recent requests to look at.
+             */
+            window_size: number;
+        };
         /** @description What a guard measures, against its limit. */
         Limit: {
             /** @description The guard. */
@@ -4302,6 +4487,29 @@ export interface components {
             stopped: components["schemas"]["Stopped"][];
             /** @description Calls that would have passed with a warning. */
             warned: number;
+        };
+        /** @description An own price, in dollars per million tokens. */
+        OwnPrice: {
+            /**
+             * Format: double
+             * @description Input that is read from a cache; null for as much as input.
+             */
+            cache_read_usd: number | null;
+            /**
+             * Format: double
+             * @description Input that is written to a cache; null for as much as input.
+             */
+            cache_write_usd: number | null;
+            /**
+             * Format: double
+             * @description Input.
+             */
+            input_usd: number;
+            /**
+             * Format: double
+             * @description Output.
+             */
+            output_usd: number;
         };
         /** @description What a session would have come to. */
         Pace: {
@@ -4469,7 +4677,7 @@ export interface components {
                  * @description Input tokens.
                  */
                 input_tokens: number;
-                /** @description The agent, the model, or the day's first millisecond. */
+                /** @description The agent, the model, or the first millisecond of the day or hour. */
                 of: string;
                 /**
                  * Format: int64
@@ -4817,6 +5025,13 @@ export interface components {
              */
             position: number;
         };
+        /** @description A ready-made policy. */
+        PolicyPreset: {
+            /** @description What it is called. */
+            name: string;
+            /** @description The whole policy, as `PUT /api/policies/default` takes it. */
+            policy: unknown;
+        };
         /** @description A model call that is about to be made. */
         Preflight: {
             /** @description Whether a person has said it. */
@@ -4842,6 +5057,13 @@ export interface components {
             /** @description The nested scopes in which it is made, the outermost first. */
             scope?: string[];
         };
+        /** @description Ready-made settings, the tightest kill switch first and the mildest policy first. */
+        Presets: {
+            /** @description Kill switches. */
+            kill_switch: components["schemas"]["KillSwitchPreset"][];
+            /** @description Whole policies. */
+            policies: components["schemas"]["PolicyPreset"][];
+        };
         /** @description The guards in force, and whose they are. */
         Prevention: {
             /** @description The agent; null for the project's default. */
@@ -4860,6 +5082,59 @@ export interface components {
             circuit_breaker: components["schemas"]["CircuitBreaker"];
             /** @description Calls that repeat themselves. */
             loop_detection: components["schemas"]["LoopDetection"];
+        };
+        /** @description What a model costs. */
+        PriceLine: {
+            /**
+             * Format: double
+             * @description Of input that is read from a cache.
+             */
+            cache_read_usd: number;
+            /**
+             * Format: double
+             * @description Of input that is written to a cache.
+             */
+            cache_write_usd: number;
+            /**
+             * Format: int64
+             * @description Calls of it so far; 0 if it was never used.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description When an own price was set.
+             */
+            changed_ms: number | null;
+            /**
+             * Format: double
+             * @description Dollars that they came to, at the prices of their time.
+             */
+            cost_usd: number;
+            /**
+             * Format: double
+             * @description Dollars per million tokens of input.
+             */
+            input_usd: number;
+            /** @description The model. */
+            model: string;
+            /**
+             * Format: double
+             * @description Of output.
+             */
+            output_usd: number;
+            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            source: string;
+            /** @description By whom. */
+            who: string | null;
+        };
+        /** @description What models cost in this project. */
+        PriceList: {
+            /** @description Where the catalogue comes from. */
+            catalogue: string;
+            /** @description The day whose prices it has. */
+            catalogue_date: string;
+            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */
         Problem: {

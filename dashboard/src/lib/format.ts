@@ -82,6 +82,11 @@ export function utcDate(at: number): string {
   return new Date(at).toISOString().slice(0, 10);
 }
 
+/** An hour of the costs, in UTC as well. */
+export function utcHour(at: number): string {
+  return `${utcDate(at)} ${new Date(at).toISOString().slice(11, 13)}:00`;
+}
+
 /** When, in full. */
 export function moment(at: number): string {
   return `${date(at)} ${clock(at)}`;

@@ -177,7 +177,7 @@ pub(super) fn set(args: &Set) -> anyhow::Result<ExitCode> {
                 "kill_switch": current["document"]["kill_switch"],
             }),
         };
-        client.put(query.path(), &body, version).await
+        client.put(query.path(), &body, Some(version)).await
     });
     tell(agent, &answer.with_context(|| whose(agent))?, &args.server)
 }

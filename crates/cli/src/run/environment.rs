@@ -85,6 +85,13 @@ pub(super) struct Names<'a> {
     pub(super) session: &'a str,
 }
 
+/// What a server that others use as well has to be shown with each call.
+#[derive(Default)]
+pub(super) struct Shown {
+    pub(super) key: Option<String>,
+    pub(super) project: Option<String>,
+}
+
 type Variables = Vec<(String, String)>;
 
 /// Sends the gateway's providers to where the environment sent the clients, and says which paths the
@@ -150,6 +157,7 @@ pub(super) fn private(
 pub(super) fn shared(
     url: &str,
     names: &Names<'_>,
+    shown: &Shown,
     get: impl Fn(&str) -> Option<String>,
 ) -> (Variables, Vec<String>) {
     let mut variables = common(url, names, &get);
@@ -174,12 +182,15 @@ pub(super) fn shared(
         }
     }
     for (variable, between) in HEADERS {
-        let header = format!("x-deadstop-session: {}", names.session);
-        let headers = match set(&get, variable) {
-            Some(theirs) => format!("{theirs}{between}{header}"),
-            None => header,
-        };
-        variables.push((variable.to_owned(), headers));
+        let headers = [
+            ("x-deadstop-session", Some(names.session)),
+            ("x-deadstop-key", shown.key.as_deref()),
+            ("x-deadstop-project", shown.project.as_deref()),
+        ];
+        let ours =
+            headers.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value?)));
+        let all: Vec<String> = set(&get, variable).into_iter().chain(ours).collect();
+        variables.push((variable.to_owned(), all.join(between)));
     }
     (variables, notes)
 }
@@ -315,7 +326,8 @@ mod tests {
             ("HTTPS_PROXY", "http://proxy"),
             ("NO_PROXY", "internal"),
         ];
-        let (variables, notes) = shared("http://s", &NAMES, environment(&theirs));
+        let (variables, notes) =
+            shared("http://s", &NAMES, &Shown::default(), environment(&theirs));
         let get = |name: &str| variables.iter().find(|(n, _)| n == name).unwrap().1.as_str();
         assert_eq!(get("OPENAI_BASE_URL"), "http://s/agent/my%20bot/session/run-1/openai/v1");
         assert_eq!(get("ANTHROPIC_BASE_URL"), "http://s/agent/my%20bot/session/run-1/anthropic");

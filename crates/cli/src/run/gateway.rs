@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use deadstop_server::Server;
 
-use super::environment::{self, Names};
+use super::environment::{self, Names, Shown};
 use super::limits::Limits;
 use super::watch::{Reach, Watch};
 use super::{Args, Run};
-use crate::{config, policy};
+use crate::{config, policy, remote};
 
 /// A gateway that is ready, and what the command has to be told of it.
 pub(super) struct Gateway {
@@ -33,11 +34,14 @@ impl Gateway {
 
     async fn shared(url: &str, args: &Args, run: &Run) -> anyhow::Result<Gateway> {
         let url = url.trim_end_matches('/').to_owned();
+        let (key_file, project) = (args.key_file.clone(), args.project.clone());
+        let access = Arc::new(remote::Server::named(&url, key_file, project));
         let names = Names { agent: &run.agent, session: &run.session };
-        let (variables, notes) = environment::shared(&url, &names, variable);
+        let shown = Shown { key: access.key()?, project: access.project().map(str::to_owned) };
+        let (variables, mut notes) = environment::shared(&url, &names, &shown, variable);
         let reach = Reach::Agent { before: HashMap::new() };
-        let mut watch = watch(url, run, reach, args.limits.clone());
-        watch.begin().await?;
+        let mut watch = watch(access, run, reach, args.limits.clone());
+        notes.extend(watch.begin().await?);
         Ok(Gateway { server: None, watch, variables, notes })
     }
 
@@ -65,7 +69,8 @@ impl Gateway {
         let url = format!("http://{}", server.address());
         let names = Names { agent: &run.agent, session: &run.session };
         let variables = environment::private(&url, &roads, &names, variable);
-        let watch = watch(url, run, Reach::Everything, limits);
+        let access = Arc::new(remote::Server::named(&url, None, None).without_key());
+        let watch = watch(access, run, Reach::Everything, limits);
         Ok(Gateway { server: Some(server), watch, variables, notes: Vec::new() })
     }
 
@@ -84,7 +89,7 @@ impl Gateway {
     }
 }
 
-fn watch(server: String, run: &Run, reach: Reach, limits: Limits) -> Watch {
+fn watch(server: Arc<remote::Server>, run: &Run, reach: Reach, limits: Limits) -> Watch {
     Watch { server, agent: run.agent.clone(), session: run.session.clone(), reach, limits }
 }
 

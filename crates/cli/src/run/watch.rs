@@ -5,6 +5,7 @@
 //! slow poll sees to it that a lost one does no harm.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::NanoUsd;
@@ -13,7 +14,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::limits::Limits;
-use crate::client::{Client, Events};
+use crate::client::{Client, Events, encoded};
+use crate::remote::Server;
 
 /// A server that takes longer to answer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,12 +31,14 @@ pub(super) enum Reach {
     /// run began: clients without a way to say the name are put elsewhere by the server, perhaps
     /// where an earlier run was. Holds when each was used last, and what it had used by then.
     Agent { before: HashMap<String, (u64, Used)> },
+    /// The session of this run's name alone: an agent's key sees no more.
+    Session,
 }
 
 /// The eye on the gateway.
 #[derive(Clone)]
 pub(super) struct Watch {
-    pub(super) server: String,
+    pub(super) server: Arc<Server>,
     pub(super) agent: String,
     pub(super) session: String,
     pub(super) reach: Reach,
@@ -83,10 +87,10 @@ pub(super) enum News {
 impl Watch {
     /// Tells what happens until nobody listens.
     pub(super) async fn run(self, news: UnboundedSender<News>) {
-        let Ok(client) = Client::new(&self.server) else { return };
+        let Ok(client) = self.server.client() else { return };
         let pace = match self.reach {
             Reach::Everything => Duration::from_millis(100),
-            Reach::Agent { .. } => Duration::from_millis(500),
+            Reach::Agent { .. } | Reach::Session => Duration::from_millis(500),
         };
         let mut tick = interval(pace);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -104,7 +108,7 @@ impl Watch {
                     }
                     None => events = None,
                 },
-                _ = tick.tick() => if events.is_none() {
+                _ = tick.tick() => if events.is_none() && self.hears() {
                     let opened = timeout(PATIENCE, client.events("/api/events")).await;
                     events = opened.ok().and_then(Result::ok);
                 },
@@ -129,41 +133,82 @@ impl Watch {
 
     /// Looks once.
     pub(super) async fn look(&self) -> anyhow::Result<Look> {
-        self.look_with(&Client::new(&self.server)?).await
+        self.look_with(&self.server.client()?).await
+    }
+
+    /// Whether it is told of events.
+    fn hears(&self) -> bool {
+        !matches!(self.reach, Reach::Session)
+    }
+
+    fn session_path(&self) -> String {
+        format!("/api/sessions/{}/{}", encoded(&self.agent), encoded(&self.session))
     }
 
     async fn look_with(&self, client: &Client) -> anyhow::Result<Look> {
-        let status = timeout(PATIENCE, client.get("/api/status")).await??;
+        let status = match self.reach {
+            Reach::Everything => timeout(PATIENCE, client.get("/api/status")).await??,
+            Reach::Agent { .. } => timeout(PATIENCE, client.get(&self.status_path())).await??,
+            Reach::Session => {
+                let session = timeout(PATIENCE, client.get(&self.session_path())).await??;
+                let mut row = session["live"].clone();
+                // A session is stopped with what is above it.
+                if let Some(above) = session["stopped_with"].as_str() {
+                    row["state"] = json!("killed");
+                    row["why"] = json!(format!("the {above} was killed"));
+                }
+                json!({ "scopes": [row] })
+            }
+        };
         Ok(self.read(&status))
     }
 
     /// Ends the session at the server, with a reason. Only under our own name: a session that the
     /// server has named itself may be the next run's as well, and its end would be final.
     pub(super) async fn kill(&self, reason: &str) {
-        let Ok(client) = Client::new(&self.server) else { return };
+        let Ok(client) = self.server.client() else { return };
         let named = self.look_with(&client).await.is_ok_and(|look| look.named);
         if !named {
             return;
         }
-        let order = json!({
-            "agent": self.agent, "session": self.session, "reason": reason, "by": "deadstop run",
-        });
+        let order = json!({ "reason": reason, "by": "deadstop run" });
         // A server that has gone lets nothing through anyway.
-        let _ = timeout(PATIENCE, client.post("/api/kill", &order)).await;
+        let path = format!("{}/kill", self.session_path());
+        let _ = timeout(PATIENCE, client.post(&path, &order)).await;
     }
 
-    /// Remembers what the agent's sessions have used so far: that was somebody else.
-    pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
-        let client = Client::new(&self.server)?;
-        let status = timeout(PATIENCE, client.get("/api/status")).await??;
-        let Reach::Agent { before } = &mut self.reach else { return Ok(()) };
+    /// Only what is about this agent: a server may have very many others.
+    fn status_path(&self) -> String {
+        format!("/api/status?agent={}", encoded(&self.agent))
+    }
+
+    /// Remembers what the agent's sessions have used so far: that was somebody else. Says what the
+    /// user should know about the key.
+    pub(super) async fn begin(&mut self) -> anyhow::Result<Option<String>> {
+        let client = self.server.client()?;
+        let who = timeout(PATIENCE, client.get("/api/whoami")).await??;
+        if who["role"] == "agent" {
+            self.reach = Reach::Session;
+            let order = json!({ "agent": self.agent, "session": self.session });
+            timeout(PATIENCE, client.post("/api/sessions", &order)).await??;
+            return Ok(None);
+        }
+        let note = self.server.key()?.map(|_| {
+            let role = who["role"].as_str().unwrap_or("unknown");
+            format!(
+                "the command gets the key, which has the role {role}, and could lift its own stop \
+                 with it: an agent's key cannot (deadstop keys create --role agent)"
+            )
+        });
+        let status = timeout(PATIENCE, client.get(&self.status_path())).await??;
+        let Reach::Agent { before } = &mut self.reach else { return Ok(note) };
         for row in rows(&status) {
             if row["kind"] == "session" && row["agent"] == self.agent.as_str() {
                 let name = row["name"].as_str().unwrap_or_default().to_owned();
                 before.insert(name, (last_used(row), Used::of(row)));
             }
         }
-        Ok(())
+        Ok(note)
     }
 
     /// Passes an event on; true if it may be the end.
@@ -172,10 +217,16 @@ impl Watch {
         let agent = text("agent");
         let ours = match self.reach {
             Reach::Everything => true,
-            Reach::Agent { .. } => agent.is_empty() || agent == self.agent,
+            Reach::Agent { .. } | Reach::Session => agent.is_empty() || agent == self.agent,
         };
         let told = match text("what").as_str() {
             "warn" => News::Warned(text("text")),
+            "ask" => {
+                let decide = format!("deadstop approvals --server {}", self.server.url());
+                News::Warned(format!("{}; decide with: {decide}", text("text")))
+            }
+            // What became of a question is told where it matters, by whoever asked.
+            "approved" | "denied" | "lapsed" | "withdrawn" | "stopped" | "grant" => return false,
             "block" => News::Blocked(text("text")),
             // An end, lost events, or a kind that is younger than this program.
             _ => return ours,
@@ -196,7 +247,7 @@ impl Watch {
             let (kind, agent, name) = (text("kind"), text("agent"), text("name"));
             let agent_is_ours = match self.reach {
                 Reach::Everything => true,
-                Reach::Agent { .. } => agent == self.agent,
+                Reach::Agent { .. } | Reach::Session => agent == self.agent,
             };
             match kind {
                 "session" if agent_is_ours => {
@@ -224,7 +275,7 @@ impl Watch {
         let used = Used::of(row);
         let before = match &self.reach {
             Reach::Agent { before } => before.get(name),
-            Reach::Everything => None,
+            Reach::Everything | Reach::Session => None,
         };
         match before {
             None => Some(used),
@@ -307,7 +358,7 @@ mod tests {
     fn look(reach: Reach, limits: &[&str], rows: &[Value]) -> Look {
         let typed = std::iter::once(&"x").chain(limits);
         let watch = Watch {
-            server: String::new(),
+            server: Arc::new(Server::named("", None, None)),
             agent: "a".into(),
             session: "s".into(),
             reach,

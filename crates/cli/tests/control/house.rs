@@ -73,6 +73,11 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn new() -> House {
+        House::under("preset = \"balanced\"\n[similarity]\nenabled = true\n")
+    }
+
+    /// One under this policy.
+    pub(crate) fn under(policy: &str) -> House {
         let folder = TempDir::new().unwrap();
         let provider = Provider::start(r#"{"file":"report.csv"}"#);
         let toml = format!(
@@ -80,7 +85,6 @@ impl House {
             provider.url("")
         );
         std::fs::write(folder.path().join("deadstop.toml"), toml).unwrap();
-        let policy = "preset = \"balanced\"\n[similarity]\nenabled = true\n";
         std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
         let server = Some(Server::start(folder.path()));
         House { folder, provider, server }
@@ -138,23 +142,40 @@ impl House {
 
     /// An agent's call: the status of its answer.
     pub(crate) fn call(&self, agent: &str, session: &str, headers: &str) -> u16 {
-        let host = self.url().strip_prefix("http://").unwrap();
         let body = serde_json::json!({
             "model": "gpt-4o", "messages": [{ "role": "user", "content": PROMPT }],
         });
+        let path = format!("/agent/{agent}/openai/v1/chat/completions");
+        let headers = format!("x-deadstop-session: {session}\r\n{headers}");
+        let answer = self.post(&path, &headers, &body);
+        answer.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    /// A tool call that an agent would make: the approval that it waits for.
+    pub(crate) fn propose(&self, agent: &str, session: &str, id: &str) -> String {
+        let arguments = serde_json::json!({ "asset_id": "fact_sales" });
+        let call = serde_json::json!({ "id": id, "tool": "delete_asset", "arguments": arguments });
+        let path = format!("/api/sessions/{agent}/{session}/proposal");
+        let answer = self.post(&path, "", &serde_json::json!({ "calls": [call] }));
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+        body["calls"][0]["approval"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &Value) -> String {
+        let host = self.url().strip_prefix("http://").unwrap();
         let body = body.to_string();
         let mut stream = TcpStream::connect(host).unwrap();
         write!(
             stream,
-            "POST /agent/{agent}/openai/v1/chat/completions HTTP/1.1\r\nhost: {host}\r\n\
-             x-deadstop-session: {session}\r\ncontent-type: application/json\r\n{headers}\
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
              connection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
         .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap().parse().unwrap()
+        answer
     }
 
     /// Waits until a list has so many entries: what is not urgent is written in batches.

@@ -12,6 +12,7 @@ use crate::units::Millis;
 
 mod asking;
 mod detectors;
+mod granting;
 mod periods;
 mod reservations;
 mod standing;

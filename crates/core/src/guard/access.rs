@@ -7,7 +7,8 @@
 //!
 //! Patterns are names with `*` for any characters; case does not matter, since an agent that may
 //! not `delete_user` may not `Delete_User` either. Deny wins over allow and over ask: a tool that
-//! stands under `ask` waits for a person, whatever is done with those that are denied.
+//! stands under `ask` waits for a person, whatever is done with those that are denied. A tool of an
+//! MCP server goes by two names, its own and the one that clients give it (`mcp__server__tool`).
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,22 @@ settings! {
         rules: Vec<Rule> = Vec::new(),
         /// What to do with a call that is not allowed.
         action: Action = Action::Block,
+        /// What to do with a tool whose server describes it otherwise than at first.
+        pin_tools: Pin = Pin::Off,
     }
+}
+
+/// What to do with a tool whose server describes it otherwise than when it was first seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pin {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Say so.
+    Warn,
+    /// Refuse its calls until a person has accepted the change.
+    Block,
 }
 
 /// Denies a tool when one of its arguments is of a kind.
@@ -68,6 +84,12 @@ impl Rule {
 }
 
 impl AccessSettings {
+    /// Whether a tool of this name is refused whatever its arguments are: there is no use in
+    /// offering it.
+    pub fn hides(&self, name: &str, server: Option<&str>) -> bool {
+        self.action != Action::Warn && refused_by_name(self, name, server).is_some()
+    }
+
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         let vague = |r: &Rule| r.matches.is_none() && r.above.is_none() && r.below.is_none();
         match self.rules.iter().position(vague) {
@@ -84,7 +106,9 @@ impl AccessSettings {
 /// Refuses a tool call that is not allowed.
 pub(crate) fn admit(seat: &Seat<'_>) -> Option<Trip> {
     let call = seat.call.tool()?;
-    let Denied { reason, because, action } = denied(&seat.policy.access, call)?;
+    let access = &seat.policy.access;
+    let found = denied(access, call).or_else(|| changed(access, call))?;
+    let Denied { reason, because, action } = found;
     let mut trip = seat.trip(GuardId::Access, reason, action);
     trip.because = because;
     Some(trip)
@@ -96,19 +120,54 @@ struct Denied {
     action: Action,
 }
 
-fn denied(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
-    let name = &call.name;
-    let denied = |reason, because, action| Some(Denied { reason, because, action });
-    if let Some(pattern) = access.deny.iter().find(|p| p.matches(name)) {
+impl Denied {
+    fn new(reason: &'static str, because: String, action: Action) -> Option<Denied> {
+        Some(Denied { reason, because, action })
+    }
+}
+
+fn changed(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
+    let action = match access.pin_tools {
+        Pin::Warn => Action::Warn,
+        Pin::Block => Action::Block,
+        Pin::Off => return None,
+    };
+    if !call.changed {
+        return None;
+    }
+    let because = format!("{} is described otherwise than when it was first seen", call.name);
+    Denied::new("tool_changed", because, action)
+}
+
+/// Whether a pattern means a tool, under either of its names.
+fn means(name: &str, server: Option<&str>) -> impl Fn(&&Pattern) -> bool {
+    let qualified = server.map(|server| format!("mcp__{server}__{name}"));
+    move |pattern| {
+        pattern.matches(name) || qualified.as_deref().is_some_and(|name| pattern.matches(name))
+    }
+}
+
+fn refused_by_name(access: &AccessSettings, name: &str, server: Option<&str>) -> Option<Denied> {
+    let meant = means(name, server);
+    if let Some(pattern) = access.deny.iter().find(&meant) {
         let because = format!("{name} is denied by the pattern {pattern}");
-        return denied("tool_denied", because, access.action);
+        return Denied::new("tool_denied", because, access.action);
     }
-    if !access.allow.is_empty() && !access.allow.iter().any(|p| p.matches(name)) {
+    if !access.allow.is_empty() && !access.allow.iter().any(|pattern| meant(&pattern)) {
         let because = format!("{name} is not among the allowed tools");
-        return denied("tool_not_allowed", because, access.action);
+        return Denied::new("tool_not_allowed", because, access.action);
     }
+    None
+}
+
+fn denied(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
+    let (name, server) = (&call.name, call.server.as_deref());
+    if let Some(refused) = refused_by_name(access, name, server) {
+        return Some(refused);
+    }
+    let meant = means(name, server);
     // Of several rules the strictest holds, among equals the first.
-    let broken = access.rules.iter().filter(|rule| rule.tool.matches(name)).filter_map(|rule| {
+    let broken = access.rules.iter().filter(|rule| meant(&&rule.tool)).filter_map(|rule| {
         let argument = call.arguments.iter().find(|argument| rule.denies(argument))?;
         Some((rule.action.unwrap_or(access.action), argument))
     });
@@ -116,18 +175,18 @@ fn denied(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
         true => two,
         false => one,
     });
-    let asks = access.ask.iter().find(|p| p.matches(name));
+    let asks = access.ask.iter().find(&meant);
     match (strictest, asks) {
         (Some((Action::Warn, _)) | None, Some(pattern)) => {
             let because = format!("{name} needs approval by the pattern {pattern}");
-            denied("approval_needed", because, Action::Ask)
+            Denied::new("approval_needed", because, Action::Ask)
         }
         (Some((action, argument)), _) => {
             let because = match action {
                 Action::Ask => format!("{name} with this {} needs approval", argument.path),
                 _ => format!("{name} may not be called with this {}", argument.path),
             };
-            denied("argument_denied", because, action)
+            Denied::new("argument_denied", because, action)
         }
         (None, None) => None,
     }
@@ -193,6 +252,43 @@ mod tests {
             let arguments = vec![Argument { path: "amount".into(), value: amount.into() }];
             let call = ToolCall { name: "refund".into(), arguments, ..ToolCall::default() };
             assert_eq!(denied(&access, &call).map(|d| d.action), expected, "{amount}");
+        }
+    }
+
+    #[test]
+    fn tools_of_servers_have_two_names() {
+        let access = |policy: &str| {
+            let mut access = AccessSettings::default();
+            serde_json::from_str::<RawAccess>(policy).unwrap().over(&mut access);
+            access
+        };
+        for (policy, hidden) in [
+            ("{}", false),
+            (r#"{"deny":["delete"]}"#, true),
+            (r#"{"deny":["mcp__files__*"]}"#, true),
+            (r#"{"deny":["mcp__other__*"]}"#, false),
+            (r#"{"allow":["mcp__files__delete"]}"#, false),
+            (r#"{"allow":["mcp__other__*"]}"#, true),
+            (r#"{"deny":["delete"],"action":"warn"}"#, false),
+        ] {
+            assert_eq!(access(policy).hides("delete", Some("files")), hidden, "{policy}");
+        }
+        assert!(!access(r#"{"deny":["mcp__files__*"]}"#).hides("delete", None));
+    }
+
+    #[test]
+    fn a_tool_that_is_described_otherwise() {
+        for (pin, changed, expected) in [
+            ("off", true, None),
+            ("warn", false, None),
+            ("warn", true, Some(Action::Warn)),
+            ("block", true, Some(Action::Block)),
+        ] {
+            let mut access = AccessSettings::default();
+            let raw = format!(r#"{{"pin_tools":"{pin}"}}"#);
+            serde_json::from_str::<RawAccess>(&raw).unwrap().over(&mut access);
+            let call = ToolCall { name: "t".into(), changed, ..ToolCall::default() };
+            assert_eq!(super::changed(&access, &call).map(|found| found.action), expected, "{pin}");
         }
     }
 

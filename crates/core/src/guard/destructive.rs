@@ -6,8 +6,8 @@
 //! reach a limit: with 3 in 60 seconds, the third is not made. **Recovers** as the window slides
 //! on, unless the trip ended the scope.
 //!
-//! A batch that is meant gets a higher `max_deletes`, for an agent or a session; the limit on the
-//! same target stays tight. One call counts once for volume, however many things it names.
+//! A batch that is meant gets a higher `max_deletes`, for an agent or a session, or a grant, which
+//! lifts the limit on volume; the limit on the same target stays tight. One call counts once for volume, however many things it names.
 //!
 //! It looks at every scope that has a policy for it: in an agent's scope it sees the same target
 //! over several sessions.
@@ -57,7 +57,10 @@ impl DestructiveSettings {
     }
 
     /// What counts of what a call would destroy.
-    fn counted<'a>(&self, destroys: &'a [Destruction]) -> impl Iterator<Item = &'a Destruction> {
+    pub(crate) fn counted<'a>(
+        &self,
+        destroys: &'a [Destruction],
+    ) -> impl Iterator<Item = &'a Destruction> {
         let exempt = |d: &&Destruction| !self.exempt_targets.iter().any(|p| p.matches(&d.target));
         destroys.iter().filter(exempt)
     }
@@ -111,12 +114,21 @@ impl super::Guard for Guard {
 
         for deed in settings.counted(destroys) {
             let Some(target) = target(deed) else { continue };
-            let same = seat.scope.destroyed.calls(window, seat.now, |d| d.target == Some(target));
+            if seat.grant.is_some_and(|grant| grant.names(&deed.target)) {
+                continue;
+            }
+            let wanted = |d: &Deed| d.target == Some(target);
+            let mut same = seat.scope.destroyed.calls(window, seat.now, wanted);
+            same.extend(seat.scope.grants.deeds.calls(window, seat.now, wanted));
+            same.sort_by_key(|deed| deed.number);
             if same.len() + 1 >= settings.max_same_target as usize {
                 let what = format!("{} on {}", deed.verb, deed.target);
                 let limit = settings.max_same_target;
                 return Some(trip(seat, "destructive_target", &what, &same, limit));
             }
+        }
+        if seat.grant.is_some() {
+            return None;
         }
         let all = seat.scope.destroyed.calls(window, seat.now, |_| true);
         (all.len() + 1 >= settings.max_deletes as usize).then(|| {
@@ -131,7 +143,10 @@ impl super::Guard for Guard {
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
         let settings = &note.policy.destructive;
         let Some(call) = note.call.tool().filter(|_| settings.enabled) else { return };
-        let seen = &mut scope.destroyed.0;
+        let seen = match note.granted {
+            true => &mut scope.grants.deeds.0,
+            false => &mut scope.destroyed.0,
+        };
         for deed in settings.counted(&call.destroys).take(TARGETS_A_CALL) {
             while seen.len() >= settings.remembered() {
                 seen.pop_front();

@@ -23,7 +23,9 @@ fn nothing() -> Value {
         "mode": "enforce",
         "fail_mode": "open",
         "ask_timeout_s": 300,
-        "access": { "allow": [], "deny": [], "ask": [], "rules": [], "action": "block" },
+        "access": {
+            "allow": [], "deny": [], "ask": [], "rules": [], "action": "block", "pin_tools": "off"
+        },
         "steps": { "max_steps": null, "max_model_calls": null, "action": "terminate" },
         "tokens": {
             "input_token_limit": null,
@@ -119,12 +121,17 @@ fn presets_are_exactly_these() {
             ("/text_loop/enabled", on.clone()),
             ("/destructive/enabled", on.clone()),
             ("/strikes/enabled", on.clone()),
+            ("/access/pin_tools", json!("warn")),
         ],
     );
     let stop = json!("terminate");
     let strict = with(
         balanced.clone(),
-        &[("/loop/action", stop.clone()), ("/text_loop/action", stop.clone())],
+        &[
+            ("/loop/action", stop.clone()),
+            ("/text_loop/action", stop.clone()),
+            ("/access/pin_tools", json!("block")),
+        ],
     );
     let observe = warned(with(balanced.clone(), &[("/similarity/enabled", on.clone())]));
     let breaking = with(nothing(), &[("/breaker/enabled", on.clone())]);
@@ -217,6 +224,7 @@ fn every_setting_can_be_typed() {
             "deny": ["rm"],
             "rules": [{ "tool": "refund", "argument": "amount", "above": 100 }],
             "action": "terminate",
+            "pin_tools": "warn",
         },
         "steps": { "max_steps": 10, "max_model_calls": 20, "action": "block" },
         "tokens": {

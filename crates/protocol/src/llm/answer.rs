@@ -22,7 +22,7 @@ mod mould;
 mod openai_chat;
 mod openai_responses;
 mod openai_usage;
-mod sse;
+pub(crate) mod sse;
 mod whole;
 
 use std::borrow::Cow;

@@ -76,6 +76,12 @@ pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Ve
     format!("{event}data: {error}\n\n").into_bytes()
 }
 
+/// A trip's status and its sentence, for doors that have no provider's shape.
+pub(crate) fn in_words(trip: &Trip) -> (u16, String) {
+    let kind = Kind::of(trip);
+    (kind.status(), sentence(kind, trip))
+}
+
 /// What a refusal means to whoever gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {

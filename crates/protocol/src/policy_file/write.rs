@@ -49,6 +49,10 @@ pub(super) const SECTIONS: [Section; 12] = [
                  [{ tool = \"refund\", argument = \"amount\", above = 100 }].",
             ),
             ACTION,
+            key(
+                "pin_tools",
+                "MCP tools whose description or schema has changed: off, warn or block.",
+            ),
         ],
     },
     Section {

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use deadstop_core::{GuardId, Kill, Millis};
 use deadstop_protocol::policy_views::FieldFault;
-use deadstop_store::{AgentFilter, Counters, IncidentFilter, Period, Store, StoredAgent};
+use deadstop_store::{AgentFilter, Counters, IncidentFilter, Paging, Period, Store, StoredAgent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
@@ -178,7 +178,7 @@ async fn recent(
         ..IncidentFilter::default()
     };
     let mut counts = HashMap::new();
-    for group in store.incident_groups(project, &filter).await? {
+    for group in store.incident_groups(project, &filter, &Paging::first(1000)).await?.items {
         *counts.entry(group.agent).or_default() += group.count;
     }
     Ok(counts)

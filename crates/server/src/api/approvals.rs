@@ -126,10 +126,10 @@ pub(crate) struct Patience {
 pub(crate) struct Because {
     /// Why.
     #[schema(min_length = 1, max_length = 1000)]
-    reason: String,
+    pub(crate) reason: String,
     /// The person who says so, where a client speaks for several.
     #[schema(max_length = 200)]
-    by: Option<String>,
+    pub(crate) by: Option<String>,
 }
 
 impl Strict for Because {}

@@ -461,8 +461,12 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     }
 }
 
+/// Orders to all of a project, or to something in it.
+const ORDERS: [&str; 5] = ["/api/kill", "/api/clear", "/api/reset", "/api/pause", "/api/resume"];
+
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
-    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
     let need = path.and_then(|path| access::need(request.method(), path));
     let need = match need {
         Some(Need::Nothing) => return Ok(request),
@@ -488,6 +492,14 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let (roles, own) = (roles.join(" or "), who.role.name());
         let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
+    }
+    // Without keys a project is whatever somebody names, and its first call makes it. Looking at it
+    // does not, and an order to something that is not there must not look as if it were obeyed.
+    let order = path.is_some_and(|path| ORDERS.contains(&path));
+    let looks = safe || order;
+    if who.via == Via::Local && looks && !app.warden.knows_project(&who.project).await? {
+        let detail = format!("there is no project `{}`; its first call makes it", who.project);
+        return Err(Problem::new(Code::NotFound, detail));
     }
     request.extensions_mut().insert(who);
     Ok(request)

@@ -1,4 +1,4 @@
-//! What calls came to: by agent, by model, by day.
+//! What calls came to: by agent, by model, by day, by hour.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::problem::Problem;
 /// One line.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Cost {
-    /// The agent, the model, or the day's first millisecond.
+    /// The agent, the model, or the first millisecond of the day or hour.
     of: String,
     /// Calls that ended.
     calls: u64,
@@ -63,6 +63,8 @@ pub(crate) enum By {
     Model,
     /// A line a day, in UTC.
     Day,
+    /// A line an hour, in UTC, as long as calls are kept.
+    Hour,
 }
 
 /// Which costs.
@@ -84,7 +86,7 @@ pub(crate) struct CostsAsked {
 /// What calls came to.
 #[utoipa::path(
     get, path = "/api/costs", tag = "costs", params(CostsAsked, Span),
-    responses((status = 200, description = "The dearest first; days in their order", body = Page<Cost>))
+    responses((status = 200, description = "The dearest first; days and hours in their order", body = Page<Cost>))
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
@@ -95,13 +97,15 @@ pub(crate) async fn list(
         By::Agent => CostBy::Agent,
         By::Model => CostBy::Model,
         By::Day => CostBy::Day,
+        By::Hour => CostBy::Hour,
     };
     let filter = CostFilter { agent: asked.agent, model: asked.model, period: span.period() };
     let lines = app.store()?.costs(&who.project, by, &filter).await?;
+    let prices = app.project(&who).await?.prices();
     let mut costs: Vec<Cost> = lines.into_iter().map(Cost::from).collect();
     // A tool has no price of its own: what has no tokens was not priced.
     for cost in costs.iter_mut().filter(|cost| by == CostBy::Model && cost.input_tokens > 0) {
-        let source = app.prices.price(&cost.of).source;
+        let source = prices.price(&cost.of).source;
         cost.priced_by_fallback = Some(source == PriceSource::Fallback);
     }
     Ok(Json(Page::all(costs)))

@@ -7,6 +7,7 @@
 //! Once the session is dead, everything is refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -20,6 +21,7 @@ use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::App;
@@ -104,6 +106,10 @@ pub(crate) struct Proposal {
     #[serde(default)]
     #[schema(max_items = 16)]
     scope: Vec<String>,
+    /// How long they may be held while the session is paused, in seconds; 0 refuses them at once.
+    #[serde(default)]
+    #[schema(maximum = 600)]
+    hold_s: u64,
 }
 
 impl Strict for Proposal {}
@@ -145,6 +151,10 @@ pub(crate) struct Report {
     #[serde(default)]
     #[schema(max_items = 16)]
     scope: Vec<String>,
+    /// Answers when the call is to be stopped, or after so many milliseconds.
+    #[serde(default)]
+    #[schema(maximum = 60_000)]
+    wait_ms: u64,
 }
 
 impl Strict for Report {}
@@ -167,6 +177,14 @@ pub(crate) struct Receipt {
     #[serde(default)]
     #[schema(max_items = 16)]
     scope: Vec<String>,
+    /// Whether to answer only when it is on disk. A session that is dead always is.
+    #[serde(default = "yes")]
+    #[schema(default = true)]
+    wait: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Strict for Receipt {}
@@ -332,7 +350,7 @@ pub(crate) async fn preflight(
         hasher.finish()
     });
     let call = Call::Model(ModelCall {
-        rates: app.prices.price(&asked.model).rates,
+        rates: chain.project.prices().price(&asked.model).rates,
         model: asked.model,
         server: asked.provider,
         input: Tokens(asked.input_tokens),
@@ -362,6 +380,7 @@ pub(crate) async fn propose(
     Body(asked): Body<Proposal>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &asked.scope).await?;
+    held(&chain, Duration::from_secs(asked.hold_s)).await;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
     }
@@ -371,6 +390,9 @@ pub(crate) async fn propose(
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
         facts.server = proposed.server;
+        if let Some(server) = facts.server.clone() {
+            app.warden.pins.judge(&who.project, &server, &mut facts);
+        }
         let call = chain.project.redact_call(Call::Tool(facts));
         let reply = ask(&app, &chain, proposed.id, call, request)?;
         decided.push(reply);
@@ -399,6 +421,7 @@ pub(crate) async fn progress(
     Body(report): Body<Report>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
+    stopped(&app, &chain, Duration::from_millis(report.wait_ms)).await;
     let reply = {
         let mut governed = chain.innermost().governed.lock();
         let reported = governed.get(&report.id).ok_or_else(no_call)?;
@@ -431,6 +454,9 @@ pub(crate) async fn receipt(
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
     let reply = book(&app, &chain, &receipt)?;
+    if !receipt.wait && reply.status == 200 {
+        return Ok(reply.into_response());
+    }
     app.warden.flush().await.map_err(|error| {
         let text = format!("it is booked here, but could not be written yet: {error}");
         Problem::new(Code::NotDurable, text)
@@ -479,6 +505,36 @@ fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
     let reply = dead(chain).unwrap_or(reply);
     reported.receipt = Some(reply.clone());
     Ok(reply)
+}
+
+/// Waits while a chain is paused, for as long as the caller will.
+async fn held(chain: &Chain, wait: Duration) {
+    let until = Instant::now() + wait;
+    loop {
+        // Registered before looking, so that a word said in between is not missed.
+        let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
+        if !chain.scopes().iter().any(|scope| scope.state.lock().paused().is_some()) {
+            return;
+        }
+        let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
+        if tokio::time::timeout_at(until, word).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until calls of a chain are stopped, or this server stops, for as long as the caller will.
+async fn stopped(app: &App, chain: &Chain, wait: Duration) {
+    if wait.is_zero() {
+        return;
+    }
+    let stops = chain.stops();
+    let stops = stops.iter().map(|stop| Box::pin(stop.cancelled()));
+    tokio::select! {
+        _ = futures_util::future::select_all(stops) => {}
+        () = app.warden.events.over.cancelled() => {}
+        () = tokio::time::sleep(wait) => {}
+    }
 }
 
 /// Asks the engine, unless it was asked before.

@@ -214,7 +214,7 @@ impl From<IncidentGroup> for Group {
 /// Incidents by agent, guard and reason, the group with the newest first.
 #[utoipa::path(
     get, path = "/api/incidents/groups", tag = "incidents", params(Filter, IncidentsAsked),
-    responses((status = 200, description = "All groups", body = Page<Group>))
+    responses((status = 200, description = "A page of them", body = Page<Group>))
 )]
 pub(crate) async fn groups(
     State(app): State<Arc<App>>,
@@ -226,9 +226,8 @@ pub(crate) async fn groups(
     let Some(wanted) = wanted(store, &who, &filter, asked).await? else {
         return Ok(Json(Page::all(Vec::new())));
     };
-    let mut groups = store.incident_groups(&who.project, &wanted).await?;
-    groups.truncate(filter.paging().limit as usize);
-    Ok(Json(Page::all(groups.into_iter().map(Group::from).collect())))
+    let groups = store.incident_groups(&who.project, &wanted, &filter.paging()).await?;
+    Ok(Json(Page::of(groups, Group::from)))
 }
 
 /// One of the calls that an incident is about.

@@ -66,6 +66,8 @@ codes! {
     SessionFinal = 409 "session_final",
     /// It was decided already, or waits no longer.
     AlreadyDecided = 409 "already_decided",
+    /// A scope holds as many grants as it can.
+    TooManyGrants = 409 "too_many_grants",
     /// The name is taken.
     NameTaken = 409 "name_taken",
     /// The first key of a server must be an admin's.

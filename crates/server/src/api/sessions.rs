@@ -212,7 +212,7 @@ fn unwritten(row: &Row) -> Session {
 }
 
 /// A session that somebody has heard of.
-async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Problem> {
+pub(crate) async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Problem> {
     let (Name(agent), Name(session)) = at;
     who.may_see(agent)?;
     let nobody = || Problem::not_found("session");

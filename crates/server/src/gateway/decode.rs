@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 const MOST: usize = 256 << 20;
 
 /// Undoes an encoding, piece by piece.
-pub(super) enum Decoder {
+pub(crate) enum Decoder {
     /// Nothing to undo.
     Identity,
     /// gzip, with the checksum of what was unpacked: a stream of it can be given an end of ours.
@@ -21,13 +21,13 @@ pub(super) enum Decoder {
 }
 
 /// A writer that keeps what it has unpacked.
-pub(super) trait Unpack: Send {
+pub(crate) trait Unpack: Send {
     fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>>;
 }
 
 impl Decoder {
     /// The decoder for a message with these headers.
-    pub(super) fn new(headers: &HeaderMap) -> Decoder {
+    pub(crate) fn new(headers: &HeaderMap) -> Decoder {
         let encoding = headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes);
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"identity" | b"") => Decoder::Identity,
@@ -50,12 +50,12 @@ impl Decoder {
     }
 
     /// Whether bytes of our own can be added to the message.
-    pub(super) fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         matches!(self, Decoder::Identity)
     }
 
     /// The next bytes in clear.
-    pub(super) fn feed(&mut self, bytes: &Bytes) -> Bytes {
+    pub(crate) fn feed(&mut self, bytes: &Bytes) -> Bytes {
         match self {
             Decoder::Identity => bytes.clone(),
             Decoder::Unreadable => Bytes::new(),
@@ -89,7 +89,7 @@ impl Decoder {
     ///
     /// A gzip stream that was flushed stands at the edge of a byte, so that a block of our own, not
     /// compressed, and the checksum of everything can follow.
-    pub(super) fn last_words(&mut self, words: &[u8], passed: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn last_words(&mut self, words: &[u8], passed: &[u8]) -> Option<Vec<u8>> {
         match self {
             Decoder::Identity => Some(words.to_vec()),
             Decoder::Gzip(_, sum) if passed.ends_with(&FLUSHED) => {
@@ -109,7 +109,7 @@ impl Decoder {
 }
 
 /// A whole body in clear, if it was encoded.
-pub(super) fn whole(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
+pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     match Decoder::new(headers) {
         Decoder::Identity | Decoder::Unreadable => None,
         Decoder::Gzip(mut unpack, _) => unpacked(&mut *unpack, body),

@@ -313,7 +313,7 @@ impl Flow {
                 return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
             }
         };
-        self.warnings.extend(trips);
+        self.warnings.extend(trips.into_iter().filter(|trip| trip.verdict >= Verdict::Warn));
         self.waiting.push(running.ticket.number);
         let mut conversation = self.chain.innermost().conversation.lock();
         let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });

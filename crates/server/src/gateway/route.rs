@@ -54,7 +54,7 @@ impl<'a> Route<'a> {
 }
 
 /// `%20` and its kin; what is not valid stays as it is.
-fn decoded(text: &str) -> String {
+pub(crate) fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -13,8 +13,7 @@ use super::route::Route;
 use super::{KEY_HEADERS, keep_headers};
 use crate::config::{Provider, Secret};
 use deadstop_protocol::llm::Api;
-pub(super) use line::Answer;
-pub(crate) use line::Lines;
+pub(crate) use line::{Answer, Lines};
 
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]

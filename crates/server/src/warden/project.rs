@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 
 use super::Scope;
 use crate::settings::InForce;
+use deadstop_protocol::prices::Prices;
 
 /// A project in use.
 pub(crate) struct Project {
@@ -19,6 +20,7 @@ pub(crate) struct Project {
     /// Where its alerts go.
     pub(crate) targets: RwLock<Arc<Vec<AlertTarget>>>,
     pub(crate) settings: RwLock<Arc<InForce>>,
+    prices: RwLock<Arc<Prices>>,
 }
 
 /// The policies of a project: its default, and those of agents that have something of their own.
@@ -38,6 +40,7 @@ impl Project {
             policies: RwLock::new(Policies { default, agents: HashMap::new() }),
             targets: RwLock::default(),
             settings: RwLock::default(),
+            prices: RwLock::default(),
         }
     }
 
@@ -55,6 +58,16 @@ impl Project {
     /// Puts settings into force.
     pub(crate) fn set_settings(&self, settings: InForce) {
         *self.settings.write() = Arc::new(settings);
+    }
+
+    /// What models cost here.
+    pub(crate) fn prices(&self) -> Arc<Prices> {
+        Arc::clone(&self.prices.read())
+    }
+
+    /// Puts prices into force.
+    pub(crate) fn set_prices(&self, prices: Prices) {
+        *self.prices.write() = Arc::new(prices);
     }
 
     /// A name without secrets. Names that differ still differ, so that guards tell them apart.

@@ -159,6 +159,12 @@ async fn versions_can_be_shown_compared_and_restored() {
     assert_eq!(change, json!({ "from": 2, "to": 3, "changes": [one] }));
     let change = get(&gate, &format!("{agent}/diff?from=0&to=1")).await;
     assert_eq!(change["changes"].as_array().unwrap().len(), 3);
+    // Against no policy of its own: only what differs from the project's default.
+    let change = get(&gate, &format!("{agent}/diff?from=1&to=2")).await;
+    let changed = change["changes"].as_array().unwrap();
+    let cost = changed.iter().find(|one| one["path"] == "policy.budget.max_cost_usd").unwrap();
+    assert_eq!((&cost["before"], &cost["after"]), (&json!(null), &json!(1.5)));
+    assert!(changed.len() < 12, "{change}");
 
     let restore = Ask::post(&format!("{agent}/versions/1/restore"), &json!({ "reason": "calm" }));
     let stale = gate.ask(&restore.clone().with("if-match", "\"2\"")).await;

@@ -90,3 +90,26 @@ async fn health_and_counters() {
     assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
     assert!(metrics.text().contains("\ndeadstop_degraded 0\n"));
 }
+
+#[tokio::test]
+async fn a_project_with_a_typo_is_not_made_by_looking_at_it() {
+    let gate = gate().await;
+    let looked = |path: &str| Ask::get(path).with("x-deadstop-project", "tpyo");
+    for ask in [
+        looked("/api/status"),
+        looked("/api/sessions"),
+        looked("/api/policies/default"),
+        Ask::post("/api/kill", &json!({ "all": true })).with("x-deadstop-project", "tpyo"),
+    ] {
+        let got = gate.ask(&ask).await;
+        assert_eq!((got.status, &got.json()["code"]), (404, &json!("not_found")), "{}", ask.path);
+        assert!(got.text().contains("no project `tpyo`"), "{}", got.text());
+    }
+    let projects = gate.ask(&Ask::get("/api/projects")).await.text();
+    assert!(!projects.contains("tpyo"), "{projects}");
+    // A first call makes it, and from then on it is there.
+    let opening = json!({ "agent": "a", "session": "s" });
+    let opened = Ask::post("/api/sessions", &opening).with("x-deadstop-project", "tpyo");
+    assert_eq!(gate.ask(&opened).await.status, 200);
+    assert_eq!(gate.ask(&looked("/api/status")).await.status, 200);
+}

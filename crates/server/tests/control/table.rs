@@ -90,6 +90,10 @@ impl World {
     /// A request that is fine in every way but perhaps its key. What is used up is made anew.
     async fn request(&self, route: &Route) -> Ask {
         let admin = self.key("admin");
+        if route.path == "/api/prices/{name}" {
+            let set = Ask::of("PUT", &format!("/api/prices/{AGENT}"), Some(&price())).key(&admin);
+            assert_eq!(self.gate.ask(&set).await.status, 200);
+        }
         let id = match route.path.as_str() {
             path if path.starts_with("/api/keys/") => {
                 let order = json!({ "name": "wall-spare", "role": "viewer" });
@@ -99,6 +103,14 @@ impl World {
             path if path.starts_with("/api/alerts/targets/") => {
                 let made = Ask::post("/api/alerts/targets", &target()).key(&admin);
                 self.gate.ask(&made).await.json()["id"].as_str().unwrap().to_owned()
+            }
+            path if path.contains("/grants/") => {
+                let of = match path.starts_with("/api/agents/") {
+                    true => format!("/api/agents/{AGENT}/grants"),
+                    false => format!("/api/sessions/{AGENT}/{SESSION}/grants"),
+                };
+                let made = self.gate.ask(&Ask::post(&of, &grant()).key(&admin)).await.json();
+                made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned()
             }
             path if path.starts_with("/api/approvals/") => {
                 let number = self.number.fetch_add(1, Ordering::Relaxed);
@@ -144,6 +156,7 @@ impl World {
     fn body(&self, route: &Route) -> Value {
         let path = route.path.as_str();
         match path {
+            "/api/prices/{name}" => price(),
             "/api/login" => json!({ "key": self.key("viewer") }),
             "/api/keys" => json!({ "name": "wall-new", "role": "viewer" }),
             "/api/projects" => {
@@ -188,6 +201,8 @@ impl World {
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
+            _ if path.ends_with("/grants") => grant(),
+            _ if path.ends_with("/revoke") => json!({ "reason": "wall-reason" }),
             _ if path.starts_with("/api/sessions/")
                 || path.starts_with("/api/approvals/")
                 || path.ends_with("/restore") =>
@@ -211,6 +226,10 @@ impl World {
     }
 }
 
+fn price() -> Value {
+    json!({ "input_usd": 1.0, "output_usd": 2.0, "cache_read_usd": null, "cache_write_usd": null })
+}
+
 fn prevention() -> Value {
     json!({
         "loop_detection": {
@@ -229,6 +248,10 @@ fn prevention() -> Value {
 /// Whether a route is for sessions that report themselves.
 fn governs(path: &str) -> bool {
     ["/preflight", "/proposal", "/progress", "/receipt"].iter().any(|end| path.ends_with(end))
+}
+
+fn grant() -> Value {
+    json!({ "deletes": 5, "target": "wall_*", "reason": "wall-reason", "expires_in_s": 600 })
 }
 
 fn target() -> Value {
@@ -295,9 +318,11 @@ async fn projects_are_walls() {
     let world = World::new().await;
     // What takes any name makes something of the caller's own.
     let makes = |route: &Route| match route.method.as_str() {
-        "PUT" => ["/prevention-config", "/kill-switch", "/policies/agents/{name}"]
-            .iter()
-            .any(|end| route.path.ends_with(end)),
+        "PUT" => {
+            ["/prevention-config", "/kill-switch", "/policies/agents/{name}", "/prices/{name}"]
+                .iter()
+                .any(|end| route.path.ends_with(end))
+        }
         "POST" => route.path.ends_with("/preflight") || route.path.ends_with("/proposal"),
         _ => false,
     };

@@ -139,7 +139,7 @@ async fn absurd_figures_and_names_of_others_do_no_harm(place: &Place) {
             .collect();
         store.write(&Batch { calls, ..Batch::default() }).await.unwrap();
     }
-    for by in [CostBy::Agent, CostBy::Model, CostBy::Day] {
+    for by in [CostBy::Agent, CostBy::Model, CostBy::Day, CostBy::Hour] {
         let lines = store.costs("default", by, &CostFilter::default()).await.unwrap();
         assert_eq!((lines.len(), lines[0].calls), (1, 30));
         assert!(lines[0].cost > NanoUsd(1_000_000_000_000_000));

@@ -168,7 +168,7 @@ async fn incidents_are_found_and_grouped(place: &Place) {
         let ids: Vec<_> = page.items.iter().map(|incident| incident.id.as_str()).collect();
         assert_eq!(ids.join(" "), expected, "{what}");
     }
-    let groups = store.incident_groups("default", &none()).await.unwrap();
+    let groups = store.incident_groups("default", &none(), &Paging::first(50)).await.unwrap().items;
     let shown: Vec<_> = groups
         .iter()
         .map(|g| (g.agent.as_str(), g.guard.as_str(), g.count, g.open, g.first, g.last))
@@ -182,8 +182,16 @@ async fn incidents_are_found_and_grouped(place: &Place) {
             ("ada", "loop", 1, 1, at(20), at(20)),
         ]
     );
+    let mut paging = Paging::first(2);
+    let first = store.incident_groups("default", &none(), &paging).await.unwrap();
+    assert_eq!(first.items, groups[..2]);
+    paging.cursor = first.next;
+    let last = store.incident_groups("default", &none(), &paging).await.unwrap();
+    assert_eq!((last.items.as_slice(), last.next), (&groups[2..], None));
+    let bad = Paging { cursor: Some("-1".into()), ..paging };
+    assert!(store.incident_groups("default", &none(), &bad).await.is_err());
     let open = IncidentFilter { acknowledged: Some(false), agent: Some("ada".into()), ..none() };
-    let groups = store.incident_groups("default", &open).await.unwrap();
+    let groups = store.incident_groups("default", &open, &Paging::first(50)).await.unwrap().items;
     assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [1, 1]);
 }
 

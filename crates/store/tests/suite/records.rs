@@ -1,9 +1,9 @@
 //! What was written is there, all of it, also after opening the database again.
 
-use deadstop_core::{GuardId, Millis, NanoUsd, ScopeKind, Status, Tokens, Verdict};
+use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
     AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
-    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession,
+    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession, StoredTool,
 };
 
 use crate::place::{Place, on_both};
@@ -16,7 +16,31 @@ on_both![
     rows_are_kept_up_to_date,
     costs_add_up,
     old_rows_go_in_small_pieces,
+    tools_as_they_were_seen,
 ];
+
+async fn tools_as_they_were_seen(place: &Place) {
+    let store = place.open().await;
+    let one = StoredTool {
+        project: "default".into(),
+        server: "files".into(),
+        tool: "write".into(),
+        known: Digest(7),
+        seen: Digest(u64::MAX),
+        destructive: true,
+        first: at(1),
+        changed: Some(at(2)),
+        accepted_by: None,
+    };
+    let other = StoredTool { tool: "read".into(), changed: None, ..one.clone() };
+    store.put_tools(&[one.clone(), other.clone()]).await.unwrap();
+    store.close().await;
+    let store = place.open().await;
+    assert_eq!(store.tools().await.unwrap(), [other.clone(), one.clone()]);
+    let accepted = StoredTool { known: one.seen, accepted_by: Some("ada".into()), ..one };
+    store.accept_tool(&accepted, &event(number(9))).await.unwrap();
+    assert_eq!(store.tools().await.unwrap(), [other, accepted]);
+}
 
 async fn scopes_and_kills(place: &Place) {
     let store = place.open().await;
@@ -236,6 +260,16 @@ async fn costs_add_up(place: &Place) {
     let later = CostFilter { period: later, model: Some("haiku".into()), ..all.clone() };
     assert_eq!(lines(CostBy::Day, later).await, [line(&tomorrow, 1, 10)]);
     assert_eq!(store.costs("other", CostBy::Day, &all).await.unwrap(), []);
+    const HOUR: u64 = 3_600_000;
+    let hour = at(0).0 / HOUR * HOUR;
+    let (now, later) = (hour.to_string(), (hour + DAY).to_string());
+    assert_eq!(
+        lines(CostBy::Hour, all.clone()).await,
+        [line(&now, 3, 2_000_010), line(&later, 1, 10)]
+    );
+    let first = Period { from: None, to: Some(Time(hour + HOUR)) };
+    let first = CostFilter { period: first, ..all };
+    assert_eq!(lines(CostBy::Hour, first).await, [line(&now, 3, 2_000_010)]);
 }
 
 async fn old_rows_go_in_small_pieces(place: &Place) {
@@ -290,7 +324,10 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
         };
         store.create_login(&login, None).await.unwrap();
     }
-    for kept in Kept::ALL {
+    // All calls were made in one hour.
+    let hours = async |ms| store.prune("default", Kept::Hours, at(ms), 100).await.unwrap();
+    assert_eq!((hours(5).await, hours(7_200_000).await, hours(7_200_000).await), (0, 1, 0));
+    for kept in Kept::ALL.into_iter().filter(|kept| *kept != Kept::Hours) {
         let prune = async |project, ms, most| store.prune(project, kept, at(ms), most).await;
         assert_eq!(prune("other", 100, 100).await.unwrap(), 0, "{kept:?}");
         // A killed scope stays, and so does a message that was not delivered.

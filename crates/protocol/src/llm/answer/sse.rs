@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 /// The largest event that is read. A larger one passes and is not looked at.
-pub(super) const LARGEST_EVENT: usize = 8 * 1024 * 1024;
+pub(crate) const LARGEST_EVENT: usize = 8 * 1024 * 1024;
 /// What a buffer may keep for the next event once it is empty.
 const SPARE: usize = 64 * 1024;
 
@@ -16,7 +16,7 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Finds where events end.
 #[derive(Debug)]
-pub(super) struct Borders {
+pub(crate) struct Borders {
     /// Nothing of the current line has been seen.
     line_empty: bool,
     /// The last byte was a `\r` within an event: a `\n` now belongs to it.
@@ -33,7 +33,7 @@ impl Default for Borders {
 
 impl Borders {
     /// How many of these bytes still belong to the event before: a `\n` whose `\r` ended it.
-    pub(super) fn rest_of_last(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn rest_of_last(&mut self, bytes: &[u8]) -> usize {
         match bytes.first() {
             Some(first) if self.owes_lf => {
                 self.owes_lf = false;
@@ -44,7 +44,7 @@ impl Borders {
     }
 
     /// Where the current event ends in these bytes, its empty line included.
-    pub(super) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(first) = bytes.get(at) {
             if self.after_cr {
@@ -95,7 +95,7 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
 
 /// The data of an event: in place if it is one line, joined by line ends if it is several. `None`
 /// for comments, pings without data and empty events.
-pub(super) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
+pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut rest = event.strip_prefix(MARK).unwrap_or(event);
     let mut found: Option<Cow<'_, [u8]>> = None;
     while !rest.is_empty() {
@@ -122,7 +122,7 @@ pub(super) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
 
 /// What has arrived of an event that is not complete yet, up to the cap.
 #[derive(Debug, Default)]
-pub(super) struct Carry {
+pub(crate) struct Carry {
     bytes: Vec<u8>,
     /// Some of the event has arrived.
     inside: bool,
@@ -132,18 +132,18 @@ pub(super) struct Carry {
 
 impl Carry {
     /// Whether an event has begun and not ended.
-    pub(super) fn inside(&self) -> bool {
+    pub(crate) fn inside(&self) -> bool {
         self.inside
     }
 
     /// Whether the current event has grown too large to be kept.
-    pub(super) fn too_large(&self) -> bool {
+    pub(crate) fn too_large(&self) -> bool {
         self.too_large
     }
 
     /// Keeps the beginning of an event, or more of it. If that makes it too large, what was kept
     /// (the new bytes included) is given back.
-    pub(super) fn keep(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if bytes.is_empty() {
             return None;
         }
@@ -160,7 +160,7 @@ impl Carry {
     }
 
     /// The event that these bytes end: its whole bytes, and whether it may be read.
-    pub(super) fn take<'a>(&mut self, end: &'a [u8]) -> Taken<'a> {
+    pub(crate) fn take<'a>(&mut self, end: &'a [u8]) -> Taken<'a> {
         let mut kept = std::mem::take(&mut self.bytes);
         let was_large = std::mem::take(&mut self.too_large);
         self.inside = false;
@@ -176,7 +176,7 @@ impl Carry {
     }
 
     /// Takes a buffer back, so that cut events do not each allocate one.
-    pub(super) fn reuse(&mut self, taken: Taken<'_>) {
+    pub(crate) fn reuse(&mut self, taken: Taken<'_>) {
         if let Cow::Owned(mut buffer) = taken.bytes
             && buffer.capacity() <= SPARE
         {
@@ -187,11 +187,11 @@ impl Carry {
 }
 
 /// An event that has ended.
-pub(super) struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     /// Its bytes: all of them, unless it was too large to be kept.
-    pub(super) bytes: Cow<'a, [u8]>,
+    pub(crate) bytes: Cow<'a, [u8]>,
     /// Whether it is small enough to be read.
-    pub(super) readable: bool,
+    pub(crate) readable: bool,
 }
 
 #[cfg(test)]

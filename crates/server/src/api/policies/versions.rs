@@ -50,7 +50,8 @@ pub(crate) struct Difference {
     from: i64,
     /// The later one.
     to: i64,
-    /// Every setting that differs.
+    /// Every setting that differs. An agent without a policy of its own is compared as it stands
+    /// under the project's default of now.
     changes: Vec<Change>,
 }
 
@@ -111,7 +112,18 @@ impl Of<'_> {
         };
         let to = two.to.unwrap_or_else(|| current.map_or(0, |version| version.version));
         let from = two.from.unwrap_or_else(|| to.saturating_sub(1).max(0));
-        let changes = diff(&self.document(from).await?, &self.document(to).await?);
+        let (mut before, mut after) = (self.document(from).await?, self.document(to).await?);
+        if self.agent.is_some() {
+            // Against no policy of its own, what is different is what differs from the default.
+            let none = |document: &Value| document["policy"].is_null();
+            let (alone, other) = (none(&before), none(&after));
+            if alone != other {
+                let (_, default) = current_default(self.app, &self.who.project).await?;
+                let side = if alone { &mut before } else { &mut after };
+                side["policy"] = write_policy(&default, Whose::Agent);
+            }
+        }
+        let changes = diff(&before, &after);
         Ok(Json(Difference { from, to, changes }))
     }
 }

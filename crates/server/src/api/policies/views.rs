@@ -5,11 +5,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use deadstop_core::{Preset, SimilaritySettings};
 use deadstop_protocol::policy_views::{
     AgentDocument, BudgetControls, CircuitBreaker, KillSwitch, LoopDetection, PreventionConfig,
-    effective,
+    Whose, effective, write_policy,
 };
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::super::App;
@@ -190,4 +192,50 @@ pub(crate) async fn put_kill_switch(
         |_: &_, document: AgentDocument| AgentDocument { kill_switch: Some(switch), ..document };
     change_agent(&app, &who, &agent, expected, "kill-switch", change).await?;
     kill_switch(&app, &who, &agent).await
+}
+
+/// Ready-made settings, the tightest kill switch first and the mildest policy first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Presets {
+    /// Kill switches.
+    kill_switch: Vec<KillSwitchPreset>,
+    /// Whole policies.
+    policies: Vec<PolicyPreset>,
+}
+
+/// A ready-made kill switch.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct KillSwitchPreset {
+    /// What it is called.
+    name: &'static str,
+    /// Recent requests to look at.
+    window_size: u32,
+    /// The score that must be exceeded.
+    threshold: f64,
+}
+
+/// A ready-made policy.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PolicyPreset {
+    /// What it is called.
+    name: &'static str,
+    /// The whole policy, as `PUT /api/policies/default` takes it.
+    policy: Value,
+}
+
+/// Ready-made settings to start from.
+#[utoipa::path(
+    get, path = "/api/presets", tag = "guards",
+    responses((status = 200, description = "The same for every project", body = Presets))
+)]
+pub(crate) async fn presets(_who: Who) -> Json<Presets> {
+    let kill_switch = SimilaritySettings::presets().into_iter().map(|(name, settings)| {
+        let SimilaritySettings { window_size, threshold, .. } = settings;
+        KillSwitchPreset { name, window_size, threshold }
+    });
+    let policies = Preset::ALL.into_iter().map(|preset| {
+        let policy = write_policy(&preset.policies(), Whose::Project);
+        PolicyPreset { name: preset.name(), policy }
+    });
+    Json(Presets { kill_switch: kill_switch.collect(), policies: policies.collect() })
 }

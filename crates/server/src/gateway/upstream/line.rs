@@ -35,7 +35,7 @@ type Place = (Scheme, Authority);
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     #[error("{0}")]
     Connect(String),
     #[error("{0}")]
@@ -79,7 +79,7 @@ impl Lines {
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Answer>, Broken> {
@@ -180,7 +180,7 @@ struct Home {
 }
 
 /// An answer and the connection it comes over.
-pub(in crate::gateway) struct Answer {
+pub(crate) struct Answer {
     body: Incoming,
     line: Option<(Line, Home)>,
 }

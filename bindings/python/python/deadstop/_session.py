@@ -1,0 +1,619 @@
+"""Sessions and scopes, as users see them."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import functools
+import inspect
+import json
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Awaitable, Callable, Generic, Mapping, ParamSpec, TypeVar, cast, overload
+
+from . import _native, _stopping
+from ._clients import Guarded, http_of
+from ._errors import DeadstopError, DeadstopKilled, Trip
+from ._stopping import Stopped
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+OnTripped = Callable[[Trip], object]
+
+#: The scopes that this thread or task is in, of any session, the innermost last.
+_entered: contextvars.ContextVar[tuple["Scope", ...]] = contextvars.ContextVar(
+    "deadstop_scopes", default=()
+)
+_alive: weakref.WeakSet[Session[Any]]
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a session is."""
+
+    killed: bool
+    """Whether it is over."""
+    authority_state: str
+    """``active``, ``paused``, ``killed``, or ``unreachable`` while the server is away."""
+    status: str
+    """``active``, ``degraded`` while the server is away, ``inactive`` once killed or restored."""
+    durability: str
+    """Where a kill lasts: ``process``, ``pending`` until the server has it, ``server``."""
+    server: Mapping[str, Any] | None = None
+    """The server: its url, whether it is connected, what waits to be sent, the fail mode."""
+    lost_captures: int = 0
+    """Captures that could not be written."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a session has used. After a kill: what it had used by then."""
+
+    agent: str
+    session: str
+    mode: str
+    killed: bool
+    kill_reason: str | None
+    state_version: int
+    forbidden_tools: list[str]
+    steps: int
+    model_calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    reserved_usd: float
+    in_flight: int
+    scopes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+class Scope:
+    """A part of a session, with limits of its own: a sub-agent, a crew, a pipeline.
+
+    Use it with ``with`` or ``async with``, as often as you like and on several threads at once.
+    What happens inside is charged to it and to everything above it.
+    """
+
+    def __init__(self, session: Session[Any], native: _native.Scope) -> None:
+        self._session = session
+        self._native = native
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._native.name
+
+    @property
+    def path(self) -> list[str]:
+        """Its names inside the session, the outermost first."""
+        return self._native.path
+
+    def set_limits(
+        self,
+        *,
+        input_token_limit: int | None = None,
+        output_token_limit: int | None = None,
+        total_token_limit: int | None = None,
+        max_cost_usd: float | None = None,
+        max_steps: int | None = None,
+        max_model_calls: int | None = None,
+        max_wall_time_seconds: int | None = None,
+    ) -> None:
+        """Sets its limits, also while it is in use; they hold from the next call on."""
+        self._native.set_limits(
+            _limits(
+                input_token_limit,
+                output_token_limit,
+                total_token_limit,
+                max_cost_usd,
+                max_steps,
+                max_model_calls,
+                max_wall_time_seconds,
+            )
+        )
+
+    def get_limits(self) -> dict[str, Any]:
+        """Its limits."""
+        return self._native.limits()
+
+    def get_figures(self) -> dict[str, Any]:
+        """What it has used."""
+        return self._native.figures()
+
+    def on_tripped(self, callback: OnTripped) -> None:
+        """Has a function told of what trips in it. It cannot prevent anything; what it raises is
+        reported and changes nothing."""
+        self._native.on_tripped(callback)
+
+    def kill(self, reason: str = "") -> None:
+        """Ends it, for good; what is beside it goes on."""
+        self._native.kill(reason)
+
+    def scope(self, name: str, **limits: Any) -> Scope:
+        """A scope inside it: see :meth:`Session.scope`."""
+        with self:
+            return self._session.scope(name, **limits)
+
+    def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs something inside it: for threads, which begin outside of every scope."""
+        with self:
+            return work(*args, **kwargs)
+
+    def environment(self) -> dict[str, str]:
+        """Variables with which another process continues here: see :meth:`Session.environment`."""
+        return self._native.environment()
+
+    def __enter__(self) -> Scope:
+        _entered.set((*_entered.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        scopes = list(_entered.get())
+        for at in range(len(scopes) - 1, -1, -1):
+            if scopes[at] is self:
+                del scopes[at]
+                break
+        _entered.set(tuple(scopes))
+
+    async def __aenter__(self) -> Scope:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<deadstop scope {'/'.join(self.path) or self._session.name}>"
+
+
+class Session(Generic[C]):
+    """One run of an agent under guard. Make one with :func:`deadstop.guard`.
+
+    It may be used from any thread and any task. After a fork the child goes on with a copy, from
+    what was used by then. Pickling gives the session's address, so it needs a server.
+    """
+
+    def __init__(self, native: _native.Session, client: C, base: list[str]) -> None:
+        self._native = native
+        self._root = native.root()
+        for name in base:
+            self._root = self._root.scope(name)
+        self._guarded: list[Guarded] = []
+        self._client = client
+        self._lock = threading.Lock()
+        _alive.add(self)
+        if client is not None:
+            self.attach(client)
+
+    @property
+    def client(self) -> C:
+        """The client, guarded. Its type and its methods are what they were."""
+        return self._client
+
+    @property
+    def agent(self) -> str:
+        """The agent."""
+        return self._native.agent
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._native.name
+
+    @property
+    def killed(self) -> bool:
+        """Whether it is over."""
+        return self._native.killed
+
+    def attach(self, client: Any) -> Any:
+        """Guards one more client with this session, in place, and gives it back."""
+        guarded = Guarded(self, client)
+        with self._lock:
+            self._guarded.append(guarded)
+        return client
+
+    def guards(self, client: Any) -> bool:
+        """Whether a client is guarded by this session."""
+        send = http_of(client).__dict__.get("send")
+        return getattr(send, "deadstop", None) is self
+
+    def kill(self, reason: str = "") -> None:
+        """Ends the session, for good: every later call raises, calls in flight are cut, its state
+        stands still. From any thread, task or signal handler. The first reason stays."""
+        self._native.kill(reason)
+
+    def restore(self) -> None:
+        """Makes the clients what they were. A session that was killed stays dead; to go on, guard
+        the client again."""
+        with self._lock:
+            guarded, self._guarded = self._guarded, []
+        for one in guarded:
+            one.restore()
+        self._native.restore()
+
+    def get_state(self) -> State:
+        """What it has used so far; after a kill, what it had used by then."""
+        return State(**self._native.state())
+
+    def get_health(self) -> Health:
+        """How it is."""
+        return Health(**self._native.health())
+
+    def get_captures(self) -> list[dict[str, Any]]:
+        """What happened last, the oldest first: calls by name, verdicts, figures."""
+        return self._native.captures()
+
+    def set_policy(self, policy: str | Path | Mapping[str, Any]) -> None:
+        """Puts another policy in force, from the next call on."""
+        self._native.set_policy(read_policy(policy) or "balanced")
+
+    def on_tripped(self, callback: OnTripped) -> None:
+        """Has a function told of everything that trips. It cannot prevent anything."""
+        self._root.on_tripped(callback)
+
+    def set_limits(self, **limits: Any) -> None:
+        """Sets limits of the session itself, beside those of its policy."""
+        Scope(self, self._root).set_limits(**limits)
+
+    def flush(self, seconds: float = 5.0) -> None:
+        """Waits, at most so long, until what happened is at the server and on disk."""
+        self._native.flush(seconds)
+
+    def scope(
+        self,
+        name: str,
+        *,
+        input_token_limit: int | None = None,
+        output_token_limit: int | None = None,
+        total_token_limit: int | None = None,
+        max_cost_usd: float | None = None,
+        max_steps: int | None = None,
+        max_model_calls: int | None = None,
+        max_wall_time_seconds: int | None = None,
+        on_tripped: OnTripped | None = None,
+    ) -> Scope:
+        """A scope inside the one that this thread or task is in.
+
+        The same name in the same place is the same scope: what was spent and seen there stays spent
+        and seen. Limits hold for the sum of all that happens inside.
+        """
+        limits = _limits(
+            input_token_limit,
+            output_token_limit,
+            total_token_limit,
+            max_cost_usd,
+            max_steps,
+            max_model_calls,
+            max_wall_time_seconds,
+        )
+        native = self._scope().scope(name, limits)
+        if on_tripped is not None:
+            native.on_tripped(on_tripped)
+        return Scope(self, native)
+
+    def bind(self, work: Callable[P, R]) -> Callable[P, R]:
+        """A function that runs in the scopes that are entered now, on whatever thread it is called:
+        for thread pools, whose threads know nothing of scopes."""
+        scopes = _entered.get()
+
+        @functools.wraps(work)
+        def bound(*args: P.args, **kwargs: P.kwargs) -> R:
+            token = _entered.set(scopes)
+            try:
+                return work(*args, **kwargs)
+            finally:
+                _entered.reset(token)
+
+        return bound
+
+    def environment(self) -> dict[str, str]:
+        """Variables with which another process continues in this scope: its ``deadstop.guard()``
+        takes agent, session, scope and server from them."""
+        return self._scope().environment()
+
+    def headers(self) -> dict[str, str]:
+        """Headers with which a request through the gateway is charged to this scope."""
+        scope = self._scope()
+        headers = {"x-deadstop-agent": self.agent, "x-deadstop-session": self.name}
+        if scope.path:
+            headers["x-deadstop-scope"] = "/".join(scope.path)
+        return headers
+
+    @overload
+    def tool(self, work: Callable[P, R], /) -> Callable[P, R]: ...
+    @overload
+    def tool(
+        self, /, *, name: str | None = None, server: str | None = None
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    def tool(
+        self,
+        work: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        server: str | None = None,
+    ) -> Any:
+        """Guards a tool, sync or async: ``@session.tool``, ``@session.tool(name="search")``, or
+        ``session.tool(function)``. A call is admitted before it runs and settled by its result."""
+        if work is None:
+            return functools.partial(_guard_tool, self, name=name, server=server)
+        return _guard_tool(self, work, name, server)
+
+    def run_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        work: Callable[[], R],
+        *,
+        server: str | None = None,
+    ) -> R:
+        """Admits a tool call, runs it, and settles it: what adapters are made of."""
+        running = self._scope().tool(name, arguments, server)
+        try:
+            result = work()
+        except Exception as error:
+            running.end("error", _error_text(error))
+            raise
+        except BaseException:
+            _cancel(running)
+            raise
+        running.end("ok", result)
+        return result
+
+    async def arun_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        work: Callable[[], Awaitable[R]],
+        *,
+        server: str | None = None,
+        failed: Callable[[R], bool] | None = None,
+    ) -> R:
+        """The same for one that is awaited; it is cancelled when the session is killed."""
+        scope = self._scope()
+        if self._native.governed:
+            import asyncio
+
+            running = await asyncio.to_thread(scope.tool, name, arguments, server)
+        else:
+            running = scope.tool(name, arguments, server)
+        try:
+            result = await _stopping.arun(work(), running.stop)
+        except Stopped:
+            result, status = cast(R, None), "cancelled"
+        except Exception as error:
+            running.end("error", _error_text(error))
+            raise
+        except BaseException:
+            _cancel(running)
+            raise
+        else:
+            status = "error" if failed is not None and failed(result) else "ok"
+        # Raises if the session was killed meanwhile.
+        running.end(status, result)
+        return result
+
+    def wrap_mcp(self, client_session: Any, server: str | None = None) -> Any:
+        """Guards an MCP client session, in place, and gives it back: every ``call_tool`` is
+        admitted before it is sent. ``server`` names it for the circuit breaker."""
+        from .mcp import wrap
+
+        return wrap(self, client_session, server)
+
+    def _scope(self) -> _native.Scope:
+        """The scope that this thread or task is in."""
+        for scope in reversed(_entered.get()):
+            if scope._session is self:
+                return scope._native
+        return self._root
+
+    def _after_fork(self) -> None:
+        path = self._root.path
+        self._native = self._native.forked()
+        self._root = self._native.root()
+        for name in path:
+            self._root = self._root.scope(name)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Session[C]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.restore()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        health = self._native.health()
+        if health["server"] is None:
+            raise TypeError(
+                "a deadstop session lives in its process and cannot be pickled; give it a server, "
+                "or open another one there"
+            )
+        address = (self.agent, self.name, health["server"]["url"], self._root.path)
+        return _reopen, address
+
+    def __repr__(self) -> str:
+        state = "killed" if self.killed else "running"
+        return f"<deadstop session {self.name} of {self.agent}: {state}>"
+
+
+_alive = weakref.WeakSet()
+
+
+def open_session(
+    client: C,
+    agent: str | None,
+    session: str | None,
+    policy: str | Path | Mapping[str, Any] | None,
+    mode: str | None,
+    server: str | None,
+    captures: str | Path | None,
+    pricing_table: Mapping[str, tuple[float, float]] | None,
+    limits: Mapping[str, Any],
+    watch_answers: bool,
+) -> Session[C]:
+    environment = os.environ
+    if client is not None:
+        send = http_of(client).__dict__.get("send")
+        if getattr(send, "deadstop", None) is not None:
+            other = send.deadstop
+            raise DeadstopError(
+                f"this client is already guarded by the session {other.name} of {other.agent}; "
+                "call its restore() first"
+            )
+    named = environment.get("DEADSTOP_SERVER") if server is None else server
+    inherited = agent is None or agent == environment.get("DEADSTOP_AGENT")
+    base = environment.get("DEADSTOP_SCOPE", "") if inherited and session is None else ""
+    native = _native.Session(
+        agent or environment.get("DEADSTOP_AGENT") or "agent",
+        session or (environment.get("DEADSTOP_SESSION") if inherited else None) or None,
+        read_policy(policy),
+        mode,
+        named or None,
+        limits,
+        None if captures is None else os.fspath(captures),
+        pricing_table,
+        watch_answers,
+    )
+    return Session(native, client, [name for name in base.split("/") if name])
+
+
+def _reopen(agent: str, name: str, server: str, base: list[str]) -> Session[None]:
+    return Session(_native.Session(agent, name, None, None, server), None, base)
+
+
+def read_policy(policy: str | Path | Mapping[str, Any] | None) -> str | None:
+    """A policy as text: a preset's name, a file, a text, or a mapping."""
+    if policy is None:
+        return None
+    if isinstance(policy, Mapping):
+        return json.dumps(policy)
+    is_file = isinstance(policy, Path) or (
+        "\n" not in policy and policy.endswith((".toml", ".yaml", ".yml", ".json"))
+    )
+    if is_file:
+        try:
+            return Path(policy).read_text(encoding="utf-8")
+        except OSError as error:
+            raise DeadstopError(f"cannot read the policy {policy}: {error.strerror}") from error
+    return str(policy)
+
+
+def _limits(*limits: Any) -> dict[str, Any]:
+    names = (
+        "input_token_limit",
+        "output_token_limit",
+        "total_token_limit",
+        "max_cost_usd",
+        "max_steps",
+        "max_model_calls",
+        "max_wall_time_seconds",
+    )
+    return {name: limit for name, limit in zip(names, limits) if limit is not None}
+
+
+def _cancel(running: _native.Running) -> None:
+    """Settles a call that broke off, while something else is being raised."""
+    try:
+        running.end("cancelled", None)
+    except DeadstopKilled:
+        pass
+
+
+def _error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _guard_tool(
+    session: Session[Any], work: Callable[..., Any], name: str | None, server: str | None
+) -> Any:
+    if getattr(work, "__deadstop_session__", None) is session:
+        return work
+    tool = name or getattr(work, "__name__", type(work).__name__)
+    names = _parameters(work)
+
+    def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if not args:
+            return kwargs
+        told = dict(zip(names, args))
+        if len(args) > len(names):
+            told["args"] = list(args[len(names) :])
+        told.update(kwargs)
+        return told
+
+    if inspect.iscoroutinefunction(work):
+
+        @functools.wraps(work)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            told = arguments(args, kwargs)
+            return await session.arun_tool(
+                tool, told, lambda: work(*args, **kwargs), server=server
+            )
+
+        guarded: Any = awaited
+
+    else:
+
+        @functools.wraps(work)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            running = session._scope().tool(tool, arguments(args, kwargs), server)
+            try:
+                result = work(*args, **kwargs)
+            except Exception as error:
+                running.end("error", _error_text(error))
+                raise
+            except BaseException:
+                _cancel(running)
+                raise
+            running.end("ok", result)
+            return result
+
+        guarded = called
+
+    guarded.__deadstop_session__ = session
+    return guarded
+
+
+def _parameters(work: Callable[..., Any]) -> list[str]:
+    """The names of the arguments that may stand without theirs."""
+    try:
+        parameters = inspect.signature(work).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in positional]
+
+
+def _flush_all() -> None:
+    """At the end of the interpreter: what waits is sent, but nobody waits for long."""
+    for session in list(_alive):
+        session._native.flush(1.0)
+
+
+def _fork_all() -> None:
+    _stopping.forget_helpers()
+    for session in list(_alive):
+        session._after_fork()
+
+
+atexit.register(_flush_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fork_all)

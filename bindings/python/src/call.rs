@@ -1,0 +1,182 @@
+//! Calls in flight, and the stop that they obey.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use deadstop_sdk::{Refused, Status};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::convert::to_text;
+use crate::refused::{exception, mistake, refused};
+
+/// A tool call that was admitted.
+#[pyclass(frozen, module = "deadstop._native")]
+pub(crate) struct Running {
+    pub(crate) running: Mutex<Option<deadstop_sdk::Running>>,
+    pub(crate) stop: deadstop_sdk::Stop,
+    pub(crate) governed: bool,
+}
+
+#[pymethods]
+impl Running {
+    /// It has ended: `ok`, `error`, `fault` or `cancelled`, with what it brought.
+    fn end(&self, py: Python<'_>, status: &str, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        let status = match status {
+            "ok" => Status::Ok,
+            "error" => Status::Error,
+            "fault" => Status::Fault,
+            "cancelled" => Status::Cancelled,
+            other => return Err(mistake(py, format!("`{other}` is no way to end"))),
+        };
+        let text = to_text(result);
+        let taken = self.running.lock().ok().and_then(|mut running| running.take());
+        let Some(running) = taken else { return Ok(()) };
+        running.end(status, &text).map_err(|error| refused(py, &error))
+    }
+
+    #[getter]
+    fn stop(&self) -> Stop {
+        Stop(self.stop.clone())
+    }
+
+    /// Whether it waits for a server.
+    #[getter]
+    fn governed(&self) -> bool {
+        self.governed
+    }
+}
+
+/// A model call on its way.
+#[pyclass(frozen, module = "deadstop._native")]
+pub(crate) struct Exchange {
+    pub(crate) exchange: Mutex<deadstop_sdk::Exchange>,
+    pub(crate) stop: deadstop_sdk::Stop,
+    pub(crate) governed: bool,
+}
+
+impl Exchange {
+    /// Works on it; lets others run meanwhile if that may wait for a server.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut deadstop_sdk::Exchange) -> T + Send,
+    ) -> T {
+        if !self.governed
+            && let Ok(mut exchange) = self.exchange.try_lock()
+        {
+            return work(&mut exchange);
+        }
+        // Whoever has it may wait for the interpreter, to tell an observer.
+        py.detach(|| {
+            work(&mut self.exchange.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        })
+    }
+}
+
+#[pymethods]
+impl Exchange {
+    #[getter]
+    fn stop(&self) -> Stop {
+        Stop(self.stop.clone())
+    }
+
+    #[getter]
+    fn governed(&self) -> bool {
+        self.governed
+    }
+
+    /// The body to send instead, if there is one.
+    fn body<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        let body = self.with(py, |exchange| exchange.body().map(<[u8]>::to_vec));
+        body.map(|body| PyBytes::new(py, &body))
+    }
+
+    fn answer(&self, py: Python<'_>, status: u16, content_type: &str) {
+        self.with(py, |exchange| exchange.answer(status, content_type));
+    }
+
+    /// Judges the next bytes; gives what may be passed on.
+    fn push<'py>(
+        &self,
+        py: Python<'py>,
+        bytes: Bound<'py, PyBytes>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let given = bytes.as_bytes();
+        let passed = self.with(py, |exchange| {
+            exchange.push(given).map(|passed| match passed {
+                std::borrow::Cow::Borrowed(_) => None,
+                std::borrow::Cow::Owned(bytes) => Some(bytes),
+            })
+        });
+        match passed {
+            Ok(None) => Ok(bytes),
+            Ok(Some(changed)) => Ok(PyBytes::new(py, &changed)),
+            Err(error) => Err(refused(py, &error)),
+        }
+    }
+
+    /// The answer is complete; gives what is left to pass on.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let rest = self.with(py, deadstop_sdk::Exchange::finish);
+        let rest = rest.map_err(|error: Refused| refused(py, &error))?;
+        Ok(PyBytes::new(py, &rest))
+    }
+
+    fn broken(&self, py: Python<'_>) {
+        self.with(py, deadstop_sdk::Exchange::broken);
+    }
+
+    fn abandon(&self, py: Python<'_>) {
+        self.with(py, deadstop_sdk::Exchange::abandon);
+    }
+
+    /// Breaks it off, and gives the exception to raise.
+    fn cut_off(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let why = self.with(py, deadstop_sdk::Exchange::cut_off);
+        exception(py, &why)
+    }
+}
+
+/// The stop that a call obeys.
+#[pyclass(frozen, module = "deadstop._native")]
+pub(crate) struct Stop(pub(crate) deadstop_sdk::Stop);
+
+#[pymethods]
+impl Stop {
+    #[getter]
+    fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
+
+    /// Waits for it, so many seconds at most.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> bool {
+        let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1e6)).unwrap_or_default();
+        py.detach(|| self.0.wait(most))
+    }
+
+    /// Has a function called when it comes, on the thread that stops.
+    fn on_stop(&self, callback: Py<PyAny>) -> Watch {
+        Watch(Mutex::new(Some(self.0.on_stop(move || {
+            // Python may be on its way out, and then nobody cares any more.
+            Python::try_attach(|py| {
+                if let Err(error) = callback.call0(py) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        }))))
+    }
+}
+
+/// A function that waits for a stop.
+#[pyclass(frozen, module = "deadstop._native")]
+pub(crate) struct Watch(Mutex<Option<deadstop_sdk::Watch>>);
+
+#[pymethods]
+impl Watch {
+    /// It need not be called any more.
+    fn cancel(&self) {
+        let watch = self.0.lock().ok().and_then(|mut watch| watch.take());
+        drop(watch);
+    }
+}

@@ -1,0 +1,102 @@
+//! Calls that the server works on, by the ids that their client gave them.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use deadstop_core::Digest;
+
+/// Ids of calls that were answered in the server's place, while it may still answer them itself.
+const MOST_DEAD: usize = 4096;
+
+/// A call that the server works on.
+#[derive(Debug, Clone)]
+pub(super) struct Flight {
+    /// Its id as it came.
+    pub(super) id: String,
+    /// Its id for whoever judges.
+    pub(super) ours: String,
+    pub(super) since: Instant,
+    /// Whether somebody watches for its end.
+    pub(super) watched: bool,
+}
+
+/// What is known of requests that were sent on.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    calls: HashMap<Digest, Flight>,
+    lists: HashSet<Digest>,
+    dead: HashSet<Digest>,
+}
+
+impl Flights {
+    /// A call is sent on.
+    pub(super) fn call(&mut self, key: Digest, flight: Flight) {
+        self.dead.remove(&key);
+        self.calls.insert(key, flight);
+    }
+
+    /// A listing is asked for.
+    pub(super) fn list(&mut self, key: Digest) {
+        self.lists.insert(key);
+    }
+
+    /// Whether the server's answers have to be looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.lists.is_empty() && self.dead.is_empty()
+    }
+
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// The call that an answer is for.
+    pub(super) fn answered(&mut self, key: Digest) -> Option<Flight> {
+        self.calls.remove(&key)
+    }
+
+    /// Whether an answer is a listing.
+    pub(super) fn listed(&mut self, key: Digest) -> bool {
+        self.lists.remove(&key)
+    }
+
+    /// Whether an answer comes too late, because its call was answered in its place.
+    pub(super) fn is_dead(&mut self, key: Digest) -> bool {
+        self.dead.remove(&key)
+    }
+
+    /// Takes a call out that is answered in the server's place.
+    pub(super) fn take(&mut self, key: Digest) -> Option<Flight> {
+        let flight = self.calls.remove(&key)?;
+        if self.dead.len() < MOST_DEAD {
+            self.dead.insert(key);
+        }
+        Some(flight)
+    }
+
+    /// All calls that are open.
+    pub(super) fn keys(&self) -> Vec<Digest> {
+        self.calls.keys().copied().collect()
+    }
+
+    /// Calls that nobody watches and that run for longer than others: somebody will from now on.
+    pub(super) fn unwatched(&mut self, long: impl Fn(&Flight) -> bool) -> Vec<(Digest, String)> {
+        let mut found = Vec::new();
+        for (key, flight) in &mut self.calls {
+            if !flight.watched && long(flight) {
+                flight.watched = true;
+                found.push((*key, flight.ours.clone()));
+            }
+        }
+        found
+    }
+
+    /// Calls that have taken too long.
+    pub(super) fn late(&self, late: impl Fn(&Flight) -> bool) -> Vec<Digest> {
+        self.calls.iter().filter(|(_, flight)| late(flight)).map(|(key, _)| *key).collect()
+    }
+
+    /// Whether a call still runs under this id of ours.
+    pub(super) fn runs(&self, key: Digest, ours: &str) -> bool {
+        self.calls.get(&key).is_some_and(|flight| flight.ours == ours)
+    }
+}

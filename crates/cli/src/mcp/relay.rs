@@ -1,0 +1,459 @@
+//! Between a client and a server: lines pass as they are, tool calls are judged first.
+//!
+//! The way from the client waits for the judge, so that what comes after a call cannot overtake it;
+//! but not for long: a call that is held does not hold up others.
+
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use deadstop_core::{Digest, Outcome, Status};
+use deadstop_gate::{Answer, Ask, Gate, Place};
+use deadstop_protocol::mcp::{self, Envelope, Message, Why};
+use serde_json::json;
+
+use super::flights::{Flight, Flights};
+
+/// How long what follows a call waits for it to be judged.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A call that runs for longer is watched: somebody may want to stop it.
+const QUICK: Duration = Duration::from_millis(100);
+/// How often that is looked after, and how long nothing may happen until nobody looks any more.
+const LOOK: Duration = Duration::from_millis(50);
+const IDLE: Duration = Duration::from_secs(2);
+/// How long one question about a call that runs, or is held, waits for its answer.
+const WAIT: Duration = Duration::from_secs(20);
+/// How long a call is held while its session is paused.
+const HOLD: Duration = Duration::from_secs(300);
+
+/// A relay between both ends.
+pub(super) struct Relay {
+    gate: Gate,
+    place: Place,
+    server: String,
+    timeout: Duration,
+    json: bool,
+    to_server: Mutex<Option<Box<dyn Write + Send>>>,
+    to_client: Mutex<Box<dyn Write + Send>>,
+    flights: Mutex<Flights>,
+    /// Calls whose ends are told now.
+    settling: Mutex<usize>,
+    settled: Condvar,
+    ends: Sender<End>,
+    watcher: Mutex<Option<thread::Thread>>,
+    number: AtomicU64,
+    /// What makes our ids different from those of others.
+    run: String,
+}
+
+/// How a call ended.
+struct End {
+    ours: String,
+    outcome: Outcome,
+    text: String,
+}
+
+/// What a relay is told.
+pub(super) struct Setup {
+    pub(super) gate: Gate,
+    pub(super) place: Place,
+    pub(super) server: String,
+    pub(super) timeout: Duration,
+    pub(super) json: bool,
+    pub(super) run: String,
+    pub(super) to_server: Box<dyn Write + Send>,
+    pub(super) to_client: Box<dyn Write + Send>,
+}
+
+/// A lock whose holder cannot have left anything half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Relay {
+    pub(super) fn new(setup: Setup) -> Arc<Relay> {
+        let (ends, told) = mpsc::channel();
+        let relay = Arc::new(Relay {
+            gate: setup.gate,
+            place: setup.place,
+            server: setup.server,
+            timeout: setup.timeout,
+            json: setup.json,
+            to_server: Mutex::new(Some(setup.to_server)),
+            to_client: Mutex::new(setup.to_client),
+            flights: Mutex::default(),
+            settling: Mutex::new(0),
+            settled: Condvar::new(),
+            ends,
+            watcher: Mutex::new(None),
+            number: AtomicU64::new(0),
+            run: setup.run,
+        });
+        let settling = Arc::clone(&relay);
+        thread::spawn(move || settling.settle(&told));
+        let watching = Arc::clone(&relay);
+        let watcher = thread::spawn(move || watching.watch());
+        *lock(&relay.watcher) = Some(watcher.thread().clone());
+        relay
+    }
+
+    /// Passes on what the client says, until it says no more.
+    pub(super) fn from_client(self: &Arc<Relay>, mut client: impl BufRead) {
+        let mut asker = Asker::new(self);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match client.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            if line.trim_ascii().is_empty() {
+                self.send(&line);
+                continue;
+            }
+            let envelope = match mcp::read(&line) {
+                Ok(envelope) => envelope,
+                Err(problem) => {
+                    self.answer(&mcp::unreadable(&problem.to_string()));
+                    continue;
+                }
+            };
+            let messages = envelope.messages();
+            for message in messages.iter().filter(|message| message.asks_for(mcp::LIST)) {
+                if let Some(key) = message.key() {
+                    lock(&self.flights).list(key);
+                }
+            }
+            if messages.iter().any(|message| message.asks_for(mcp::CALL)) {
+                drop(envelope);
+                asker = asker.ask(self, line.clone());
+            } else {
+                self.send(&line);
+            }
+        }
+        // Whoever is still held may be sent on later: the last of them closes the server's ears.
+        drop(asker);
+        self.close();
+    }
+
+    /// Passes on what the server says, until it says no more.
+    pub(super) fn from_server(&self, mut server: impl BufRead) {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match server.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            let (changed, ends) = self.read(&line);
+            *lock(&self.settling) += ends.len();
+            match changed {
+                Passes::AsItIs => self.tell(&line),
+                Passes::As(other) => self.answer(&other),
+                Passes::Never => {}
+            }
+            for end in ends {
+                let _ = self.ends.send(end);
+            }
+        }
+        let text = "the MCP server has ended before it answered";
+        let open = lock(&self.flights).keys();
+        for key in open {
+            self.fail(key, "server_died", text);
+        }
+    }
+
+    /// Reads what the server says, if anybody waits for it.
+    fn read(&self, line: &[u8]) -> (Passes, Vec<End>) {
+        let nothing = (Passes::AsItIs, Vec::new());
+        if lock(&self.flights).is_empty() {
+            return nothing;
+        }
+        let Ok(envelope) = mcp::read(line) else { return nothing };
+        let (mut passes, mut ends) = nothing;
+        let alone = matches!(envelope, Envelope::One(_));
+        for message in envelope.messages().iter().filter(|message| message.is_answer()) {
+            let Some(key) = message.key() else { continue };
+            let (flight, listed, dead) = {
+                let mut flights = lock(&self.flights);
+                (flights.answered(key), flights.listed(key), flights.is_dead(key))
+            };
+            if let Some(flight) = flight {
+                let mcp::Ended { outcome, text } = mcp::ended(message);
+                ends.push(End { ours: flight.ours, outcome, text });
+            }
+            if listed && let Some(narrowed) = self.narrowed(message, line.trim_ascii_end()) {
+                passes = Passes::As(narrowed);
+            }
+            if dead && alone {
+                passes = Passes::Never;
+            }
+        }
+        (passes, ends)
+    }
+
+    fn narrowed(&self, message: &Message<'_>, line: &[u8]) -> Option<Vec<u8>> {
+        let listing = mcp::listing(message.result?)?;
+        let judged = self.gate.listed(&self.place, &self.server, &listing.tools);
+        for tool in &judged.changed {
+            self.say(&format!("{} describes {tool} otherwise than at first", self.server));
+        }
+        listing.narrowed(line, |name| judged.hidden.iter().any(|hidden| hidden == name))
+    }
+
+    /// Judges the calls of a line, and sends it on or answers it.
+    fn judge(&self, line: &[u8]) {
+        let Ok(envelope) = mcp::read(line) else { return };
+        let messages = envelope.messages();
+        let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
+        let mut admitted = Vec::new();
+        for (message, why) in messages.iter().zip(&mut whys) {
+            if !message.asks_for(mcp::CALL) {
+                continue;
+            }
+            let Some(asked) = mcp::asked(message) else {
+                self.answer(&mcp::unreadable_call(message.id.unwrap_or("null")));
+                self.give_up(admitted);
+                return;
+            };
+            let ours = format!("{}-{}", self.run, self.number.fetch_add(1, Ordering::Relaxed));
+            let answer = self.ask(&ours, asked);
+            if let Some(notice) = &answer.notice {
+                self.say(notice);
+            }
+            match answer.allowed() {
+                true => admitted.push((message, ours)),
+                false => *why = Some(self.refused(&answer)),
+            }
+        }
+        if whys.iter().all(Option::is_none) {
+            let mut flights = lock(&self.flights);
+            for (message, ours) in admitted {
+                // A notification is not answered; it is over as soon as it is sent.
+                let Some((id, key)) = message.id.zip(message.key()) else {
+                    self.end(ours, Status::Cancelled, "");
+                    continue;
+                };
+                let id = id.to_owned();
+                flights.call(key, Flight { id, ours, since: Instant::now(), watched: false });
+            }
+            drop(flights);
+            self.send(line);
+            if let Some(watcher) = &*lock(&self.watcher) {
+                watcher.unpark();
+            }
+            return;
+        }
+        self.give_up(admitted);
+        let refusal = match &envelope {
+            Envelope::One(message) => message
+                .id
+                .zip(whys.into_iter().flatten().next())
+                .map(|(id, why)| mcp::refuse(id, &why)),
+            Envelope::Batch(messages) => mcp::refuse_all(messages, &whys),
+        };
+        if let Some(refusal) = refusal {
+            self.answer(&refusal);
+        }
+    }
+
+    /// Asks about one call; one whose session is paused is held.
+    fn ask(&self, ours: &str, asked: mcp::Asked) -> Answer {
+        // What ended before counts before.
+        let mut settling = lock(&self.settling);
+        while *settling > 0 {
+            settling = self.settled.wait(settling).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(settling);
+        let ask = Ask {
+            place: self.place.clone(),
+            id: ours.to_owned(),
+            tool: asked.name,
+            server: Some(self.server.clone()),
+            arguments: asked.arguments,
+        };
+        let until = Instant::now() + HOLD;
+        loop {
+            let answer = self.gate.ask_held(&ask, WAIT);
+            let paused = answer.trips.first().is_some_and(|trip| trip.guard == "paused");
+            if !paused || Instant::now() >= until {
+                return answer;
+            }
+        }
+    }
+
+    fn refused(&self, answer: &Answer) -> Why {
+        let first = answer.trips.first();
+        let (guard, reason) = first.map_or(("", "refused"), |trip| (&trip.guard, &trip.reason));
+        let mut why = Why::said(answer.verdict, guard, reason, &answer.why());
+        why.incident.clone_from(&answer.incident);
+        self.say(&why.sentence);
+        why
+    }
+
+    /// Calls that were admitted and are not sent on.
+    fn give_up(&self, admitted: Vec<(&Message<'_>, String)>) {
+        for (_, ours) in admitted {
+            self.end(ours, Status::Cancelled, "");
+        }
+    }
+
+    /// Tells how a call ended, in the background.
+    fn end(&self, ours: String, status: Status, text: &str) {
+        *lock(&self.settling) += 1;
+        let outcome = Outcome { status, ..Outcome::default() };
+        let _ = self.ends.send(End { ours, outcome, text: text.to_owned() });
+    }
+
+    fn settle(&self, told: &Receiver<End>) {
+        while let Ok(End { ours, outcome, text }) = told.recv() {
+            self.gate.settle_soon(&self.place, &ours, &outcome, &text);
+            let mut settling = lock(&self.settling);
+            *settling -= 1;
+            if *settling == 0 {
+                self.settled.notify_all();
+            }
+        }
+    }
+
+    /// Waits until everything that ended is told.
+    pub(super) fn flush(&self, patience: Duration) {
+        let settling = lock(&self.settling);
+        let _ = self.settled.wait_timeout_while(settling, patience, |settling| *settling > 0);
+    }
+
+    /// Looks after calls that run for long: somebody may stop them, and some take too long.
+    fn watch(self: &Arc<Relay>) {
+        let mut busy = Instant::now();
+        loop {
+            match busy.elapsed() < IDLE {
+                true => thread::sleep(LOOK),
+                false => thread::park(),
+            }
+            let (unwatched, late) = {
+                let mut flights = lock(&self.flights);
+                if flights.has_calls() {
+                    busy = Instant::now();
+                }
+                let unwatched = flights.unwatched(|flight| flight.since.elapsed() > QUICK);
+                (unwatched, flights.late(|flight| flight.since.elapsed() > self.timeout))
+            };
+            for (key, ours) in unwatched {
+                let relay = Arc::clone(self);
+                thread::spawn(move || relay.watch_one(key, &ours));
+            }
+            for key in late {
+                self.fail(key, "timeout", "the MCP server did not answer in time");
+            }
+        }
+    }
+
+    fn watch_one(&self, key: Digest, ours: &str) {
+        while lock(&self.flights).runs(key, ours) {
+            if let Some(answer) = self.gate.watch(&self.place, ours, WAIT) {
+                // It may have ended meanwhile, as the end of a call ends what watches it.
+                if !lock(&self.flights).runs(key, ours) {
+                    return;
+                }
+                let Some(flight) = lock(&self.flights).take(key) else { return };
+                let why = self.refused(&answer);
+                self.answer(&mcp::refuse(&flight.id, &why));
+                self.send(&with_newline(mcp::cancelled(&flight.id, "stopped by deadstop")));
+                self.end(flight.ours, Status::Cancelled, "");
+                return;
+            }
+        }
+    }
+
+    /// Ends a call that got no answer.
+    fn fail(&self, key: Digest, reason: &str, text: &str) {
+        let Some(flight) = lock(&self.flights).take(key) else { return };
+        self.answer(&mcp::failure(&flight.id, reason, text));
+        self.send(&with_newline(mcp::cancelled(&flight.id, text)));
+        self.say(text);
+        self.end(flight.ours, Status::Fault, text);
+    }
+
+    /// Whether calls are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        lock(&self.flights).has_calls()
+    }
+
+    /// To the server, as it is.
+    fn send(&self, line: &[u8]) {
+        if let Some(server) = &mut *lock(&self.to_server) {
+            // A server that is gone is noticed at its other end.
+            let _ = server.write_all(line).and_then(|()| server.flush());
+        }
+    }
+
+    /// Nothing more will be said to the server.
+    fn close(&self) {
+        *lock(&self.to_server) = None;
+    }
+
+    /// To the client, as it is.
+    fn tell(&self, line: &[u8]) {
+        let mut client = lock(&self.to_client);
+        let _ = client.write_all(line).and_then(|()| client.flush());
+    }
+
+    /// To the client, in the server's place.
+    fn answer(&self, message: &[u8]) {
+        self.tell(&with_newline(message.to_vec()));
+    }
+
+    /// To whoever looks after it.
+    fn say(&self, text: &str) {
+        let line = match self.json {
+            true => json!({ "deadstop": text, "server": self.server }).to_string(),
+            false => crate::ui::printable(text),
+        };
+        let mark = if self.json || line.starts_with("deadstop") { "" } else { "deadstop: " };
+        eprintln!("{mark}{line}");
+    }
+}
+
+enum Passes {
+    AsItIs,
+    As(Vec<u8>),
+    Never,
+}
+
+fn with_newline(mut message: Vec<u8>) -> Vec<u8> {
+    message.push(b'\n');
+    message
+}
+
+/// A thread that asks, one line after the other.
+struct Asker {
+    lines: Sender<(Vec<u8>, SyncSender<()>)>,
+}
+
+impl Asker {
+    fn new(relay: &Arc<Relay>) -> Asker {
+        let (lines, asked) = mpsc::channel::<(Vec<u8>, SyncSender<()>)>();
+        let relay = Arc::clone(relay);
+        thread::spawn(move || {
+            while let Ok((line, done)) = asked.recv() {
+                relay.judge(&line);
+                // Whoever waited may have gone on.
+                let _ = done.try_send(());
+            }
+        });
+        Asker { lines }
+    }
+
+    /// Has a line judged. One that takes long is left to itself, and another asker goes on.
+    fn ask(self, relay: &Arc<Relay>, line: Vec<u8>) -> Asker {
+        let (done, wait) = mpsc::sync_channel(1);
+        let _ = self.lines.send((line, done));
+        match wait.recv_timeout(PATIENCE) {
+            Ok(()) => self,
+            Err(_) => Asker::new(relay),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! `deadstop mcp tools` and `deadstop mcp accept`: tools as they were first seen, and as they are.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::remote::{Server, operator};
+use crate::table::Table;
+use crate::ui::{self, Hinted};
+use crate::{client, when};
+
+/// Arguments of `deadstop mcp tools`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only those of one MCP server
+    name: Option<String>,
+    /// Only those that have changed
+    #[arg(long)]
+    changed: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Arguments of `deadstop mcp accept`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Accept {
+    /// The MCP server
+    name: String,
+    /// The tool; `--all` takes all that have changed
+    #[arg(required_unless_present = "all")]
+    tool: Option<String>,
+    /// All of its tools that have changed
+    #[arg(long, conflicts_with = "tool")]
+    all: bool,
+    /// Why
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
+    ui::runtime()?.block_on(async {
+        let found = tools(&args.server, args.name.as_deref(), args.changed).await?;
+        if args.server.json {
+            for tool in &found {
+                ui::print(&tool.to_string())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(["server", "tool", "state", "first seen", "accepted by"]);
+        for tool in &found {
+            let state = if tool["changed"] == true { "changed" } else { "as it was" };
+            table.row([
+                ui::text(&tool["server"]),
+                ui::text(&tool["tool"]),
+                state.to_owned(),
+                when::ago(&tool["first_ms"]),
+                ui::text(&tool["accepted_by"]),
+            ]);
+        }
+        ui::print(&table.to_string())?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+pub(super) fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
+    ui::runtime()?.block_on(async {
+        let names = match &args.tool {
+            Some(tool) => vec![tool.clone()],
+            None => {
+                let changed = tools(&args.server, Some(&args.name), true).await?;
+                changed.iter().map(|tool| ui::text(&tool["tool"])).collect()
+            }
+        };
+        if names.is_empty() {
+            let hint = format!("see `deadstop mcp tools {}`", args.name);
+            return Err(Hinted::error("no tool of that server has changed", hint));
+        }
+        let client = args.server.client()?;
+        for tool in names {
+            let body = json!({
+                "server": args.name, "tool": tool, "reason": args.reason, "by": operator(),
+            });
+            let accepted = client.post("/api/mcp/tools/accept", &body).await?;
+            match args.server.json {
+                true => ui::print(&accepted.to_string())?,
+                false => ui::print(&format!("accepted {}/{}", args.name, ui::printable(&tool)))?,
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn tools(
+    server: &Server,
+    name: Option<&str>,
+    changed: bool,
+) -> anyhow::Result<Vec<serde_json::Value>> {
+    let query = name.map(|name| format!("?server={}", client::encoded(name))).unwrap_or_default();
+    let answer = server.client()?.get(&format!("/api/mcp/tools{query}")).await?;
+    let all = answer["items"].as_array().cloned().unwrap_or_default();
+    Ok(all.into_iter().filter(|tool| !changed || tool["changed"] == true).collect())
+}

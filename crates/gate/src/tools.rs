@@ -1,0 +1,96 @@
+//! Tools of MCP servers as they were first seen, in a file for each server.
+
+use std::collections::BTreeMap;
+
+use deadstop_core::{Digest, Mode, ToolCall};
+use deadstop_protocol::mcp::{self, Listed};
+use serde::{Deserialize, Serialize};
+
+use crate::files::{GateError, Lasts, file_name};
+use crate::local::Local;
+
+/// Tools of one server that are remembered.
+const MOST: usize = 2000;
+
+/// What is to be done with a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct Judged {
+    /// Tools that the policy does not allow.
+    pub hidden: Vec<String>,
+    /// Tools that have changed since they were first seen.
+    pub changed: Vec<String>,
+}
+
+/// A tool that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Pinned {
+    known: u64,
+    seen: u64,
+    destructive: bool,
+}
+
+type Pins = BTreeMap<String, Pinned>;
+
+impl Local {
+    /// Adds to a call's facts what is known of its tool.
+    pub(crate) fn judge(&self, call: &mut ToolCall) {
+        let Some(server) = &call.server else { return };
+        let Some(pinned) = self.pins(server).ok().and_then(|mut pins| pins.remove(&call.name))
+        else {
+            return;
+        };
+        call.changed = pinned.known != pinned.seen;
+        mcp::suspect(call, pinned.destructive);
+    }
+
+    pub(crate) fn listed(&self, server: &str, tools: &[Listed]) -> Judged {
+        let session = &self.policies.session;
+        let hides = |tool: &&Listed| {
+            [session, &self.policies.agent, &self.policies.project].iter().any(|policy| {
+                policy.mode == Mode::Enforce && policy.access.hides(&tool.name, Some(server))
+            })
+        };
+        let hidden = tools.iter().filter(hides).map(|tool| tool.name.clone()).collect();
+        let changed = self.pin(server, tools).unwrap_or_default();
+        Judged { hidden, changed }
+    }
+
+    fn pin(&self, server: &str, tools: &[Listed]) -> Result<Vec<String>, GateError> {
+        let folder = self.folder.as_ref().ok_or(GateError::Nowhere)?;
+        let _held = folder.hold()?;
+        let mut pins = self.pins(server)?;
+        let before = pins.clone();
+        let mut changed = Vec::new();
+        for Listed { name, fingerprint: Digest(seen), destructive } in tools {
+            let full = pins.len() >= MOST;
+            let fresh = Pinned { known: *seen, seen: *seen, destructive: false };
+            let Some(pinned) = (match full {
+                true => pins.get_mut(name),
+                false => Some(pins.entry(name.clone()).or_insert(fresh)),
+            }) else {
+                continue;
+            };
+            if pinned.seen != *seen && pinned.known != *seen {
+                changed.push(name.clone());
+            }
+            pinned.seen = *seen;
+            pinned.destructive |= destructive;
+        }
+        if pins != before {
+            let bytes = serde_json::to_vec(&pins).unwrap_or_default();
+            folder.write(&tools_file(server), &bytes, Lasts::Eventually)?;
+        }
+        Ok(changed)
+    }
+
+    fn pins(&self, server: &str) -> Result<Pins, GateError> {
+        let folder = self.folder.as_ref().ok_or(GateError::Nowhere)?;
+        let bytes = folder.read(&tools_file(server))?.unwrap_or_default();
+        // One that is torn is begun afresh.
+        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
+
+fn tools_file(server: &str) -> String {
+    format!("{}.tools", file_name(server))
+}

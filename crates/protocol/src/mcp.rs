@@ -1,0 +1,22 @@
+//! The Model Context Protocol as it passes by: JSON-RPC messages, tool calls, listings, refusals.
+//!
+//! Messages pass as the bytes they are; what the engine needs is read from them in place. Both eras
+//! of the protocol have the same messages: what differs is how they travel, and that is the
+//! server's business.
+
+mod call;
+mod events;
+mod message;
+mod refusal;
+mod tools;
+
+pub use call::{Asked, Ended, asked, ended, suspect};
+pub use events::Events;
+pub use message::{Envelope, Message, Unreadable, key, read};
+pub use refusal::{Why, cancelled, failure, refuse, refuse_all, unreadable, unreadable_call};
+pub use tools::{Listed, Listing, listing};
+
+/// The method that runs a tool.
+pub const CALL: &str = "tools/call";
+/// The method that lists tools.
+pub const LIST: &str = "tools/list";

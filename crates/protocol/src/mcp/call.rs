@@ -1,0 +1,170 @@
+//! A tool call, and how it ended.
+
+use deadstop_core::{Effect, Outcome, Status, ToolCall};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::message::{Message, members_of, text};
+use crate::facts;
+
+/// A tool call that a client asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The tool's name.
+    pub name: String,
+    /// Its arguments, with what a person has added to them.
+    pub arguments: Value,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// For the engine.
+    pub outcome: Outcome,
+    /// What was answered, for people.
+    pub text: String,
+}
+
+/// Reads the tool call in a message; `None` if it has no name that anybody could call.
+pub fn asked(message: &Message<'_>) -> Option<Asked> {
+    let params = message.params?;
+    let [name, arguments, responses] =
+        members_of(params, ["name", "arguments", "inputResponses"]).ok()?;
+    let name = text(name?).ok()?.into_owned();
+    // What is nested too deep for us stays a text: it is compared and shown all the same.
+    let value =
+        |raw: &str| serde_json::from_str(raw).unwrap_or_else(|_| Value::String(raw.to_owned()));
+    let arguments = arguments.map_or_else(|| json!({}), value);
+    // A call that is made again with a person's answers is not the same call again.
+    let arguments = match (arguments, responses) {
+        (Value::Object(mut map), Some(responses)) => {
+            map.insert("inputResponses".to_owned(), value(responses));
+            Value::Object(map)
+        }
+        (arguments, _) => arguments,
+    };
+    Some(Asked { name, arguments })
+}
+
+impl Asked {
+    /// What the engine is told.
+    pub fn facts(&self, server: &str) -> ToolCall {
+        let mut call = facts::tool_call(&self.name, &self.arguments);
+        call.server = Some(server.to_owned());
+        call
+    }
+
+    /// The call as people read it.
+    pub fn text(&self) -> String {
+        format!("{} {}", self.name, self.arguments)
+    }
+}
+
+/// A server's own words about a tool may make it look worse, never better.
+pub fn suspect(call: &mut ToolCall, destructive: bool) {
+    if destructive {
+        call.effect = Effect::Changes;
+    }
+}
+
+/// How the call ended that a message answers.
+pub fn ended(answer: &Message<'_>) -> Ended {
+    #[derive(Deserialize)]
+    struct Result {
+        #[serde(default, rename = "isError")]
+        is_error: Value,
+        #[serde(default)]
+        content: Vec<Value>,
+    }
+    if let Some(error) = answer.error {
+        let message = members_of(error, ["message"]).ok().and_then(|[message]| message);
+        let message = message.and_then(|message| text(message).ok());
+        return end(Status::Error, message.map_or_else(|| error.to_owned(), Into::into));
+    }
+    let raw = answer.result.unwrap_or("null");
+    let Ok(result) = serde_json::from_str::<Result>(raw) else {
+        return end(Status::Ok, raw.to_owned());
+    };
+    let status = if result.is_error == Value::Bool(true) { Status::Error } else { Status::Ok };
+    let texts: Vec<String> = result
+        .content
+        .iter()
+        .map(|block| match block["text"].as_str() {
+            Some(text) => text.to_owned(),
+            None => block.to_string(),
+        })
+        .collect();
+    end(status, if texts.is_empty() { raw.to_owned() } else { texts.join("\n") })
+}
+
+fn end(status: Status, text: String) -> Ended {
+    let outcome = Outcome { status, result: Some(facts::result(&text)), ..Outcome::default() };
+    Ended { outcome, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    fn message(line: &str) -> Message<'_> {
+        read(line.as_bytes()).unwrap().messages()[0].clone()
+    }
+
+    #[test]
+    fn calls_are_read() {
+        let call = |params: &str| {
+            let line = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
+            asked(&message(&line)).map(|asked| asked.text())
+        };
+        assert_eq!(call(r#"{"name":"ls"}"#).unwrap(), "ls {}");
+        assert_eq!(call(r#"{"name":"a\u0062","arguments":{"x":1}}"#).unwrap(), r#"ab {"x":1}"#);
+        assert_eq!(
+            call(r#"{"name":"a","arguments":{},"inputResponses":{"q":"yes"}}"#).unwrap(),
+            r#"a {"inputResponses":{"q":"yes"}}"#
+        );
+        let deep = format!(r#"{{"name":"a","arguments":{}{}}}"#, "[".repeat(500), "]".repeat(500));
+        assert!(call(&deep).unwrap().starts_with("a \"[[["));
+        for none in ["{}", "7", r#"{"name":1}"#, r#"{"name":"a","Name":"b"}"#] {
+            assert_eq!(call(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn facts_name_the_server() {
+        let asked = Asked { name: "delete_asset".into(), arguments: json!({"asset_id": "x"}) };
+        let facts = asked.facts("catalogue");
+        assert_eq!(facts.server.as_deref(), Some("catalogue"));
+        assert_eq!(facts.destroys[0].target, "asset_id=x");
+        let mut harmless = Asked { name: "read_file".into(), arguments: json!({}) }.facts("s");
+        assert_eq!(harmless.effect, Effect::Reads);
+        suspect(&mut harmless, false);
+        assert_eq!(harmless.effect, Effect::Reads);
+        suspect(&mut harmless, true);
+        assert_eq!(harmless.effect, Effect::Changes);
+    }
+
+    #[test]
+    fn ends() {
+        for (line, status, text) in [
+            (r#"{"id":1,"result":{"content":[{"type":"text","text":"a"}]}}"#, Status::Ok, "a"),
+            (
+                r#"{"id":1,"result":{"content":[{"type":"text","text":"a"},{"type":"image"}],"isError":true}}"#,
+                Status::Error,
+                "a\n{\"type\":\"image\"}",
+            ),
+            (r#"{"id":1,"result":{"x":1}}"#, Status::Ok, r#"{"x":1}"#),
+            (r#"{"id":1,"result":7}"#, Status::Ok, "7"),
+            (
+                r#"{"id":1,"result":{"content":[],"isError":false}}"#,
+                Status::Ok,
+                r#"{"content":[],"isError":false}"#,
+            ),
+            (r#"{"id":1,"error":{"code":-1,"message":"no"}}"#, Status::Error, "no"),
+            (r#"{"id":1,"error":"odd"}"#, Status::Error, "\"odd\""),
+        ] {
+            let ended = ended(&message(line));
+            assert_eq!((ended.outcome.status, ended.text.as_str()), (status, text), "{line}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The MCP gateway over HTTP: `/mcp/{server}`, as one list of steps.
+//!
+//! ```text
+//! route ▸ who is calling ▸ read the messages ▸ admit each tool call ▸ send on
+//!       ▸ the answer, read as it passes ▸ settle
+//! ```
+//!
+//! Streamable HTTP in both of its eras: with `initialize` and `Mcp-Session-Id`, and without. Bytes
+//! pass untouched, but for listings that hold tools which the policy does not allow.
+
+mod answer;
+mod flight;
+mod pass;
+pub(crate) mod pins;
+mod reading;
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use deadstop_core::{Call, GuardId, Trip};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_protocol::llm::BodyHints;
+use deadstop_protocol::llm::identity::{self, Identity, Source};
+use deadstop_protocol::mcp::{self, Message, Why};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
+use crate::api::problem::Code;
+use crate::config::{Config, McpServer};
+use crate::gateway::route::decoded;
+use crate::gateway::{Lines, brought, decode, identify, plain, unavailable, warned};
+use crate::warden::{Chain, DEFAULT_PROJECT, Refused, Running, Warden};
+use flight::Flight;
+use pass::{Onward, Upstream};
+use reading::Reading;
+use waiting::Waiting;
+
+/// The header that names an MCP session.
+const MCP_SESSION: &str = "mcp-session-id";
+
+/// The gateway.
+pub(crate) struct Mcp {
+    servers: BTreeMap<String, McpServer>,
+    warden: Arc<Warden>,
+    auth: Arc<Auth>,
+    places: Arc<Semaphore>,
+    max_body: usize,
+    hold: Duration,
+    default_agent: String,
+    default_session: Option<String>,
+    waiting: Arc<Waiting>,
+}
+
+/// A path that was understood.
+pub(crate) struct Route {
+    agent: Option<String>,
+    session: Option<String>,
+    server: String,
+}
+
+/// On whose behalf a call is made.
+struct Caller {
+    project: String,
+    agent: Option<String>,
+}
+
+impl Mcp {
+    pub(crate) fn new(config: &Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Mcp {
+        Mcp {
+            servers: config.mcp.clone(),
+            warden,
+            auth,
+            places: Arc::new(Semaphore::new(config.max_in_flight)),
+            max_body: config.max_body,
+            hold: config.hold,
+            default_agent: config.default_agent.clone(),
+            default_session: config.default_session.clone(),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// Reads `/mcp/{server}`, with `/agent/{name}` and `/session/{id}` before it if need be.
+    pub(crate) fn route(&self, uri: &Uri) -> Option<Route> {
+        let mut rest = uri.path().strip_prefix('/')?;
+        let mut named = |what: &str| {
+            let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
+            rest = after;
+            Some(decoded(name)).filter(|name| !name.is_empty())
+        };
+        let agent = named("agent/");
+        let session = named("session/");
+        let server = rest.strip_prefix("mcp/")?;
+        let server = server.strip_suffix('/').unwrap_or(server).to_owned();
+        Some(Route { agent, session, server })
+    }
+
+    /// Answers one request.
+    pub(crate) async fn handle(
+        &self,
+        request: http::Request<Incoming>,
+        route: Route,
+        lines: &Arc<Lines>,
+    ) -> Response<Body> {
+        let Some(server) = self.servers.get(&route.server) else {
+            return self.not_found();
+        };
+        // Shed before anything is read: memory is bounded by the calls in flight.
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls in flight; try again");
+        };
+        let upstream = Upstream {
+            name: route.server.clone(),
+            server: server.clone(),
+            lines: Arc::clone(lines),
+        };
+        match self.answer(request, &route, upstream, place).await {
+            Ok(response) | Err(response) => response,
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: http::Request<Incoming>,
+        route: &Route,
+        upstream: Upstream,
+        place: tokio::sync::OwnedSemaphorePermit,
+    ) -> Result<Response<Body>, Response<Body>> {
+        let (parts, body) = request.into_parts();
+        let caller = self.caller(&parts.headers, &upstream.server).await?;
+        let body = self.read_body(body).await?;
+        if parts.method != Method::POST {
+            let session = parts.headers.get(MCP_SESSION).cloned();
+            let onward = Onward::new(&parts, body, upstream);
+            let waiting = Arc::clone(&self.waiting);
+            return Ok(answer::follow(onward, session, waiting, place).await);
+        }
+        let clear = decode::whole(&parts.headers, &body);
+        let readable = clear.as_deref().unwrap_or(&body);
+        let envelope = mcp::read(readable).map_err(|problem| {
+            json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
+        })?;
+        let messages = envelope.messages();
+        headers_agree(&parts.headers, messages)?;
+        let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
+        if !messages.iter().any(is_ours) {
+            let onward = Onward::new(&parts, body, upstream);
+            return Ok(answer::pass(onward, None, place).await);
+        }
+
+        let chain = self.chain(&caller, &self.who(route, caller.agent.as_ref(), &parts)).await?;
+        if self.warden.is_closed(&chain) {
+            let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
+            return Err(unavailable(text));
+        }
+        let (flights, warnings) = self.admit_all(&chain, &envelope, &upstream.name).await?;
+        let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
+        let reading = Reading {
+            flights,
+            lists: lists.collect(),
+            warden: Arc::clone(&self.warden),
+            chain,
+            server: upstream.name.clone(),
+            deadline: Instant::now() + upstream.server.timeout,
+            waiting: Arc::clone(&self.waiting),
+            session: parts.headers.get(MCP_SESSION).cloned(),
+        };
+        let mut onward = Onward::new(&parts, body, upstream);
+        onward.plainly();
+        Ok(warned(answer::pass(onward, Some(reading), place).await, &warnings))
+    }
+
+    /// Admits every tool call of what came. Where one of a batch is refused nothing is sent on.
+    async fn admit_all(
+        &self,
+        chain: &Chain,
+        envelope: &mcp::Envelope<'_>,
+        server: &str,
+    ) -> Result<(Vec<Flight>, Vec<Trip>), Response<Body>> {
+        let messages = envelope.messages();
+        let (mut flights, mut warnings) = (Vec::new(), Vec::new());
+        let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
+        for (message, why) in messages.iter().zip(&mut whys) {
+            if !message.asks_for(mcp::CALL) {
+                continue;
+            }
+            let Some(asked) = mcp::asked(message) else {
+                return Err(json(
+                    StatusCode::OK,
+                    mcp::unreadable_call(message.id.unwrap_or("null")),
+                ));
+            };
+            let mut facts = asked.facts(server);
+            self.warden.pins.judge(&chain.project.name, server, &mut facts);
+            let call = chain.project.redact_call(Call::Tool(facts));
+            let mut request = Excerpt::default();
+            request.push(&asked.text());
+            match self.admit(chain, &call, &request).await {
+                Ok((running, trips)) => {
+                    warnings.extend(trips);
+                    let warden = Arc::clone(&self.warden);
+                    let id = message.id.map(str::to_owned);
+                    flights.push(Flight::new(warden, chain.clone(), call, running, request, id));
+                }
+                Err(refused) => *why = Some(refused),
+            }
+        }
+        if whys.iter().all(Option::is_none) {
+            return Ok((flights, warnings));
+        }
+        let refusal = match envelope {
+            mcp::Envelope::One(message) => message
+                .id
+                .zip(whys.into_iter().flatten().next())
+                .map(|(id, why)| mcp::refuse(id, &why)),
+            mcp::Envelope::Batch(messages) => mcp::refuse_all(messages, &whys),
+        };
+        Err(refusal.map_or_else(accepted, |refusal| json(StatusCode::OK, refusal)))
+    }
+
+    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    async fn admit(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+    ) -> Result<(Running, Vec<Trip>), Why> {
+        let until = Instant::now() + self.hold;
+        loop {
+            // Registered before asking, so that a word said in between is not missed.
+            let changed: Vec<_> =
+                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
+            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
+                Ok(admitted) => return Ok(admitted),
+                Err(refused) => refused,
+            };
+            let Some(trip) = trips.first() else {
+                return Err(Why::failed("refused", "refused; do not retry"));
+            };
+            if trip.guard == GuardId::Paused {
+                let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
+                if tokio::time::timeout_at(until, word).await.is_ok() {
+                    continue;
+                }
+            }
+            // On disk before anybody is told.
+            match incident {
+                Some(_) => self.warden.settle_incident().await,
+                None => self.warden.settle_kills(chain).await,
+            }
+            return Err(Why::of(trip, incident.as_deref()));
+        }
+    }
+
+    /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
+    async fn caller(
+        &self,
+        headers: &HeaderMap,
+        server: &McpServer,
+    ) -> Result<Caller, Response<Body>> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // Where the server holds the credentials, our key may stand in their place.
+        let holds = server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let instead = brought(headers).find(|key| key.starts_with("ds_")).filter(|_| holds);
+        if let Some(key) = text(KEY_HEADER).or(instead) {
+            let who = self.auth.by_key(key).await.map_err(|problem| match problem.code() {
+                Code::StoreFailed => {
+                    unavailable("deadstop cannot look this key up: its database is away")
+                }
+                _ => {
+                    let text = "this Deadstop key is unknown, wrong or revoked";
+                    plain(StatusCode::UNAUTHORIZED, text)
+                }
+            })?;
+            if who.role == Role::Viewer {
+                return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
+            }
+            return Ok(Caller { project: who.project, agent: who.agent });
+        }
+        match self.auth.keyed().await {
+            Ok(false) => {
+                let named = text(PROJECT_HEADER).and_then(identity::name);
+                Ok(Caller { project: named.unwrap_or(DEFAULT_PROJECT.to_owned()), agent: None })
+            }
+            Ok(true) => {
+                let text = "this server wants a Deadstop key in the header x-deadstop-key";
+                Err(plain(StatusCode::UNAUTHORIZED, text))
+            }
+            Err(_) => Err(unavailable(
+                "deadstop cannot find out whether it has keys: its database is away",
+            )),
+        }
+    }
+
+    fn who(&self, route: &Route, bound: Option<&String>, parts: &Parts) -> Identity {
+        let mut who = identify(route.agent.as_deref(), &parts.headers, &BodyHints::default());
+        if let Some(session) = &route.session {
+            who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
+        }
+        // A trace may be as short as one request; the protocol's own session says more.
+        if matches!(who.source, Source::Nobody | Source::Trace) {
+            let theirs = parts.headers.get(MCP_SESSION).and_then(|id| id.to_str().ok());
+            if let Some(session) = theirs.and_then(identity::name) {
+                who.session = Some(session);
+                who.source = Source::SessionHeader;
+            }
+        }
+        if let Some(agent) = bound {
+            who.agent = Some(agent.clone());
+        }
+        who
+    }
+
+    async fn chain(&self, caller: &Caller, who: &Identity) -> Result<Chain, Response<Body>> {
+        let failed = |error: deadstop_store::StoreError| {
+            tracing::error!("{error}");
+            unavailable("deadstop cannot use its database")
+        };
+        // A private gateway has one agent and one session, whatever a client calls itself.
+        let private = self.default_session.is_some();
+        let agent = who.agent.as_deref().filter(|_| !private).unwrap_or(&self.default_agent);
+        let session = self.default_session.clone().or_else(|| who.session.clone());
+        let session = session.unwrap_or_else(|| "default".to_owned());
+        let project = self.warden.project(&caller.project).await.map_err(failed)?;
+        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        let session = match who.source {
+            Source::Deadstop => session,
+            _ => project.redact_name(&session),
+        };
+        self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
+    }
+
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, Response<Body>> {
+        match Limited::new(body, self.max_body).collect().await {
+            Ok(read) => Ok(read.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                let text = "the request is larger than max_body_mib allows";
+                Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
+            }
+            Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
+        }
+    }
+
+    fn not_found(&self) -> Response<Body> {
+        let names: Vec<&str> = self.servers.keys().map(String::as_str).collect();
+        let text = match names.is_empty() {
+            true => {
+                "no MCP server is configured; add [mcp.servers.NAME] to deadstop.toml".to_owned()
+            }
+            false => format!("no MCP server of that name; there is /mcp/{}", names.join(", /mcp/")),
+        };
+        plain(StatusCode::NOT_FOUND, &text)
+    }
+}
+
+/// In the protocol's newer form headers repeat what a message is about, for those who route by
+/// them. One that says something else would be routed by what nobody has judged.
+fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Response<Body>> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let [message] = messages else { return Ok(()) };
+    let method = message.method.as_deref();
+    let differs = match (text("mcp-method"), method) {
+        (Some(said), Some(method)) => said != method,
+        _ => false,
+    };
+    let name = || mcp::asked(message).map(|asked| asked.name);
+    // What a header cannot hold is packed: that is for the server to compare.
+    let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
+    let misnamed = method == Some(mcp::CALL)
+        && named.is_some_and(|said| name().is_none_or(|name| name != said));
+    if !differs && !misnamed {
+        return Ok(());
+    }
+    let problem = "the headers Mcp-Method and Mcp-Name must say what the message says";
+    Err(json(StatusCode::BAD_REQUEST, mcp::unreadable(problem)))
+}
+
+/// A JSON-RPC answer of our own.
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The answer to what nobody waits for.
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}

@@ -1,0 +1,367 @@
+//! The way back: an answer passes to the client, and a copy of it is read.
+//!
+//! A stream passes chunk by chunk, except the events of one that lists tools, which are passed on
+//! when they are whole. A document is read to its end first.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use bytes::Bytes;
+use deadstop_core::Status;
+use deadstop_protocol::mcp::Events;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
+
+use super::pass::Onward;
+use super::reading::Reading;
+use super::waiting::Waiting;
+use super::{accepted, json};
+use crate::gateway::decode::Decoder;
+use crate::gateway::{Answer, plain, strip_hop_by_hop};
+
+/// Largest document that is read before it is passed on.
+const MOST_JSON: usize = 64 << 20;
+const DIED: &str = "the server ended the answer before the call was answered; do not retry blindly";
+const LATE: &str = "the server did not answer in time";
+
+/// Sends a request on and passes its answer back.
+pub(super) async fn pass(
+    onward: Onward,
+    reading: Option<Reading>,
+    place: OwnedSemaphorePermit,
+) -> Response<Body> {
+    let Some(mut reading) = reading else {
+        return match onward.send().await {
+            Ok(response) => through(response, place),
+            Err(problem) => unreachable_server(&problem),
+        };
+    };
+    let deadline = reading.deadline;
+    let sent = tokio::select! {
+        biased;
+        () = reading.stopped() => return stopped(&onward, reading).await,
+        sent = onward.send() => sent,
+        () = tokio::time::sleep_until(deadline) => return late(&onward, reading),
+    };
+    let response = match sent {
+        Ok(response) => response,
+        Err(problem) => {
+            let text = format!("the MCP server cannot be reached: {problem}");
+            return match documents(reading.fail("server_unreachable", &text)) {
+                Some(body) => json(StatusCode::OK, body),
+                None => unreachable_server(&problem),
+            };
+        }
+    };
+    let status = response.status();
+    if !status.is_success() {
+        // Passed on faithfully; a server's fault counts as one, a client's as an answer.
+        let ended = if status.is_server_error() { Status::Fault } else { Status::Error };
+        for flight in &mut reading.flights {
+            flight.fail(ended, &format!("HTTP {status}"));
+        }
+        return through(response, place);
+    }
+    match kind(response.headers()) {
+        Kind::Events => {
+            let (mut parts, body) = response.into_parts();
+            strip_hop_by_hop(&mut parts.headers);
+            if !reading.lists.is_empty() {
+                parts.headers.remove(header::CONTENT_LENGTH);
+            }
+            let passing = Passing::new(body, reading, onward, &parts.headers, place);
+            Response::from_parts(parts, Body::new(passing))
+        }
+        Kind::Json => whole(onward, reading, response).await,
+        Kind::Other => through(response, place),
+    }
+}
+
+/// A document: read to its end, then passed on.
+async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    strip_hop_by_hop(&mut parts.headers);
+    let deadline = reading.deadline;
+    let read = Limited::new(body, MOST_JSON).collect();
+    let read = tokio::select! {
+        biased;
+        () = reading.stopped() => return stopped(&onward, reading).await,
+        read = read => read,
+        () = tokio::time::sleep_until(deadline) => return late(&onward, reading),
+    };
+    let bytes = match read {
+        Ok(read) => read.to_bytes(),
+        Err(_) => {
+            let told = documents(reading.fail("server_died", DIED));
+            return told
+                .map_or_else(|| unreachable_server(DIED), |body| json(StatusCode::OK, body));
+        }
+    };
+    let clear = Decoder::new(&parts.headers).feed(&bytes);
+    let changed = reading.take(&clear);
+    for flight in &mut reading.flights {
+        flight.fail(Status::Fault, DIED);
+    }
+    let Some(body) = changed else {
+        return Response::from_parts(parts, Body::from(bytes));
+    };
+    parts.headers.remove(header::CONTENT_ENCODING);
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Response::from_parts(parts, Body::from(body))
+}
+
+/// Somebody has stopped the calls before anything came back.
+async fn stopped(onward: &Onward, mut reading: Reading) -> Response<Body> {
+    let told = reading.stop();
+    let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
+    onward.cancel(&ids, "stopped by deadstop");
+    reading.warden.settle_kills(&reading.chain).await;
+    documents(told).map_or_else(accepted, |body| json(StatusCode::OK, body))
+}
+
+/// The server takes too long.
+fn late(onward: &Onward, mut reading: Reading) -> Response<Body> {
+    let told = reading.fail("timeout", LATE);
+    let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
+    onward.cancel(&ids, "it took too long");
+    let gone = || plain(StatusCode::GATEWAY_TIMEOUT, LATE);
+    documents(told).map_or_else(gone, |body| json(StatusCode::OK, body))
+}
+
+/// Answers as one document: a batch if there are several.
+fn documents(mut told: Vec<(String, Vec<u8>)>) -> Option<Vec<u8>> {
+    if told.len() < 2 {
+        return told.pop().map(|(_, answer)| answer);
+    }
+    let answers: Vec<Vec<u8>> = told.into_iter().map(|(_, answer)| answer).collect();
+    Some([b"[".as_slice(), &answers.join(&b','), b"]"].concat())
+}
+
+/// Passes an answer on that nobody reads.
+fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    strip_hop_by_hop(&mut parts.headers);
+    // The place is taken until the answer has passed.
+    let body = body.map_frame(move |frame| {
+        let _ = &place;
+        frame
+    });
+    Response::from_parts(parts, Body::new(body))
+}
+
+/// A stream that a client opens for what the server has to say; also the rest of one that broke
+/// off, with the answers of calls that were made before. DELETE and the rest pass the same way.
+pub(super) async fn follow(
+    onward: Onward,
+    session: Option<HeaderValue>,
+    waiting: Arc<Waiting>,
+    place: OwnedSemaphorePermit,
+) -> Response<Body> {
+    let response = match onward.send().await {
+        Ok(response) => response,
+        Err(problem) => return unreachable_server(&problem),
+    };
+    let (Some(session), Kind::Events) = (session, kind(response.headers())) else {
+        return through(response, place);
+    };
+    let (mut parts, body) = response.into_parts();
+    strip_hop_by_hop(&mut parts.headers);
+    let mut decoder = Decoder::new(&parts.headers);
+    let mut events = Events::default();
+    let server = onward.upstream.name.clone();
+    let body = body.map_frame(move |frame| {
+        let _ = &place;
+        if let Some(bytes) = frame.data_ref() {
+            let clear = decoder.feed(bytes);
+            events.push(&clear, |_, said| {
+                if let Some(said) = said {
+                    waiting.take(&server, &session, said);
+                }
+            });
+        }
+        frame
+    });
+    Response::from_parts(parts, Body::new(body))
+}
+
+enum Kind {
+    Events,
+    Json,
+    Other,
+}
+
+fn kind(headers: &HeaderMap) -> Kind {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let kind = kind.to_ascii_lowercase();
+    if kind.starts_with(b"text/event-stream") {
+        Kind::Events
+    } else if kind.starts_with(b"application/json") {
+        Kind::Json
+    } else {
+        Kind::Other
+    }
+}
+
+fn unreachable_server(problem: &str) -> Response<Body> {
+    plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
+}
+
+/// An event stream on its way to the client.
+struct Passing {
+    upstream: Option<Answer>,
+    reading: Reading,
+    onward: Arc<Onward>,
+    events: Events,
+    decoder: Decoder,
+    deadline: Pin<Box<Sleep>>,
+    ready: VecDeque<Bytes>,
+    /// What the client is told once it is on disk.
+    last_words: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Bytes)>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Passing {
+    fn new(
+        upstream: Answer,
+        reading: Reading,
+        onward: Onward,
+        headers: &HeaderMap,
+        place: OwnedSemaphorePermit,
+    ) -> Passing {
+        Passing {
+            upstream: Some(upstream),
+            deadline: Box::pin(tokio::time::sleep_until(reading.deadline)),
+            reading,
+            onward: Arc::new(onward),
+            events: Events::default(),
+            decoder: Decoder::new(headers),
+            ready: VecDeque::new(),
+            last_words: None,
+            _place: place,
+        }
+    }
+
+    fn read(&mut self, bytes: Bytes) {
+        let clear = self.decoder.feed(&bytes);
+        let reading = &mut self.reading;
+        if reading.lists.is_empty() || !self.decoder.is_identity() {
+            self.events.push(&clear, |_, said| {
+                said.and_then(|said| reading.take(said));
+            });
+            self.ready.push_back(bytes);
+            return;
+        }
+        let ready = &mut self.ready;
+        self.events.push(&clear, |event, said| {
+            let changed = said.and_then(|said| reading.take(said));
+            let event = match changed {
+                Some(said) => Bytes::copy_from_slice(&Events::reworded(event, &said)),
+                None => Bytes::copy_from_slice(event),
+            };
+            ready.push_back(event);
+        });
+    }
+
+    /// The stream ends here, with answers of our own.
+    fn end(&mut self, told: Vec<(String, Vec<u8>)>, cancelled: Option<&str>) {
+        self.upstream = None;
+        if let Some(reason) = cancelled {
+            let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
+            self.onward.cancel(&ids, reason);
+        }
+        let mut words = Vec::new();
+        for (_, answer) in told {
+            words.extend_from_slice(b"event: message\ndata: ");
+            words.extend_from_slice(&answer);
+            words.extend_from_slice(b"\n\n");
+        }
+        if words.is_empty() || !self.decoder.is_identity() {
+            return;
+        }
+        let (warden, chain) = (Arc::clone(&self.reading.warden), self.reading.chain.clone());
+        let written = Box::pin(async move { warden.settle_kills(&chain).await });
+        self.last_words = Some((written, Bytes::from(words)));
+    }
+
+    /// The server has ended the stream, or it broke off.
+    fn over(&mut self) {
+        if self.take_up_later() {
+            self.upstream = None;
+            return;
+        }
+        let told = self.reading.fail("server_died", DIED);
+        self.end(told, None);
+    }
+
+    /// Leaves calls to a stream that takes this one up, if there may be one.
+    fn take_up_later(&mut self) -> bool {
+        let Some(session) = self.reading.session.clone() else { return false };
+        if !self.events.is_resumable() {
+            return false;
+        }
+        for flight in std::mem::take(&mut self.reading.flights) {
+            let deadline = self.reading.deadline;
+            self.reading.waiting.keep(flight, session.clone(), &self.onward, deadline);
+        }
+        true
+    }
+}
+
+impl http_body::Body for Passing {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(bytes) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            if let Some((written, _)) = &mut this.last_words {
+                std::task::ready!(written.as_mut().poll(context));
+                let words = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
+                return Poll::Ready(words);
+            }
+            let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
+            if !this.reading.flights.is_empty() {
+                if this.reading.poll_stopped(context).is_ready() {
+                    let told = this.reading.stop();
+                    this.end(told, Some("stopped by deadstop"));
+                    continue;
+                }
+                if this.deadline.as_mut().poll(context).is_ready() {
+                    let told = this.reading.fail("timeout", LATE);
+                    this.end(told, Some("it took too long"));
+                    continue;
+                }
+            }
+            match std::task::ready!(Pin::new(upstream).poll_frame(context)) {
+                None | Some(Err(_)) => this.over(),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        this.read(bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        // A client that goes away has not cancelled anything: it may come back for the rest.
+        if !self.reading.flights.is_empty() && tokio::runtime::Handle::try_current().is_ok() {
+            self.take_up_later();
+        }
+    }
+}

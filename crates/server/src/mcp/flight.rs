@@ -1,0 +1,99 @@
+//! A tool call on its way, and the promise that it is settled once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use deadstop_core::{Call, Digest, Outcome, Progress, Status, Tokens};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_protocol::mcp::{self, Ended, Why};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::warden::{Chain, Running, Said, Warden};
+
+/// A call on its way. Whatever ends it, dropping it settles it.
+pub(super) struct Flight {
+    warden: Arc<Warden>,
+    chain: Chain,
+    call: Call,
+    running: Option<Running>,
+    request: Excerpt,
+    stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Its id as it came; a notification has none.
+    pub(super) id: Option<String>,
+    key: Option<Digest>,
+}
+
+impl Flight {
+    pub(super) fn new(
+        warden: Arc<Warden>,
+        chain: Chain,
+        call: Call,
+        running: Running,
+        request: Excerpt,
+        id: Option<String>,
+    ) -> Flight {
+        let stops =
+            chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
+        let key = id.as_deref().and_then(mcp::key);
+        Flight { warden, chain, call, running: Some(running), request, stops, id, key }
+    }
+
+    /// Whether an answer with this id is the one to this call.
+    pub(super) fn is(&self, key: Digest) -> bool {
+        self.key == Some(key)
+    }
+
+    /// Ready when somebody has stopped this call.
+    pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
+        if stopped { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits until somebody stops this call.
+    pub(super) async fn stopped(&mut self) {
+        std::future::poll_fn(|context| self.poll_stopped(context)).await;
+    }
+
+    /// Why it was stopped; it is settled then.
+    pub(super) fn stop(&mut self) -> Why {
+        let mut why = Why::failed("stopped", "stopped; do not retry");
+        if let Some(running) = &mut self.running {
+            let new = Progress { output: Tokens(0), text: "" };
+            let request = &self.request;
+            let said = || Said { request: request.clone(), response: Excerpt::default() };
+            let (decision, incident) =
+                self.warden.progress(&self.chain, &self.call, running, new, said);
+            if let Some(trip) = decision.trips.first() {
+                why = Why::of(trip, incident.as_deref());
+            }
+        }
+        self.end(Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
+        why
+    }
+
+    /// It was answered.
+    pub(super) fn settle(&mut self, ended: &Ended) {
+        self.end(ended.outcome.clone(), &ended.text);
+    }
+
+    /// It will not be answered.
+    pub(super) fn fail(&mut self, status: Status, text: &str) {
+        self.end(Outcome { status, ..Outcome::default() }, text);
+    }
+
+    fn end(&mut self, outcome: Outcome, text: &str) {
+        let Some(running) = self.running.take() else { return };
+        let mut response = Excerpt::default();
+        response.push(text);
+        let said = Said { request: std::mem::take(&mut self.request), response };
+        self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.end(Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
+    }
+}

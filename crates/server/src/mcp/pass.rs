@@ -1,0 +1,114 @@
+//! The way to an MCP server: what is sent on, and what it is told about calls that were stopped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use deadstop_protocol::mcp;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Full};
+
+use crate::config::McpServer;
+use crate::gateway::{Answer, Lines, OURS, brought, keep_headers, strip_hop_by_hop};
+
+/// How long a server may take to hear that a call was cancelled.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// Where requests go.
+#[derive(Clone)]
+pub(super) struct Upstream {
+    pub(super) name: String,
+    pub(super) server: McpServer,
+    pub(super) lines: Arc<Lines>,
+}
+
+/// A request that is to be sent on.
+pub(super) struct Onward {
+    pub(super) upstream: Upstream,
+    method: Method,
+    headers: HeaderMap,
+    uri: Uri,
+    body: Bytes,
+}
+
+impl Onward {
+    pub(super) fn new(parts: &Parts, body: Bytes, upstream: Upstream) -> Onward {
+        let mut headers = parts.headers.clone();
+        strip_hop_by_hop(&mut headers);
+        // The origin was checked here, and is ours: it says nothing to another server.
+        let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
+        let key = brought(&headers).any(|key| key.starts_with("ds_"));
+        keep_headers(&mut headers, |name| !ours(name) && !(key && name == header::AUTHORIZATION));
+        let uri = target(&upstream.server.url, parts.uri.query());
+        let host = uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
+        if let Some(Ok(host)) = host {
+            headers.insert(header::HOST, host);
+        }
+        for (name, value) in &upstream.server.headers {
+            let name = name.parse::<HeaderName>();
+            if let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_str(value.reveal())) {
+                value.set_sensitive(true);
+                headers.insert(name, value);
+            }
+        }
+        Onward { upstream, method: parts.method.clone(), headers, uri, body }
+    }
+
+    /// Asks for an answer that is not packed: it is to be read.
+    pub(super) fn plainly(&mut self) {
+        if self.headers.contains_key(header::ACCEPT_ENCODING) {
+            let plainly = HeaderValue::from_static("identity");
+            self.headers.insert(header::ACCEPT_ENCODING, plainly);
+        }
+    }
+
+    /// Sends it and waits for the head of its answer.
+    pub(super) async fn send(&self) -> Result<Response<Answer>, String> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        self.upstream.lines.send(request).await.map_err(|broken| broken.to_string())
+    }
+
+    /// Tells the server that nobody waits for some calls any longer; nobody waits for that either.
+    pub(super) fn cancel(&self, ids: &[String], reason: &str) {
+        for id in ids {
+            let body = mcp::cancelled(id, reason);
+            let mut headers = self.headers.clone();
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+            headers.remove("mcp-name");
+            headers.remove(header::CONTENT_ENCODING);
+            if headers.contains_key("mcp-method") {
+                let method = HeaderValue::from_static("notifications/cancelled");
+                headers.insert("mcp-method", method);
+            }
+            let mut request = Request::new(Full::new(Bytes::from(body)));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = self.uri.clone();
+            *request.headers_mut() = headers;
+            let lines = Arc::clone(&self.upstream.lines);
+            tokio::spawn(async move {
+                let told = async {
+                    if let Ok(response) = lines.send(request).await {
+                        let _ = response.into_body().collect().await;
+                    }
+                };
+                let _ = tokio::time::timeout(TOLD, told).await;
+            });
+        }
+    }
+}
+
+/// The server's endpoint, with what a client has added to it.
+fn target(url: &Uri, query: Option<&str>) -> Uri {
+    let all = match (url.query(), query) {
+        (_, None) => return url.clone(),
+        (None, Some(theirs)) => theirs.to_owned(),
+        (Some(own), Some(theirs)) => format!("{own}&{theirs}"),
+    };
+    let mut parts = url.clone().into_parts();
+    parts.path_and_query = format!("{}?{all}", url.path()).parse().ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
+}

@@ -1,0 +1,88 @@
+//! What is read of an answer as it passes: the ends of calls, and listings of tools.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use deadstop_core::{Digest, Status};
+use deadstop_protocol::mcp::{self, Why};
+use http::HeaderValue;
+use tokio::time::Instant;
+
+use super::flight::Flight;
+use super::waiting::Waiting;
+use crate::warden::{Chain, Warden};
+
+/// What an answer is read for.
+pub(super) struct Reading {
+    /// Calls that it may answer.
+    pub(super) flights: Vec<Flight>,
+    /// Requests for listings.
+    pub(super) lists: Vec<Digest>,
+    pub(super) warden: Arc<Warden>,
+    pub(super) chain: Chain,
+    pub(super) server: String,
+    /// When its calls have taken too long.
+    pub(super) deadline: Instant,
+    pub(super) waiting: Arc<Waiting>,
+    /// The protocol's own session.
+    pub(super) session: Option<HeaderValue>,
+}
+
+impl Reading {
+    /// Reads what the server says; gives other words for it, if it may not pass as it is.
+    pub(super) fn take(&mut self, said: &[u8]) -> Option<Vec<u8>> {
+        let envelope = mcp::read(said).ok()?;
+        let mut narrowed = None;
+        for message in envelope.messages().iter().filter(|message| message.is_answer()) {
+            let Some(key) = message.key() else { continue };
+            if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
+                self.flights.swap_remove(at).settle(&mcp::ended(message));
+            }
+            if !self.lists.contains(&key) {
+                continue;
+            }
+            self.lists.retain(|list| *list != key);
+            let Some(listing) = message.result.and_then(mcp::listing) else { continue };
+            self.warden.listed(&self.chain, &self.server, &listing.tools);
+            let hidden = |name: &str| self.warden.hides(&self.chain, &self.server, name);
+            // Of a batch with several listings the first is narrowed: calls are refused anyway.
+            narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));
+        }
+        narrowed
+    }
+
+    /// Ready when somebody has stopped one of the calls.
+    pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let stopped = self.flights.iter_mut().any(|flight| flight.poll_stopped(context).is_ready());
+        if stopped { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits until somebody stops one of the calls.
+    pub(super) async fn stopped(&mut self) {
+        std::future::poll_fn(|context| self.poll_stopped(context)).await;
+    }
+
+    /// Ends the calls because somebody has stopped them: their ids, and what each is told.
+    pub(super) fn stop(&mut self) -> Vec<(String, Vec<u8>)> {
+        self.end(Flight::stop)
+    }
+
+    /// Ends the calls because they got no answer.
+    pub(super) fn fail(&mut self, reason: &str, text: &str) -> Vec<(String, Vec<u8>)> {
+        self.end(|flight| {
+            flight.fail(Status::Fault, text);
+            Why::failed(reason, text)
+        })
+    }
+
+    fn end(&mut self, mut end: impl FnMut(&mut Flight) -> Why) -> Vec<(String, Vec<u8>)> {
+        let flights = std::mem::take(&mut self.flights);
+        let told = flights.into_iter().filter_map(|mut flight| {
+            let why = end(&mut flight);
+            let id = flight.id.clone()?;
+            let answer = mcp::refuse(&id, &why);
+            Some((id, answer))
+        });
+        told.collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! Tools that MCP servers list: which of them a chain gets to see, and what has become of them.
+
+use deadstop_core::Mode;
+use deadstop_protocol::mcp::Listed;
+use deadstop_store::AuditEvent;
+
+use super::{Chain, Warden, now};
+
+impl Warden {
+    /// Whether a tool is not to be offered: its calls would be refused whatever their arguments.
+    pub(crate) fn hides(&self, chain: &Chain, server: &str, tool: &str) -> bool {
+        let policies = chain.policies();
+        chain.scopes().iter().any(|scope| {
+            let policy = policies.of(scope.kind());
+            policy.mode == Mode::Enforce && policy.access.hides(tool, Some(server))
+        })
+    }
+
+    /// A server has listed its tools: those that are new are remembered, those that have changed
+    /// are told. Must be called inside a runtime. Gives the names of those that have changed.
+    pub(crate) fn listed(&self, chain: &Chain, server: &str, tools: &[Listed]) -> Vec<String> {
+        let at = now();
+        let news = self.pins.listed(&chain.project.name, server, tools, at);
+        for tool in &news.changed {
+            let tool = chain.project.redact_name(tool);
+            let text = format!("{server} describes {tool} otherwise than when it was first seen");
+            self.outbox.lock().audit.push(AuditEvent {
+                number: self.number(),
+                project: chain.project.name.clone(),
+                at,
+                who: "guard:access".to_owned(),
+                action: "tool.changed".to_owned(),
+                subject: format!("{server}/{tool}"),
+                reason: text.clone(),
+                detail: "{}".to_owned(),
+            });
+            self.tell(chain, "tool_changed", text, None);
+        }
+        if let Some(store) = self.store.clone().filter(|_| !news.write.is_empty()) {
+            tokio::spawn(async move {
+                if let Err(error) = store.put_tools(&news.write).await {
+                    tracing::error!("what was seen of tools could not be written: {error}");
+                }
+            });
+        }
+        news.changed
+    }
+}

@@ -1,0 +1,157 @@
+//! Calls in flight: killed, held, too slow, broken off and taken up again.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{call, error, event, gate, post, said, servers};
+use crate::support::{Ask, Gate, Reply, Step, soon, until};
+
+fn cancelled(gate: &Gate) -> bool {
+    let last = gate.upstream.last().json();
+    last["method"] == "notifications/cancelled" && last["params"]["requestId"] == 7
+}
+
+/// A call that runs until somebody ends it: with nothing said, and with a stream that has begun.
+#[tokio::test]
+async fn a_kill_reaches_a_call_in_flight() {
+    for stream in [false, true] {
+        let gate = gate(json!({}), move |seen| {
+            if seen.json()["method"] != "tools/call" {
+                return Reply::head(202, &[("Content-Length", "0")]);
+            }
+            let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress" });
+            match stream {
+                true => Reply::stream().then(Step::Chunk(event(&progress))).then(Step::Hang),
+                false => Reply(vec![Step::Hang]),
+            }
+        })
+        .await;
+        let slow = post("files", &call(7, "slow", json!({}))).by("a", "s").with("x-own", "1");
+        let asked = tokio::spawn({
+            let (slow, address) = (slow.clone(), gate.address);
+            async move { slow.send_to(address).await }
+        });
+        until("the call", || async { gate.scope("s").await["in_flight"] == 1 }).await;
+        gate.upstream.answering(1).await;
+        let order = json!({ "agent": "a", "session": "s", "reason": "enough" });
+        gate.order("kill", order).await;
+        let got = soon("the answer", asked).await.unwrap();
+        let error = error(&got);
+        assert_eq!(error["code"], 403, "{error}");
+        assert!(error["message"].as_str().unwrap().contains("enough"), "{error}");
+        assert!(error["message"].as_str().unwrap().ends_with("do not retry"), "{error}");
+        assert_eq!(got.text().contains("notifications/progress"), stream);
+        until("the cancellation", || async { cancelled(&gate) }).await;
+        assert_eq!(gate.upstream.last().header("x-own"), Some("1"));
+        let later = super::error(&gate.ask(&slow).await);
+        assert_eq!(later["data"]["guard"], "killed");
+        assert_eq!(gate.scope("s").await["in_flight"], 0);
+    }
+}
+
+#[tokio::test]
+async fn a_pause_holds_a_call() {
+    let gate = gate(json!({}), |seen| Reply::json(200, &said(seen, "done"))).await;
+    let ask = post("files", &call(1, "read", json!({}))).by("a", "s");
+    assert!(error(&gate.ask(&ask).await).is_null());
+    let order = json!({ "agent": "a", "session": "s", "reason": "wait" });
+    gate.order("pause", order.clone()).await;
+    let asked = tokio::spawn({
+        let (ask, address) = (ask.clone(), gate.address);
+        async move { ask.send_to(address).await }
+    });
+    // Others pass meanwhile.
+    let other = post("files", &call(1, "read", json!({}))).by("a", "other");
+    assert!(error(&gate.ask(&other).await).is_null());
+    assert_eq!(gate.upstream.requests(), 2);
+    assert!(!asked.is_finished());
+    gate.order("resume", order).await;
+    assert!(error(&soon("the answer", asked).await.unwrap()).is_null());
+    assert_eq!(gate.upstream.requests(), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_too_long_has_failed() {
+    for stream in [false, true] {
+        let gate = Gate::with(
+            json!({}),
+            move |seen| match seen.json()["method"] == "tools/call" {
+                true if stream => Reply::stream().then(Step::Hang),
+                true => Reply(vec![Step::Hang]),
+                false => Reply::head(202, &[("Content-Length", "0")]),
+            },
+            |config| servers(config, Duration::from_millis(200)),
+        )
+        .await;
+        let got = gate.ask(&post("files", &call(7, "slow", json!({}))).by("a", "s")).await;
+        assert_eq!(error(&got)["data"]["reason"], "timeout");
+        until("the cancellation", || async { cancelled(&gate) }).await;
+        until("the record", || async {
+            let calls = gate.ask(&Ask::get("/api/calls?limit=5")).await.json();
+            calls["items"][0]["status"] == "fault"
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_has_failed() {
+    let gate = gate(json!({}), |_| Reply(vec![Step::Reset])).await;
+    let got = gate.ask(&post("files", &call(7, "slow", json!({}))).by("a", "s")).await;
+    assert_eq!(error(&got)["data"]["reason"], "server_unreachable");
+    let got = gate.ask(&post("files", &json!({ "id": 1, "method": "ping" }))).await;
+    assert_eq!(got.status, 502);
+}
+
+/// A stream that breaks off is no failure where it can be taken up again.
+#[tokio::test]
+async fn an_answer_may_come_on_another_stream() {
+    let gate = gate(json!({}), |seen| {
+        if seen.method == "GET" {
+            assert_eq!(seen.header("last-event-id"), Some("1-0"));
+            let answer = json!({
+                "jsonrpc": "2.0", "id": 7, "result": { "content": [], "isError": true },
+            });
+            return Reply::events(&[event(&answer)]);
+        }
+        Reply::events(&[b"id: 1-0\ndata:\n\n".to_vec()])
+    })
+    .await;
+    let ask = post("files", &call(7, "slow", json!({}))).with("mcp-session-id", "m1");
+    let got = gate.ask(&ask.by("a", "s")).await;
+    assert_eq!(got.text(), "id: 1-0\ndata:\n\n");
+    assert_eq!(gate.scope("s").await["in_flight"], 1);
+    let more = Ask::get("/mcp/files")
+        .with("accept", "text/event-stream")
+        .with("last-event-id", "1-0")
+        .with("mcp-session-id", "m1");
+    let got = gate.ask(&more).await;
+    assert!(got.text().contains("isError"), "{}", got.text());
+    until("the end", || async { gate.scope("s").await["in_flight"] == 0 }).await;
+    until("the record", || async {
+        let calls: Value = gate.ask(&Ask::get("/api/calls?limit=5")).await.json();
+        calls["items"][0]["status"] == "error"
+    })
+    .await;
+}
+
+/// A server that asks something back in the middle of a call.
+#[tokio::test]
+async fn requests_of_the_server_pass_both_ways() {
+    let gate = gate(json!({}), |seen| {
+        let sampling = json!({ "jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage" });
+        match seen.json()["method"].as_str() {
+            Some("tools/call") => Reply::events(&[event(&sampling), event(&said(seen, "done"))]),
+            // The client's answer.
+            None => Reply::head(202, &[("Content-Length", "0")]),
+            Some(other) => panic!("{other}"),
+        }
+    })
+    .await;
+    let got = gate.ask(&post("files", &call(1, "think", json!({}))).by("a", "s")).await;
+    assert!(got.text().contains("sampling/createMessage") && got.text().contains("done"));
+    let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": { "role": "assistant" } });
+    assert_eq!(gate.ask(&post("files", &answer).by("a", "s")).await.status, 202);
+    assert_eq!(gate.upstream.last().json(), answer);
+}

@@ -1,0 +1,99 @@
+//! Tools of MCP servers: as they were first seen, and as they were described last.
+
+use deadstop_core::{Digest, Time};
+
+use crate::audit::AuditEvent;
+use crate::backend::{Query, Row, sql};
+use crate::{Store, StoreError};
+
+/// A tool of an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTool {
+    /// Its project.
+    pub project: String,
+    /// Its server.
+    pub server: String,
+    /// Its name.
+    pub tool: String,
+    /// Its description as it is accepted.
+    pub known: Digest,
+    /// Its description as it was given last.
+    pub seen: Digest,
+    /// Whether its server has ever said that it destroys something.
+    pub destructive: bool,
+    /// When it was first seen.
+    pub first: Time,
+    /// When it was described otherwise.
+    pub changed: Option<Time>,
+    /// Who has accepted a change.
+    pub accepted_by: Option<String>,
+}
+
+impl Store {
+    /// All tools of all projects.
+    pub async fn tools(&self) -> Result<Vec<StoredTool>, StoreError> {
+        let query = sql("SELECT * FROM mcp_tools ORDER BY project, server, tool");
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
+
+    /// Keeps tools as they are now; those that are known already keep their first time.
+    pub async fn put_tools(&self, tools: &[StoredTool]) -> Result<(), StoreError> {
+        let mut tx = self.backend.begin().await?;
+        for tool in tools {
+            tx.run(put(tool)).await?;
+        }
+        tx.commit().await
+    }
+
+    /// Keeps a tool as it is now, with who says so.
+    pub async fn accept_tool(
+        &self,
+        tool: &StoredTool,
+        audit: &AuditEvent,
+    ) -> Result<(), StoreError> {
+        self.change(put(tool), Some(audit)).await?;
+        Ok(())
+    }
+}
+
+fn put(tool: &StoredTool) -> Query<'_> {
+    sql("INSERT INTO mcp_tools (project, server, tool, known, seen, destructive, first_ms, \
+         changed_ms, accepted_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         ON CONFLICT (project, server, tool) DO UPDATE SET known = excluded.known, \
+         seen = excluded.seen, destructive = excluded.destructive, \
+         changed_ms = excluded.changed_ms, accepted_by = excluded.accepted_by")
+    .bind(&tool.project)
+    .bind(&tool.server)
+    .bind(&tool.tool)
+    .bind(hex(tool.known))
+    .bind(hex(tool.seen))
+    .bind(tool.destructive)
+    .bind(tool.first)
+    .bind(tool.changed)
+    .bind(&tool.accepted_by)
+}
+
+fn hex(digest: Digest) -> String {
+    format!("{:016x}", digest.0)
+}
+
+fn digest(row: &Row, column: &str) -> Result<Digest, StoreError> {
+    let text: String = row.get(column)?;
+    // One that was tampered with is one that nobody has seen.
+    Ok(Digest(u64::from_str_radix(&text, 16).unwrap_or_default()))
+}
+
+fn read(row: &Row) -> Result<StoredTool, StoreError> {
+    let changed: Option<i64> = row.get("changed_ms")?;
+    Ok(StoredTool {
+        project: row.get("project")?,
+        server: row.get("server")?,
+        tool: row.get("tool")?,
+        known: digest(row, "known")?,
+        seen: digest(row, "seen")?,
+        destructive: row.get("destructive")?,
+        first: Time(row.unsigned("first_ms")?),
+        changed: changed.map(|at| Time(at.unsigned_abs())),
+        accepted_by: row.get("accepted_by")?,
+    })
+}
