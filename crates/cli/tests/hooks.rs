@@ -69,6 +69,11 @@ fn nobody() -> String {
     format!("http://{}", listener.local_addr().unwrap())
 }
 
+/// No server at all, whatever runs on this machine.
+fn none() -> Option<String> {
+    Some("none".to_owned())
+}
+
 /// The event before a tool runs.
 fn event(host: Host) -> &'static str {
     host.events()[0].0
@@ -185,7 +190,7 @@ fn what_cannot_be_read_is_answered_as_the_policy_says() {
     for host in Host::ALL {
         let mut open = Stage::new("");
         let mut closed = Stage::new("fail_mode = \"closed\"\n");
-        (open.server, closed.server) = (None, None);
+        (open.server, closed.server) = (none(), none());
         for nonsense in ["", "nonsense", "[1]", "{\"tool_name\":", "{}", "\u{1}"] {
             passes(host, &open.hook(host, nonsense));
             let output = closed.hook(host, nonsense);
@@ -199,7 +204,7 @@ fn what_cannot_be_read_is_answered_as_the_policy_says() {
 fn states_that_are_damaged_are_answered_as_the_policy_says() {
     for (mode, refused) in [("open", false), ("closed", true)] {
         let mut stage = Stage::new(&format!("fail_mode = \"{mode}\"\n"));
-        stage.server = None;
+        stage.server = none();
         fs::create_dir_all(stage.folder.path().join(".local/state")).unwrap();
         fs::write(stage.folder.path().join(".local/state/deadstop"), "in the way").unwrap();
         let output = stage.hook(Host::Codex, &before(Host::Codex, "t", "ls"));
@@ -271,7 +276,7 @@ fn fifty(stage: &Stage) -> usize {
 #[test]
 fn fifty_at_once_with_local_files() {
     let mut stage = Stage::new("[steps]\nmax_steps = 10\n");
-    stage.server = None;
+    stage.server = none();
     assert_eq!(fifty(&stage), 10);
 }
 
@@ -324,7 +329,7 @@ fn a_person_decides_where_the_policy_says_ask() {
     let denied = asked(&stage, &client, "t2", "deny");
     assert!(Host::Codex.refuses("PreToolUse", &denied), "{denied:?}");
     // Without a server the host asks its own person, where it can.
-    stage.server = None;
+    stage.server = none();
     for (host, asks) in [(Host::ClaudeCode, true), (Host::Codex, false)] {
         let output = stage.hook(host, &before(host, "t3", "ls"));
         let said: Value = serde_json::from_str(&output.stdout).unwrap();

@@ -124,7 +124,8 @@ impl Answer {
 /// How a gate is set up.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// The server; `None` looks at the environment, and then at the usual place.
+    /// The server; `None` looks at the environment, and then at the usual place. One called `none`
+    /// is none.
     pub server: Option<Server>,
     /// A preset or a policy file; `None` looks at `DEADSTOP_POLICY` and then at the user's
     /// `deadstop.toml`.
@@ -154,7 +155,11 @@ impl Gate {
         let found = policy::find(setup.policy.as_deref());
         let fail_mode = found.policies.session.fail_mode;
         let mut notice = found.problem;
-        let remote = match setup.alone {
+        let none = match &setup.server {
+            Some(server) => server.is_none(),
+            None => Server::from_env().is_ok_and(|server| server.is_none()),
+        };
+        let remote = match setup.alone || none {
             true => None,
             false => Remote::open(setup.server, setup.patience, setup.approval)
                 .map_err(|error| notice = notice.take().or(Some(error.to_string())))

@@ -23,7 +23,7 @@ fn state(said: &Value, what: &str) -> String {
 
 fn stage() -> Stage {
     let mut stage = Stage::new("");
-    stage.server = None;
+    stage.server = super::none();
     stage
 }
 
