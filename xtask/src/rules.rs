@@ -11,9 +11,12 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("deadstop-core", &[]),
     ("deadstop-protocol", &["deadstop-core"]),
+    ("deadstop-client", &["deadstop-core"]),
+    ("deadstop-gate", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
+    ("deadstop-sdk", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
     ("deadstop-process", &[]),
     ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),
     ("deadstop-store", &["deadstop-core", "deadstop-protocol"]),
@@ -24,7 +27,9 @@ const ARROWS: [(&str, &[&str]); 8] = [
     (
         "deadstop",
         &[
+            "deadstop-client",
             "deadstop-core",
+            "deadstop-gate",
             "deadstop-process",
             "deadstop-protocol",
             "deadstop-server",

@@ -16,6 +16,8 @@ pub enum Kind {
     BudgetWarning,
     /// A circuit breaker opened.
     BreakerOpen,
+    /// A call waits for a person.
+    Approval,
     /// Deadstop itself works with a part missing.
     Degraded,
     /// Somebody tries out the target.
@@ -30,6 +32,7 @@ impl Kind {
             Self::Trip => "trip",
             Self::BudgetWarning => "budget_warning",
             Self::BreakerOpen => "breaker_open",
+            Self::Approval => "approval",
             Self::Degraded => "degraded",
             Self::Test => "test",
         }
@@ -114,6 +117,7 @@ impl Message {
             Kind::Trip => "tripped a guard",
             Kind::BudgetWarning => "is close to its budget",
             Kind::BreakerOpen => "circuit breaker open",
+            Kind::Approval => "waits for approval",
             Kind::Degraded => "degraded",
             Kind::Test => "test",
         };

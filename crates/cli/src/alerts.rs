@@ -16,7 +16,8 @@ use crate::ui::Hinted;
 use crate::{ui, when};
 
 /// What a target can hear of.
-const EVENTS: [&str; 5] = ["kill", "trip", "budget_warning", "breaker_open", "degraded"];
+const EVENTS: [&str; 6] =
+    ["kill", "trip", "budget_warning", "breaker_open", "approval", "degraded"];
 /// How long a test is waited for, and how often it is looked after.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);

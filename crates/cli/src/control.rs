@@ -110,11 +110,12 @@ pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     ui::runtime()?.block_on(async {
         let mut events = client.events("/api/events").await?;
+        let mut interrupted = std::pin::pin!(ui::interrupted());
         eprintln!("watching {} (Ctrl-C ends)", server.url());
         loop {
             let event = tokio::select! {
                 event = events.next() => event?,
-                () = ui::interrupted() => return Ok(ExitCode::SUCCESS),
+                () = &mut interrupted => return Ok(ExitCode::SUCCESS),
             };
             let Some(event) = event else {
                 eprintln!("the server has gone");

@@ -12,7 +12,9 @@ mod control;
 mod database;
 mod demo;
 mod explain;
+mod hook;
 mod incidents;
+mod install;
 mod keys;
 mod list;
 mod policy;
@@ -29,6 +31,12 @@ mod when;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// What calls leave behind on one thread is freed on another: the C library's allocator keeps much
+/// of that. How it is tuned is said in `.cargo/config.toml`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Brings a runaway AI agent to a dead stop.
 #[derive(Debug, Parser)]
@@ -60,6 +68,12 @@ enum Command {
     Status(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
+    /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
+    Install(install::Args),
+    /// Take it out again.
+    Uninstall(install::Which),
+    /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
+    Hook(hook::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -83,6 +97,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A hook runs before every tool call of every agent: it starts before anything else is touched.
+    if let Some(code) = hook::at_once() {
+        return code;
+    }
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
@@ -95,6 +113,9 @@ fn main() -> ExitCode {
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Install(args) => install::install(&args),
+        Command::Uninstall(which) => install::uninstall(&which),
+        Command::Hook(args) => Ok(hook::run(&args)),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

@@ -55,11 +55,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             };
             ui::Hinted::error(error.to_string(), hint)
         })?;
+        let interrupted = ui::interrupted();
         eprint!("{}", welcome(&server));
         if args.no_store {
             eprintln!("Nothing is kept: what was spent, stopped and set is gone when it stops.");
         }
-        ui::interrupted().await;
+        interrupted.await;
         eprintln!("stopping: calls in flight may finish");
         server.stop().await;
         Ok(ExitCode::SUCCESS)

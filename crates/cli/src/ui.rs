@@ -115,20 +115,24 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-pub(crate) async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
+/// Ready once somebody presses Ctrl-C or sends SIGTERM. It listens from this call on, not only from
+/// when it is awaited: a signal that comes right after the program's first words is not lost.
+pub(crate) fn interrupted() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+    let mut pressed = signal(SignalKind::interrupt()).ok();
     let mut asked = signal(SignalKind::terminate()).ok();
-    let terminated = async {
-        match &mut asked {
+    async fn came(signal: &mut Option<Signal>) {
+        match signal {
             Some(signal) => {
                 signal.recv().await;
             }
             None => std::future::pending().await,
         }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminated => {}
+    }
+    async move {
+        tokio::select! {
+            () = came(&mut pressed) => {}
+            () = came(&mut asked) => {}
+        }
     }
 }

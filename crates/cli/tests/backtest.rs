@@ -143,7 +143,7 @@ fn people_get_a_table_and_the_sentences() {
     let output = deadstop(&["backtest", &examples(), "--policy", "strict"]);
     let text = stdout(&output);
     for expected in [
-        "| examples |      6 |    68 |      0 |       0 |      4 | destructive 1, loop 2, text_loop 1 |",
+        "| examples |      6 |    68 |      0 |     0 |       0 |      4 | destructive 1, loop 2, text_loop 1 |",
         "0 of 2 |",
         "  same-error at call 5 of 14\n    stopped: restore_backup tried 5 times and failed the same way each time (limit 5) (9 calls",
         "  chant at message 2 of 2\n    stopped: the answer says the same 27 times over: \"I apologise for the confusion, let me try that again.\"",

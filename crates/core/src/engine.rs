@@ -9,6 +9,8 @@
 //! Nothing here knows where states live or what time it is. The same states, policies, call and
 //! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
 use crate::chant::Chant;
 use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
@@ -57,8 +59,10 @@ impl Admission {
     }
 }
 
-/// A call in flight: what it has reserved in every scope of its chain.
-#[derive(Debug, Clone, PartialEq)]
+/// A call in flight: what it has reserved in every scope of its chain. Whoever settles a call in
+/// another process than the one that admitted it keeps the ticket in between; only what was said so
+/// far is not kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ticket {
     /// The call's number in its innermost scope, from 1.
     pub number: u64,
@@ -69,6 +73,7 @@ pub struct Ticket {
     pub(crate) trial: Option<Time>,
     /// The longest answer that may be, where the reservation is a ceiling.
     ceiling: Option<Tokens>,
+    #[serde(skip)]
     chant: Option<Box<Chant>>,
 }
 
@@ -113,6 +118,37 @@ pub struct Progress<'a> {
 /// assert_eq!(admit(&mut chain, &call, Time(4)).verdict, Verdict::Kill);
 /// ```
 pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::NotAsked)
+}
+
+/// Decides about a call that a person has approved after [`admit`] answered [`Verdict::Ask`]: what
+/// would be asked about is let pass with a warning, and everything stricter still holds.
+///
+/// ```
+/// use deadstop_core::*;
+/// let raw = r#"{ "access": { "ask": ["delete_*"] } }"#;
+/// let policy = serde_json::from_str::<RawPolicy>(raw).unwrap().resolve().unwrap().session;
+/// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+/// let call = Call::Tool(ToolCall { name: "delete_asset".into(), ..ToolCall::default() });
+/// let mut chain = [Link { name: "s1", state: &mut session, policy: &policy }];
+/// let asked = admit(&mut chain, &call, Time(1));
+/// assert_eq!((asked.verdict, asked.ticket), (Verdict::Ask, None));
+/// let approved = admit_approved(&mut chain, &call, Time(2));
+/// assert_eq!(approved.verdict, Verdict::Warn);
+/// assert!(approved.ticket.is_some());
+/// ```
+pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::Approved)
+}
+
+/// Whether a person has been asked about a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    NotAsked,
+    Approved,
+}
+
+fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) -> Admission {
     for link in chain.iter_mut() {
         link.state.ledger.roll(link.policy.budget.per, now);
     }
@@ -129,8 +165,14 @@ pub fn admit(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
             trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?))));
         });
     }
-    if worst(&trips) >= Verdict::Block {
-        return blocked(chain, &view, trips);
+    if word == Word::Approved {
+        unasked(&mut trips);
+    }
+    match worst(&trips) {
+        Verdict::Allow | Verdict::Warn => {}
+        // Nothing is refused yet, so nothing counts as a strike.
+        Verdict::Ask => return refuse(trips),
+        Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
     }
 
     let mut ticket =
@@ -193,6 +235,7 @@ pub fn progress(
             });
         }
     }
+    unasked(&mut trips);
     decide(chain, trips, now)
 }
 
@@ -236,6 +279,7 @@ pub fn settle(
             trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.verify(seat, &end)?))));
         }
     });
+    unasked(&mut trips);
     decide(chain, trips, now)
 }
 
@@ -286,6 +330,13 @@ fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
     // Calls that ran side by side may have ended in another order than they were admitted in.
     trip.evidence.sort_unstable();
     trip
+}
+
+/// Nobody is asked about these: a call that runs already, or one that a person has approved.
+fn unasked(trips: &mut [Trip]) {
+    for trip in trips.iter_mut().filter(|trip| trip.verdict == Verdict::Ask) {
+        trip.verdict = Verdict::Warn;
+    }
 }
 
 fn worst(trips: &[Trip]) -> Verdict {

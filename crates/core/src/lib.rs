@@ -23,7 +23,7 @@ pub use call::{
     Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
     Status, ToolCall, Usage,
 };
-pub use engine::{Admission, Decision, Progress, Ticket, admit, progress, settle};
+pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
 pub use gauge::Gauge;
 pub use guard::access::{AccessSettings, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};

@@ -22,7 +22,7 @@ use crate::guard::time::TimeSettings;
 use crate::guard::tokens::TokenSettings;
 use crate::guard::velocity::VelocitySettings;
 use crate::scope::ScopeKind;
-use crate::settings::BadSetting;
+use crate::settings::{BadSetting, Seconds, in_range};
 use crate::trip::Action;
 
 /// Whether verdicts are carried out.
@@ -47,6 +47,9 @@ pub enum FailMode {
     /// They are refused until it can be written again.
     Closed,
 }
+
+/// How long a call waits for a person where nobody has said otherwise.
+pub(crate) const ASK_TIMEOUT: Seconds = Seconds(300);
 
 /// Ready-made policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -123,6 +126,8 @@ pub struct Policy {
     pub mode: Mode,
     /// What happens while what must last cannot be written.
     pub fail_mode: FailMode,
+    /// Seconds that a call waits for a person under the action `ask`; then it is refused.
+    pub ask_timeout_s: Seconds,
     /// Tools allowed and denied.
     pub access: AccessSettings,
     /// Number of calls.
@@ -156,6 +161,7 @@ impl Policy {
         Policy {
             mode: Mode::Enforce,
             fail_mode: FailMode::Open,
+            ask_timeout_s: ASK_TIMEOUT,
             access: AccessSettings::default(),
             steps: StepSettings::default(),
             tokens: TokenSettings::default(),
@@ -231,6 +237,7 @@ impl Policy {
         Policy {
             mode: self.mode,
             fail_mode: self.fail_mode,
+            ask_timeout_s: self.ask_timeout_s,
             loops: self.loops.clone(),
             similarity: self.similarity.clone(),
             text_loop: self.text_loop.clone(),
@@ -239,6 +246,7 @@ impl Policy {
     }
 
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
+        in_range("ask_timeout_s", self.ask_timeout_s.0, 1..=86_400)?;
         self.access.validate()?;
         self.steps.validate()?;
         self.tokens.validate()?;

@@ -16,6 +16,7 @@ use crate::guard::text_loop::Said;
 use crate::guard::velocity::Pace;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
+use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
 use crate::units::Time;
 
@@ -182,6 +183,12 @@ impl ScopeState {
     /// An operator's fresh start under the same name: everything empty, nothing forgiven elsewhere.
     pub fn reset(&mut self, now: Time) {
         *self = ScopeState::new(self.kind, now);
+    }
+
+    /// A person spoke, outside of any model call that would tell it. New words begin a new stretch
+    /// for the loop guard; words heard before do not, so that two doors may tell the same.
+    pub fn hear(&mut self, words: &TextFacts) {
+        self.memory.hear(words.sketch());
     }
 
     /// Holds the next call until [`ScopeState::resume`].

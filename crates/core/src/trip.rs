@@ -19,6 +19,8 @@ pub enum Verdict {
     Allow,
     /// Go ahead, but somebody should know.
     Warn,
+    /// Not before a person has said so.
+    Ask,
     /// Not this call.
     Block,
     /// Not this call, and nothing more in the scope that was ended.
@@ -30,6 +32,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Allow => "allow",
             Verdict::Warn => "warn",
+            Verdict::Ask => "ask",
             Verdict::Block => "block",
             Verdict::Kill => "kill",
         })
@@ -42,6 +45,8 @@ impl fmt::Display for Verdict {
 pub enum Action {
     /// Let it pass and say so.
     Warn,
+    /// Hold this call until a person decides about it.
+    Ask,
     /// Refuse this call only.
     Block,
     /// Refuse it and end the scope.
@@ -54,6 +59,7 @@ impl Action {
     pub fn verdict(self) -> Verdict {
         match self {
             Action::Warn => Verdict::Warn,
+            Action::Ask => Verdict::Ask,
             Action::Block => Verdict::Block,
             Action::Terminate => Verdict::Kill,
         }
@@ -298,6 +304,7 @@ impl Trip {
         let done = match self.verdict {
             Verdict::Allow => "noticed",
             Verdict::Warn => "warned",
+            Verdict::Ask => "waits for a person",
             Verdict::Block => "blocked",
             Verdict::Kill => "stopped",
         };
@@ -311,12 +318,10 @@ mod tests {
 
     #[test]
     fn verdicts_are_ordered_by_strictness() {
-        assert!(Verdict::Allow < Verdict::Warn && Verdict::Warn < Verdict::Block);
-        assert!(Verdict::Block < Verdict::Kill);
-        assert_eq!(
-            [Action::Warn, Action::Block, Action::Terminate].map(|a| a.verdict().to_string()),
-            ["warn", "block", "kill"]
-        );
+        assert!(Verdict::Allow < Verdict::Warn && Verdict::Warn < Verdict::Ask);
+        assert!(Verdict::Ask < Verdict::Block && Verdict::Block < Verdict::Kill);
+        let actions = [Action::Warn, Action::Ask, Action::Block, Action::Terminate];
+        assert_eq!(actions.map(|a| a.verdict().to_string()), ["warn", "ask", "block", "kill"]);
         assert_eq!(Verdict::Allow.to_string(), "allow");
     }
 

@@ -4,6 +4,7 @@
 pub mod effect;
 pub mod excerpt;
 pub mod facts;
+pub mod hook;
 pub mod llm;
 pub mod policy_file;
 pub mod policy_views;

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod identity;
 pub mod refusal;
 pub mod request;
+pub mod words;
 
 use deadstop_core::{TextFacts, Tokens, Usage};
 use serde_json::Value;

@@ -7,6 +7,8 @@
 //!   at its word.
 //! - **Usage.** Without recorded tokens the text is counted at four characters a token, with the
 //!   whole history as input of each request.
+//! - **People.** Whether somebody would have approved a call is not known. The run went on, so it is
+//!   taken as approved; that it would have been asked about is reported.
 //! - **Prices.** A model that nobody knows is charged at the fallback's rates.
 
 use std::collections::BTreeSet;
@@ -14,7 +16,7 @@ use std::collections::BTreeSet;
 use deadstop_core::{
     Admission, Answer, Call, Decision, Digest, Link, Millis, ModelCall, NanoUsd, Outcome,
     PolicySet, Progress, Rates, ScopeKind, ScopeState, Status, TextFacts, TextHasher, Ticket, Time,
-    Tokens, Trip, Usage, VelocitySettings, Verdict, admit, progress, settle,
+    Tokens, Trip, Usage, VelocitySettings, Verdict, admit, admit_approved, progress, settle,
 };
 
 use crate::facts;
@@ -90,10 +92,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// The first stop; where nothing was stopped, the first warning.
+    /// The first stop; where nothing was stopped, the first question; or else the first warning.
     pub fn telling(&self) -> Option<&Event> {
-        let stopped = |event: &&Event| event.trip.verdict >= Verdict::Block;
-        self.events.iter().find(stopped).or_else(|| self.events.first())
+        let first = |least| self.events.iter().find(move |event| event.trip.verdict >= least);
+        first(Verdict::Block).or_else(|| first(Verdict::Ask)).or_else(|| self.events.first())
     }
 
     /// The verdict on the whole trace.
@@ -339,8 +341,12 @@ impl Run<'_> {
             return None;
         }
         let now = self.now;
-        let Admission { trips, ticket, .. } = self.on_chain(|chain| admit(chain, call, now));
+        let Admission { verdict, trips, mut ticket } =
+            self.on_chain(|chain| admit(chain, call, now));
         self.note(trips, at);
+        if verdict == Verdict::Ask {
+            ticket = self.on_chain(|chain| admit_approved(chain, call, now)).ticket;
+        }
         let ticket = ticket?;
         let replayed = Replayed { number: ticket.number, turn: at.turn, call: at.call };
         self.report.calls.push(replayed);

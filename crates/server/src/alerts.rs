@@ -86,6 +86,9 @@ impl Warden {
             message.agent = alert.agent.map(str::to_owned);
             message.session = alert.session.map(str::to_owned);
             message.link = alert.incident.map(|incident| format!("/incidents/{incident}"));
+            if alert.kind == Kind::Approval {
+                message.link = Some("/approvals".to_owned());
+            }
             if let Some(trip) = alert.trip {
                 message.guard = Some(trip.guard.name().to_owned());
                 message.reason = Some(trip.reason.clone());

@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod approvals;
 pub(crate) mod audit;
 pub(crate) mod auth;
 mod backtest;
@@ -14,6 +15,7 @@ mod check;
 mod costs;
 mod docs;
 mod extract;
+mod follow;
 mod gauge;
 mod govern;
 mod health;
@@ -161,6 +163,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::propose))
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
+        .routes(routes!(follow::follow))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
@@ -200,6 +203,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(settings::get, settings::put))
         .routes(routes!(prices::list))
         .routes(routes!(prices::get, prices::put, prices::delete))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::approve))
+        .routes(routes!(approvals::deny))
         .merge(policy_handlers())
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))

@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
-use deadstop_core::{NanoUsd, PolicySet, Ticket, Time, Trip, Verdict, admit, settle};
+use deadstop_core::{
+    NanoUsd, PolicySet, Ticket, Time, Trip, Verdict, admit, admit_approved, settle,
+};
 use deadstop_store::StoredCall;
 
 use crate::replay::{Moment, Run, moments};
@@ -19,6 +21,8 @@ pub(crate) struct Tried {
     pub(crate) calls: usize,
     /// Calls that would have been let pass with a warning.
     pub(crate) warned: usize,
+    /// Calls that a person would have been asked about.
+    pub(crate) asked: usize,
     /// Calls that would have been refused, one by one.
     pub(crate) blocked: usize,
     /// What would have ended it, or else the first refusal.
@@ -51,7 +55,14 @@ pub(crate) fn replay(policies: &PolicySet, name: &str, calls: &[StoredCall]) -> 
         let nested = calls[index].nested.as_deref();
         let (trips, refused) = match moment {
             Moment::Asked => {
-                let admission = run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
+                let mut admission =
+                    run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
+                if admission.verdict == Verdict::Ask {
+                    // What a person would have said is not known; the call was made.
+                    let approved =
+                        run.chain(policies, nested, |chain| admit_approved(chain, &facts.call, at));
+                    admission.ticket = approved.ticket;
+                }
                 let refused = admission.ticket.is_none();
                 tickets.extend(admission.ticket.map(|ticket| (index, ticket)));
                 (admission.trips, refused)
@@ -81,6 +92,7 @@ pub(crate) fn replay(policies: &PolicySet, name: &str, calls: &[StoredCall]) -> 
                     tried.stop = Some(stop);
                 }
             }
+            Verdict::Ask => tried.asked += 1,
             _ => tried.warned += 1,
         }
     }

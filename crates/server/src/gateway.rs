@@ -282,10 +282,11 @@ impl Gateway {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
-                Ok(admitted) => return Ok(admitted),
-                Err(refused) => refused,
-            };
+            let Refused { trips, incident } =
+                match self.warden.admit_asking(chain, call, request).await {
+                    Ok(admitted) => return Ok(admitted),
+                    Err(refused) => refused,
+                };
             let Some(trip) = trips.first() else {
                 return Err(plain(StatusCode::FORBIDDEN, "refused"));
             };

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
 
+use crate::warden::Answer;
+
 /// Every guard, in the order of their numbers.
 const GUARDS: [GuardId; 14] = [
     GuardId::Killed,
@@ -27,7 +29,8 @@ const GUARDS: [GuardId; 14] = [
     GuardId::Strikes,
 ];
 /// Every verdict, in the order of their numbers.
-const VERDICTS: [Verdict; 4] = [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill];
+const VERDICTS: [Verdict; 5] =
+    [Verdict::Allow, Verdict::Warn, Verdict::Ask, Verdict::Block, Verdict::Kill];
 
 /// Upper ends of the buckets in which decisions are counted, in nanoseconds.
 const BUCKETS: [u64; 14] = [
@@ -79,6 +82,9 @@ pub(crate) struct Metrics {
     waited: AtomicU64,
     dropped: AtomicU64,
     shed: AtomicU64,
+    asked: AtomicI64,
+    /// By what became of the question.
+    answers: [AtomicU64; Answer::ALL.len()],
     deliveries: AtomicU64,
     failed_deliveries: AtomicU64,
     degraded: AtomicBool,
@@ -192,6 +198,19 @@ impl Metrics {
         add(&self.shed, 1);
     }
 
+    /// A call waits for a person.
+    pub(crate) fn asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It waits no longer.
+    pub(crate) fn answered(&self, answer: Answer) {
+        self.asked.fetch_sub(1, Ordering::Relaxed);
+        if let Some(counter) = self.answers.get(answer as usize) {
+            add(counter, 1);
+        }
+    }
+
     /// An alert was delivered.
     pub(crate) fn delivered(&self) {
         add(&self.deliveries, 1);
@@ -259,6 +278,12 @@ impl Metrics {
                 "Answers that are streaming.",
                 self.streams.load(Ordering::Relaxed),
             ),
+            (
+                "deadstop_approvals_waiting",
+                "gauge",
+                "Calls that wait for a person.",
+                self.asked.load(Ordering::Relaxed),
+            ),
             ("deadstop_queue_depth", "gauge", "Records that wait to be written.", self.waiting()),
             (
                 "deadstop_degraded",
@@ -269,6 +294,11 @@ impl Metrics {
         ] {
             page.head(name, kind, help);
             page.line(name, value);
+        }
+        let name = "deadstop_approvals_total";
+        page.head(name, "counter", "What became of calls that waited for a person.");
+        for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
+            page.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
         }
         for (name, help, counter) in [
             ("deadstop_batches_written_total", "Batches that were written.", &self.batches),

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use deadstop_core::{
-    GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict, admit, settle,
+    GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict, admit_approved,
+    settle,
 };
 use deadstop_store::StoredCall;
 
@@ -229,8 +230,10 @@ impl Reel {
         let nested = call.nested.as_deref();
         match (moment, &self.facts[index]) {
             (Moment::Asked, Some(facts)) => {
-                let admission =
-                    still.run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
+                // A person may have been asked; the call was made.
+                let admission = still
+                    .run
+                    .chain(policies, nested, |chain| admit_approved(chain, &facts.call, at));
                 still.tickets.extend(admission.ticket.map(|ticket| (index, ticket)));
             }
             (Moment::Ended, Some(facts)) => {

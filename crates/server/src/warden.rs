@@ -5,6 +5,7 @@
 //! changed and what has happened is written in the background (`writer`); a kill and an incident
 //! are written before they are acknowledged.
 
+mod approvals;
 mod control;
 mod events;
 mod govern;
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{
-    Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState, Ticket,
-    Time, Trip, admit, progress, settle,
+    Admission, Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState,
+    Ticket, Time, Trip, Verdict, admit, progress, settle,
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_store::{Numbers, Store, StoreError};
@@ -33,6 +34,7 @@ use crate::alerts::Bunches;
 use crate::metrics::Metrics;
 use crate::prices;
 use crate::settings::Settings;
+pub(crate) use approvals::{Answer, Approval, Approvals, Question, Word};
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use project::{Policies, Project};
@@ -76,6 +78,8 @@ pub(crate) struct Warden {
     /// When bunches of alerts may speak again, and who is told that one is in the outbox.
     pub(crate) bunches: Bunches,
     pub(crate) posted: Arc<Notify>,
+    /// Calls that wait for a person.
+    pub(crate) approvals: Approvals,
     pub(crate) recent: Recent,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
@@ -185,6 +189,7 @@ impl Warden {
             outage: RwLock::new(None),
             bunches: Bunches::default(),
             posted: Arc::default(),
+            approvals: Approvals::default(),
             recent: Recent::default(),
             events: Events::new(now().0),
             metrics,
@@ -491,16 +496,33 @@ impl Warden {
         }
     }
 
-    /// May this call run?
+    /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
     pub(crate) fn admit(
         &self,
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        self.admit_by(chain, call, request, |links, now| admit(links, call, now))
+    }
+
+    fn admit_by(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        decide: impl FnOnce(&mut [Link<'_>], Time) -> Admission,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
         let begun = Instant::now();
-        let admission = self.decide(chain, |links, now| admit(links, call, now));
+        let admission = self.decide(chain, decide);
         self.metrics.decided(begun.elapsed());
+        if admission.verdict == Verdict::Ask {
+            // Nothing has happened yet.
+            for trip in &admission.trips {
+                self.metrics.verdict(trip.guard, trip.verdict);
+            }
+            return Err(Refused { trips: admission.trips, incident: None });
+        }
         let id = self.number();
         let said = || Said { request: request.clone(), response: Excerpt::default() };
         let incident = self.record(chain, call, id, &admission.trips, said);

@@ -1,6 +1,7 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod approvals;
 mod govern;
 mod guards;
 mod kept;

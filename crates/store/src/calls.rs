@@ -297,7 +297,8 @@ fn kind_code(kind: CallKind) -> i64 {
     }
 }
 
-const VERDICTS: [Verdict; 4] = [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill];
+const VERDICTS: [Verdict; 5] =
+    [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill, Verdict::Ask];
 const STATUSES: [Status; 4] = [Status::Ok, Status::Error, Status::Fault, Status::Cancelled];
 
 fn verdict_code(verdict: Verdict) -> i64 {
@@ -306,6 +307,7 @@ fn verdict_code(verdict: Verdict) -> i64 {
         Verdict::Warn => 1,
         Verdict::Block => 2,
         Verdict::Kill => 3,
+        Verdict::Ask => 4,
     }
 }
 

@@ -514,6 +514,173 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The calls that wait for a person. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The longest waiting first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Waiting"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * One of them, or one that was decided a moment ago. With `wait`, the answer comes when it is
+         *     decided, or when the time is up.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Seconds to wait for a decision before answering. */
+                    wait?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lets a call pass that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}/deny": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Refuses a call that waits. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The approval */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Approval"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/audit": {
         parameters: {
             query?: never;
@@ -2571,6 +2738,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/follow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How a session stands: at once if it is not what the follower knows, or else when it changes. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    after?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description How it stands */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Standing"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -3269,6 +3480,7 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
@@ -3276,9 +3488,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3354,6 +3568,7 @@ export interface components {
                         max_usd_per_minute: number | null;
                     };
                 };
+                ask_timeout_s: number;
                 budget: {
                     action: string;
                     max_cost_usd: number | null;
@@ -3383,9 +3598,11 @@ export interface components {
                     access: {
                         action: string;
                         allow: unknown[];
+                        ask: unknown[];
                         deny: unknown[];
                         rules: unknown[];
                     };
+                    ask_timeout_s: number;
                     breaker: {
                         action: string;
                         cooldown_seconds: number;
@@ -3510,7 +3727,64 @@ export interface components {
          * @description What a target can hear of.
          * @enum {string}
          */
-        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "degraded";
+        AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "approval" | "degraded";
+        /** @description A call that waits for a person, or did. */
+        Approval: {
+            /** @description The agent that wants to make it. */
+            agent: string;
+            /** @description The beginning of what it is called with, without secrets. */
+            asked: string;
+            /** @description Who decided. */
+            decided_by: string | null;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            decided_ms: number | null;
+            /** @description Why. */
+            decided_why: string | null;
+            /** @description What it would destroy, as far as that is known. */
+            destroys: string[];
+            /** @description Why, in a sentence. */
+            explain: string;
+            /** @description The guard that wants a person asked. */
+            guard: string;
+            /** @description Its id. */
+            id: string;
+            /** @description `tool` or `model`. */
+            kind: string;
+            /** @description The project. */
+            project: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description The nested scopes in which it is made, one below the other. */
+            scope: string | null;
+            /** @description The server that it runs on. */
+            server: string | null;
+            /** @description The session. */
+            session: string;
+            /**
+             * Format: int64
+             * @description Since when it waits.
+             */
+            since_ms: number;
+            /** @description `waiting`, `approved`, `denied`, `lapsed`, `withdrawn` or `stopped`. */
+            state: string;
+            /** @description The tool, or the model. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description Until when it does; then it is refused.
+             */
+            until_ms: number;
+        };
+        /** @description A person's word. */
+        Because: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason: string;
+        };
         /** @description Money and time of a session. */
         BudgetControls: {
             /**
@@ -3657,7 +3931,7 @@ export interface components {
             open_after_failures: number;
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -3707,13 +3981,18 @@ export interface components {
         Decided: {
             /** @description Whether it may go ahead. */
             allowed: boolean;
+            /** @description What waits for a person's word, if it does. */
+            approval: string | null;
             /** @description The client's id for the call. */
             id: string;
             /** @description The incident that it became, if it is a new one. */
             incident: string | null;
             /** @description Every guard that has something to say, the strictest first. */
             trips: components["schemas"]["Spoken"][];
-            /** @description `allow`, `warn`, `block` or `kill`. */
+            /**
+             * @description `allow`, `warn`, `ask`, `block` or `kill`. After `ask`, wait at `/api/approvals/{approval}`
+             *     and ask again with the same id.
+             */
             verdict: string;
         };
         /** @description What was decided about each of several calls. */
@@ -4114,7 +4393,7 @@ export interface components {
          * @description What to do about a loop.
          * @enum {string}
          */
-        LoopAction: "warn" | "block" | "terminate";
+        LoopAction: "warn" | "ask" | "block" | "terminate";
         /** @description Calls that repeat themselves. */
         LoopDetection: {
             /** @description What to do then. */
@@ -4162,6 +4441,11 @@ export interface components {
         Opening: {
             /** @description The agent. */
             agent: string;
+            /**
+             * @description What a person has just said to it, where no model call tells that: new words let calls be
+             *     made again that would have been repetition.
+             */
+            said?: string | null;
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
@@ -4180,6 +4464,8 @@ export interface components {
         };
         /** @description What the policy would have done. */
         Outcome: {
+            /** @description Calls that a person would have been asked about. */
+            asked: number;
             /** @description Calls that would have been refused, one by one. */
             blocked: number;
             /** @description Stops by guard. */
@@ -5209,6 +5495,17 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
+        /** @description How a session stands. */
+        Standing: {
+            /** @description The policy in force. */
+            policy: unknown;
+            /** @description `running`, `paused` or `killed`: by itself, or with its agent or the project. */
+            state: string;
+            /** @description Another one when anything of this has changed. */
+            version: string;
+            /** @description Why it is paused or killed. */
+            why: string | null;
+        };
         /** @description How many sessions stand how. */
         Standings: {
             /** @description Those that may go on and did something in the last 15 minutes. */
@@ -5457,10 +5754,16 @@ export interface components {
             /** @description The document; null where it went back to the default. */
             document: unknown;
         };
+        /** @description Calls that wait for a person. */
+        Waiting: {
+            /** @description The longest waiting first. */
+            items: components["schemas"]["Approval"][];
+        };
         WholePolicy: {
             access: {
                 action: string;
                 allow: unknown[];
+                ask: unknown[];
                 deny: unknown[];
                 rules: unknown[];
             };
@@ -5468,9 +5771,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5546,6 +5851,7 @@ export interface components {
                     max_usd_per_minute: number | null;
                 };
             };
+            ask_timeout_s: number;
             budget: {
                 action: string;
                 max_cost_usd: number | null;
@@ -5575,9 +5881,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;
@@ -5658,9 +5966,11 @@ export interface components {
                 access: {
                     action: string;
                     allow: unknown[];
+                    ask: unknown[];
                     deny: unknown[];
                     rules: unknown[];
                 };
+                ask_timeout_s: number;
                 breaker: {
                     action: string;
                     cooldown_seconds: number;

@@ -10,6 +10,7 @@ use crate::settings::{Dollars, Seconds};
 use crate::trip::{Action, Context};
 use crate::units::Millis;
 
+mod asking;
 mod detectors;
 mod periods;
 mod reservations;

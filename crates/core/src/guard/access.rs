@@ -6,7 +6,8 @@
 //! about looping. **Recovers** with the next call that is allowed.
 //!
 //! Patterns are names with `*` for any characters; case does not matter, since an agent that may
-//! not `delete_user` may not `Delete_User` either. Deny wins over allow.
+//! not `delete_user` may not `Delete_User` either. Deny wins over allow and over ask: a tool that
+//! stands under `ask` waits for a person, whatever is done with those that are denied.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ settings! {
         allow: Vec<Pattern> = Vec::new(),
         /// Tools that may not be called.
         deny: Vec<Pattern> = Vec::new(),
+        /// Tools that may be called once a person has approved the call.
+        ask: Vec<Pattern> = Vec::new(),
         /// Tools that may not be called with certain arguments.
         rules: Vec<Rule> = Vec::new(),
         /// What to do with a call that is not allowed.
@@ -49,6 +52,9 @@ pub struct Rule {
     /// Denied when the value is a number below this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<f64>,
+    /// What to do then, if it is not what is done with all calls that are not allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
 }
 
 impl Rule {
@@ -78,27 +84,53 @@ impl AccessSettings {
 /// Refuses a tool call that is not allowed.
 pub(crate) fn admit(seat: &Seat<'_>) -> Option<Trip> {
     let call = seat.call.tool()?;
-    let (reason, because) = denied(&seat.policy.access, call)?;
-    let mut trip = seat.trip(GuardId::Access, reason, seat.policy.access.action);
+    let Denied { reason, because, action } = denied(&seat.policy.access, call)?;
+    let mut trip = seat.trip(GuardId::Access, reason, action);
     trip.because = because;
     Some(trip)
 }
 
-fn denied(access: &AccessSettings, call: &ToolCall) -> Option<(&'static str, String)> {
+struct Denied {
+    reason: &'static str,
+    because: String,
+    action: Action,
+}
+
+fn denied(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
     let name = &call.name;
+    let denied = |reason, because, action| Some(Denied { reason, because, action });
     if let Some(pattern) = access.deny.iter().find(|p| p.matches(name)) {
-        return Some(("tool_denied", format!("{name} is denied by the pattern {pattern}")));
+        let because = format!("{name} is denied by the pattern {pattern}");
+        return denied("tool_denied", because, access.action);
     }
     if !access.allow.is_empty() && !access.allow.iter().any(|p| p.matches(name)) {
-        return Some(("tool_not_allowed", format!("{name} is not among the allowed tools")));
+        let because = format!("{name} is not among the allowed tools");
+        return denied("tool_not_allowed", because, access.action);
     }
-    for rule in access.rules.iter().filter(|rule| rule.tool.matches(name)) {
-        if let Some(argument) = call.arguments.iter().find(|argument| rule.denies(argument)) {
-            let because = format!("{name} may not be called with this {}", argument.path);
-            return Some(("argument_denied", because));
+    // Of several rules the strictest holds, among equals the first.
+    let broken = access.rules.iter().filter(|rule| rule.tool.matches(name)).filter_map(|rule| {
+        let argument = call.arguments.iter().find(|argument| rule.denies(argument))?;
+        Some((rule.action.unwrap_or(access.action), argument))
+    });
+    let strictest = broken.reduce(|one, two| match two.0.verdict() > one.0.verdict() {
+        true => two,
+        false => one,
+    });
+    let asks = access.ask.iter().find(|p| p.matches(name));
+    match (strictest, asks) {
+        (Some((Action::Warn, _)) | None, Some(pattern)) => {
+            let because = format!("{name} needs approval by the pattern {pattern}");
+            denied("approval_needed", because, Action::Ask)
         }
+        (Some((action, argument)), _) => {
+            let because = match action {
+                Action::Ask => format!("{name} with this {} needs approval", argument.path),
+                _ => format!("{name} may not be called with this {}", argument.path),
+            };
+            denied("argument_denied", because, action)
+        }
+        (None, None) => None,
     }
-    None
 }
 
 #[cfg(test)]
@@ -114,7 +146,7 @@ mod tests {
             .map(|(path, value)| Argument { path: (*path).into(), value: (*value).into() })
             .collect();
         let call = ToolCall { name: tool.into(), arguments, ..ToolCall::default() };
-        assert_eq!(denied(&access, &call).map(|(r, _)| r), expected, "{policy} {tool}");
+        assert_eq!(denied(&access, &call).map(|d| d.reason), expected, "{policy} {tool}");
     }
 
     #[test]
@@ -141,6 +173,27 @@ mod tests {
         check(low, "bid", &[("amount", "0.5")], Some("argument_denied"));
         check(low, "bid", &[("amount", "1")], None);
         check(low, "bid", &[("id", "7"), ("amount", "0")], Some("argument_denied"));
+    }
+
+    #[test]
+    fn by_a_person() {
+        let ask = r#"{"ask":["delete_*"],"deny":["delete_prod*"],"rules":[
+            {"tool":"delete_*","argument":"force","matches":"true"},
+            {"tool":"refund","argument":"amount","above":100,"action":"ask"},
+            {"tool":"refund","argument":"amount","above":1000,"action":"terminate"}]}"#;
+        check(ask, "delete_asset", &[], Some("approval_needed"));
+        check(ask, "delete_prod_db", &[], Some("tool_denied"));
+        check(ask, "delete_asset", &[("force", "true")], Some("argument_denied"));
+        check(ask, "read", &[], None);
+        let mut access = AccessSettings::default();
+        serde_json::from_str::<RawAccess>(ask).unwrap().over(&mut access);
+        for (amount, expected) in
+            [("50", None), ("500", Some(Action::Ask)), ("5000", Some(Action::Terminate))]
+        {
+            let arguments = vec![Argument { path: "amount".into(), value: amount.into() }];
+            let call = ToolCall { name: "refund".into(), arguments, ..ToolCall::default() };
+            assert_eq!(denied(&access, &call).map(|d| d.action), expected, "{amount}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::guard::{End, Seat};
 use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
 use crate::settings::{BadSetting, Dollars, Seconds, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
 use crate::units::NanoUsd;
 
 settings! {
@@ -107,8 +107,9 @@ impl super::Guard for Guard {
         if committed <= limit {
             return None;
         }
-        let action = if settings.action == Action::Warn { Action::Warn } else { Action::Block };
-        let mut trip = trip(seat, committed, limit, action);
+        let mut trip = trip(seat, committed, limit, settings.action);
+        // The rest may come back: nothing ends for that.
+        trip.verdict = trip.verdict.min(Verdict::Block);
         trip.reason = "budget_reserved".to_owned();
         trip.because = format!(
             "{} may cost {}, and of the budget of {limit} {} is spent and {} reserved",

@@ -157,7 +157,7 @@ impl Memory {
     }
 
     /// A person spoke. New words start a new stretch; "continue" for the fifth time does not.
-    fn hear(&mut self, words: Sketch) {
+    pub(crate) fn hear(&mut self, words: Sketch) {
         let heard_before = self.prompts.iter().any(|before| before.similar(words));
         if heard_before || words == Sketch::Tiny {
             return;

@@ -14,7 +14,7 @@
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::settings::{BadSetting, in_range, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
 use crate::units::Tokens;
 
 settings! {
@@ -87,11 +87,10 @@ impl super::Guard for Guard {
             spent.output + held.output + wanted.output,
         );
         committed.map(|passed| {
-            let mut trip =
-                trip(seat, passed, Action::Block, "would, with calls in flight, go over");
-            if settings.action == Action::Warn {
-                trip.verdict = Action::Warn.verdict();
-            }
+            let how = "would, with calls in flight, go over";
+            let mut trip = trip(seat, passed, settings.action, how);
+            // The rest may come back: nothing ends for that.
+            trip.verdict = trip.verdict.min(Verdict::Block);
             trip
         })
     }

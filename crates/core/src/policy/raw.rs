@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::{FailMode, Mode, Policy, PolicySet, Preset};
+use super::{ASK_TIMEOUT, FailMode, Mode, Policy, PolicySet, Preset};
 use crate::guard::access::RawAccess;
 use crate::guard::breaker::RawBreaker;
 use crate::guard::budget::RawBudget;
@@ -19,7 +19,7 @@ use crate::guard::text_loop::RawTextLoop;
 use crate::guard::time::RawTime;
 use crate::guard::tokens::RawTokens;
 use crate::guard::velocity::RawVelocity;
-use crate::settings::{BadSetting, Dollars};
+use crate::settings::{BadSetting, Dollars, Seconds};
 
 /// A policy as it was typed.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -31,6 +31,8 @@ pub struct RawPolicy {
     pub mode: Option<Mode>,
     /// What happens while what must last cannot be written.
     pub fail_mode: Option<FailMode>,
+    /// Seconds that a call waits for a person.
+    pub ask_timeout_s: Option<Seconds>,
     /// Tools allowed and denied.
     pub access: Option<RawAccess>,
     /// Number of calls.
@@ -94,8 +96,9 @@ impl RawPolicy {
     /// ```
     pub fn resolve(self) -> Result<PolicySet, BadSetting> {
         let mut set = self.preset.unwrap_or_default().policies();
-        let RawPolicy { preset: _, mode, fail_mode, agent, project, nested, mut breaker, .. } =
-            self.clone();
+        let RawPolicy {
+            mode, fail_mode, ask_timeout_s, agent, project, nested, mut breaker, ..
+        } = self.clone();
 
         // The breaker is kept per agent and server, wherever it was typed.
         if let Some(breaker) = breaker.take() {
@@ -115,6 +118,7 @@ impl RawPolicy {
                 |bad: BadSetting| BadSetting { path: format!("{name}.{}", bad.path), ..bad };
             policy.mode = mode.unwrap_or_default();
             policy.fail_mode = fail_mode.unwrap_or_default();
+            policy.ask_timeout_s = ask_timeout_s.unwrap_or(ASK_TIMEOUT);
             if let Some(raw) = raw {
                 raw.inner(name)?.over(policy).map_err(within)?;
             }
@@ -144,6 +148,7 @@ impl RawPolicy {
     fn over(self, policy: &mut Policy) -> Result<(), BadSetting> {
         policy.mode = self.mode.unwrap_or(policy.mode);
         policy.fail_mode = self.fail_mode.unwrap_or(policy.fail_mode);
+        policy.ask_timeout_s = self.ask_timeout_s.unwrap_or(policy.ask_timeout_s);
         let max_steps = self.loops.as_ref().and_then(|raw| raw.max_steps);
         let max_time = self.budget.as_ref().and_then(|raw| raw.max_wall_time_seconds);
         macro_rules! lay {

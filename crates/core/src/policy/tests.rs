@@ -22,7 +22,8 @@ fn nothing() -> Value {
     json!({
         "mode": "enforce",
         "fail_mode": "open",
-        "access": { "allow": [], "deny": [], "rules": [], "action": "block" },
+        "ask_timeout_s": 300,
+        "access": { "allow": [], "deny": [], "ask": [], "rules": [], "action": "block" },
         "steps": { "max_steps": null, "max_model_calls": null, "action": "terminate" },
         "tokens": {
             "input_token_limit": null,

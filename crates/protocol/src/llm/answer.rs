@@ -18,15 +18,20 @@
 mod anthropic;
 mod gemini;
 mod lenient;
+mod mould;
 mod openai_chat;
 mod openai_responses;
 mod openai_usage;
 mod sse;
 mod whole;
 
+use std::borrow::Cow;
+
 use deadstop_core::{Tokens, Usage};
 use serde_json::Value;
 
+use self::lenient::Text;
+use self::mould::Mould;
 use self::sse::{Borders, Carry};
 use self::whole::{Elements, Whole};
 use super::{Dialect, Piece};
@@ -77,7 +82,7 @@ pub struct Reader {
 /// How the answer is divided.
 #[derive(Debug)]
 enum Frame {
-    Events { borders: Borders, carry: Carry, hiding: Hiding },
+    Events { borders: Borders, carry: Carry, hiding: Hiding, mould: Mould },
     Json(Whole),
     List(Elements),
 }
@@ -121,6 +126,7 @@ impl Reader {
                 borders: Borders::default(),
                 carry: Carry::default(),
                 hiding: if hides { Hiding::LastPassed } else { Hiding::Never },
+                mould: Mould::default(),
             },
             Form::Json => Frame::Json(Whole::default()),
             Form::GeminiJsonArray => Frame::List(Elements::default()),
@@ -133,8 +139,8 @@ impl Reader {
     pub fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
         let Reader { voice, frame, tally } = self;
         match frame {
-            Frame::Events { borders, carry, hiding } => {
-                Events { voice, tally, borders, carry, hiding }.push(bytes, pieces)
+            Frame::Events { borders, carry, hiding, mould } => {
+                Events { voice, tally, borders, carry, hiding, mould }.push(bytes, pieces)
             }
             Frame::Json(whole) => {
                 whole.push(bytes);
@@ -142,7 +148,7 @@ impl Reader {
             }
             Frame::List(elements) => {
                 elements.push(bytes, |object, held_from| {
-                    voice.event(object, &mut Sink { pieces, tally, held_from });
+                    voice.event(object, &mut Sink::new(pieces, tally, held_from));
                 });
                 Pass::All
             }
@@ -152,7 +158,7 @@ impl Reader {
     /// The upstream has ended. An event that lacks only its empty line is read all the same.
     pub fn finish(&mut self, pieces: &mut Vec<Piece>) -> Pass {
         let Reader { voice, frame, tally } = self;
-        let mut sink = Sink { pieces, tally, held_from: 0 };
+        let mut sink = Sink::new(pieces, tally, 0);
         let mut pass = Pass::All;
         match frame {
             Frame::Events { carry, hiding, .. } => {
@@ -208,6 +214,7 @@ struct Events<'a> {
     borders: &'a mut Borders,
     carry: &'a mut Carry,
     hiding: &'a mut Hiding,
+    mould: &'a mut Mould,
 }
 
 impl Events<'_> {
@@ -227,11 +234,12 @@ impl Events<'_> {
                 None => start,
             };
             let event = self.carry.take(&bytes[start..start + length]);
-            let fate = match sse::data(&event.bytes) {
-                Some(data) if event.readable => {
-                    self.voice.event(&data, &mut Sink { pieces, tally: self.tally, held_from })
+            let fate = match event.readable {
+                true => {
+                    let mut sink = Sink::new(pieces, self.tally, held_from);
+                    read(self.voice, self.mould, &event.bytes, &mut sink)
                 }
-                _ => Fate::Pass,
+                false => Fate::Pass,
             };
             if hides {
                 let hidden = fate == Fate::Hide;
@@ -255,6 +263,20 @@ impl Events<'_> {
         }
         changed.map_or(Pass::All, Pass::Bytes)
     }
+}
+
+/// Reads one event, from its form if it is the one before with another text in it.
+fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>) -> Fate {
+    if let Some(text) = mould.text(event) {
+        sink.text(text);
+        return Fate::Pass;
+    }
+    let Some(data) = sse::data(event) else { return Fate::Pass };
+    let fate = voice.event(&data, sink);
+    if let Some(lone) = sink.lone {
+        mould.learn(event, lone);
+    }
+    fate
 }
 
 /// What becomes of an event when usage is hidden.
@@ -316,9 +338,29 @@ struct Sink<'a> {
     pieces: &'a mut Vec<Piece>,
     tally: &'a mut Tally,
     held_from: usize,
+    /// What it brought, if that was a text and nothing else.
+    lone: Option<Lone>,
 }
 
-impl Sink<'_> {
+/// A text that is all an event brought: where it stands, byte for byte.
+#[derive(Debug, Clone, Copy)]
+struct Lone {
+    address: usize,
+    length: usize,
+}
+
+impl<'a> Sink<'a> {
+    fn new(pieces: &'a mut Vec<Piece>, tally: &'a mut Tally, held_from: usize) -> Sink<'a> {
+        Sink { pieces, tally, held_from, lone: None }
+    }
+
+    /// Notes that an event has brought this text and nothing else, and changed nothing.
+    fn lone(&mut self, text: &Text<'_>) {
+        if let (Cow::Borrowed(text), false) = (&text.0, text.is_empty()) {
+            self.lone = Some(Lone { address: text.as_ptr().addr(), length: text.len() });
+        }
+    }
+
     /// Text of the model. Text that follows text is one piece.
     fn text(&mut self, text: &str) {
         if text.is_empty() {

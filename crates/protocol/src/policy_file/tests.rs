@@ -59,7 +59,9 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
     );
     let (problem, hint) = complaint("zzz = 1", "p.toml");
     assert_eq!(problem, "p.toml:1:1: unknown key `zzz`");
-    assert!(hint.unwrap().starts_with("known here: `preset`, `mode`, `fail_mode`, `access`"));
+    assert!(
+        hint.unwrap().starts_with("known here: `preset`, `mode`, `fail_mode`, `ask_timeout_s`")
+    );
 }
 
 #[test]
@@ -142,7 +144,7 @@ fn wrong_types_point_at_the_value() {
         ["[loop]\naction = 7\n", "loop:\n  action: 7\n", "{\"loop\":\n{\"action\": 7}}"],
         ["2:10", "2:11", "2:12"],
         "`loop.action` cannot be 7",
-        "write one of `warn`, `block`, `kill`, `terminate`",
+        "write one of `warn`, `ask`, `block`, `kill`, `terminate`",
     );
     check(
         [
@@ -480,6 +482,7 @@ fn what_is_in_force_reads_back_as_the_same() {
         let json = to_json(&policies).to_string();
         assert_eq!(parse(&json, "p.yaml").as_ref(), Ok(&policies), "{json}");
         policies.session.access.rules = vec![Rule {
+            action: None,
             tool: Pattern::new("*\"sql\"'''\\"),
             argument: Pattern::new("a\nb\t\u{7f}\u{1}é"),
             matches: Some(Pattern::new("")),
@@ -548,6 +551,7 @@ fn every_setting_of_core_is_explained() {
     let mut sections: Vec<&str> = write::SECTIONS.iter().map(|section| section.name).collect();
     sections.push("mode");
     sections.push("fail_mode");
+    sections.push("ask_timeout_s");
     sections.sort_unstable();
     let mut expected: Vec<&str> = policy.keys().map(String::as_str).collect();
     expected.sort_unstable();

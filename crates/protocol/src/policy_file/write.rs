@@ -29,7 +29,8 @@ const fn limit(name: &'static str, about: &'static str, example: &'static str) -
     Entry { name, about, example: Some(example) }
 }
 
-const ACTION: Entry = key("action", "What to do then: warn, block (this call) or terminate.");
+const ACTION: Entry =
+    key("action", "What to do then: warn, ask (a person), block (this call) or terminate.");
 const ENDS: Entry = key("ends", "What a stop ends: scope, session or agent.");
 const ENABLED: Entry = key("enabled", "Whether this guard works at all.");
 
@@ -41,6 +42,7 @@ pub(super) const SECTIONS: [Section; 12] = [
         keys: &[
             key("allow", "If not empty, only these tools, such as [\"read_*\", \"search\"]."),
             key("deny", "Tools that may not be called, such as [\"delete_*\"]; wins over allow."),
+            key("ask", "Tools that wait until a person has approved the call."),
             key(
                 "rules",
                 "Arguments that are not allowed, such as \
@@ -208,6 +210,7 @@ pub fn to_toml(policies: &PolicySet) -> String {
 fn write_scope(out: &mut String, prefix: &str, policy: &Map<String, Value>) {
     line(out, "mode", policy.get("mode"));
     line(out, "fail_mode", policy.get("fail_mode"));
+    line(out, "ask_timeout_s", policy.get("ask_timeout_s"));
     for section in &SECTIONS {
         if let Some(settings) = policy.get(section.name) {
             let _ = write!(out, "\n[{prefix}{}]\n", section.name);
@@ -244,6 +247,8 @@ pub fn template(preset: Preset) -> String {
     line(&mut out, "mode", session.get("mode"));
     out.push_str("\n# While the database cannot be written: open (calls go on), or closed (they are refused).\n");
     line(&mut out, "fail_mode", session.get("fail_mode"));
+    out.push_str("\n# Seconds that a call waits for a person where an action is `ask`; then it is refused.\n");
+    line(&mut out, "ask_timeout_s", session.get("ask_timeout_s"));
     out.push_str("\n# What follows is about a session.\n");
     for section in &SECTIONS {
         explain(&mut out, "", section, section.about, session.get(section.name));

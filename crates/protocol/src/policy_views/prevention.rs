@@ -54,6 +54,8 @@ pub struct LoopDetection {
 pub enum LoopAction {
     /// Let it pass and say so.
     Warn,
+    /// Hold this call until a person decides. Not on the seed's page.
+    Ask,
     /// Refuse this call only. Not on the seed's page; shown where a policy says so.
     Block,
     /// Refuse it and end the session.
@@ -98,6 +100,7 @@ impl From<Action> for LoopAction {
     fn from(action: Action) -> LoopAction {
         match action {
             Action::Warn => LoopAction::Warn,
+            Action::Ask => LoopAction::Ask,
             Action::Block => LoopAction::Block,
             Action::Terminate => LoopAction::Terminate,
         }
@@ -108,6 +111,7 @@ impl From<LoopAction> for Action {
     fn from(action: LoopAction) -> Action {
         match action {
             LoopAction::Warn => Action::Warn,
+            LoopAction::Ask => Action::Ask,
             LoopAction::Block => Action::Block,
             LoopAction::Terminate => Action::Terminate,
         }

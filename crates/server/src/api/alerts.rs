@@ -34,6 +34,8 @@ pub(crate) enum AlertOn {
     BudgetWarning,
     /// A circuit breaker opened.
     BreakerOpen,
+    /// A call waits for a person.
+    Approval,
     /// The server works with a part missing.
     Degraded,
 }
@@ -45,6 +47,7 @@ impl AlertOn {
             AlertOn::Trip => "trip",
             AlertOn::BudgetWarning => "budget_warning",
             AlertOn::BreakerOpen => "breaker_open",
+            AlertOn::Approval => "approval",
             AlertOn::Degraded => "degraded",
         }
     }

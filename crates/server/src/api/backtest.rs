@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     calls: usize,
     /// Calls that would have passed with a warning.
     warned: usize,
+    /// Calls that a person would have been asked about.
+    asked: usize,
     /// Calls that would have been refused, one by one.
     blocked: usize,
     /// Sessions that would have been ended.
@@ -194,6 +196,7 @@ async fn run(
         outcome.sessions += 1;
         outcome.calls += tried.calls;
         outcome.warned += tried.warned;
+        outcome.asked += tried.asked;
         outcome.blocked += tried.blocked;
         if let Some(stop) = &tried.stop {
             outcome.killed += usize::from(stop.trip.verdict == deadstop_core::Verdict::Kill);

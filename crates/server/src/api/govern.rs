@@ -2,7 +2,8 @@
 //!
 //! A session is opened; before a call it asks ([`preflight`] for a model, [`propose`] for the tools
 //! that an answer asks for), while it runs it may tell how far it is ([`progress`]), afterwards it
-//! tells how it went ([`receipt`]). Everything carries the client's own id and may be said twice.
+//! tells how it went ([`receipt`]). Where a person is asked, it is told so at once, waits at
+//! `/api/approvals/{id}`, and asks again under the same id. Everything carries the client's own id and may be said twice.
 //! Once the session is dead, everything is refused.
 
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextHasher, Tokens, Trip,
-    Usage, Verdict,
+    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextFacts, TextHasher,
+    Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
@@ -26,7 +27,7 @@ use super::auth::Who;
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
-use crate::warden::{Chain, Refused, Reply, Reported, Said};
+use crate::warden::{Approval, Chain, Refused, Reply, Reported, Said, now};
 
 /// Opens a session.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -38,6 +39,10 @@ pub(crate) struct Opening {
     /// The session's name; one is made up if none is given.
     #[schema(min_length = 1, max_length = 200)]
     session: Option<String>,
+    /// What a person has just said to it, where no model call tells that: new words let calls be
+    /// made again that would have been repetition.
+    #[schema(max_length = 1_000_000)]
+    said: Option<String>,
 }
 
 impl Strict for Opening {}
@@ -216,13 +221,17 @@ pub(crate) struct Decided {
     id: String,
     /// Whether it may go ahead.
     allowed: bool,
-    /// `allow`, `warn`, `block` or `kill`.
+    /// `allow`, `warn`, `ask`, `block` or `kill`. After `ask`, wait at `/api/approvals/{approval}`
+    /// and ask again with the same id.
     verdict: String,
     /// Every guard that has something to say, the strictest first.
     trips: Vec<Spoken>,
     /// The incident that it became, if it is a new one.
     #[schema(required)]
     incident: Option<String>,
+    /// What waits for a person's word, if it does.
+    #[schema(required)]
+    approval: Option<String>,
 }
 
 /// What a guard says.
@@ -288,6 +297,9 @@ pub(crate) async fn open(
     let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
+    }
+    if let Some(said) = &opening.said {
+        chain.innermost().state.lock().hear(&TextFacts::of(said));
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
@@ -485,10 +497,34 @@ fn ask(
     if let Some(reported) = governed.get(&id) {
         return Ok(dead(chain).unwrap_or_else(|| reported.admitted.clone()));
     }
-    let (running, admitted) = match app.warden.admit(chain, &call, &request) {
+    let asked_before = governed.asked(&id, &call, now());
+    let admission = match asked_before.as_deref().map(|approval| (approval, approval.word())) {
+        Some((approval, None)) => return Ok(waits(&id, approval)),
+        Some((approval, Some(_))) if approval.is_approved(now()) => {
+            governed.forget(&id);
+            app.warden.admit_approved(chain, approval, &request)
+        }
+        Some((approval, Some(word))) => Err(app.warden.refusal_of(approval, &word)),
+        None => app.warden.admit(chain, &call, &request),
+    };
+    let (running, admitted) = match admission {
         Ok((running, trips)) => {
-            let verdict = if trips.is_empty() { Verdict::Allow } else { Verdict::Warn };
+            let verdict = trips.first().map_or(Verdict::Allow, |trip| trip.verdict);
             (Some(running), decided(&id, verdict, &trips, None))
+        }
+        Err(refused) if refused.asks() => {
+            match app.warden.ask(chain, &call, &request, refused.trips) {
+                Ok(question) => {
+                    let approval = Arc::clone(&question.approval);
+                    question.detach();
+                    let reply = waits(&id, &approval);
+                    governed.ask(id, approval, now());
+                    return Ok(reply);
+                }
+                Err(Refused { trips, incident }) => {
+                    (None, decided(&id, Verdict::Block, &trips, incident))
+                }
+            }
         }
         Err(Refused { trips, incident }) => {
             let verdict = trips.first().map_or(Verdict::Block, |trip| trip.verdict);
@@ -512,7 +548,7 @@ fn ask(
 }
 
 /// The chain of a session that is the caller's to use.
-async fn chain(
+pub(super) async fn chain(
     app: &App,
     who: &Who,
     agent: &str,
@@ -556,6 +592,14 @@ fn no_call() -> Problem {
     Problem::not_found("call that runs")
 }
 
+/// What a call is told that waits for a person.
+fn waits(id: &str, approval: &Approval) -> Reply {
+    let mut reply = decided(id, Verdict::Ask, &approval.trips, None);
+    reply.body["code"] = "approval_required".into();
+    reply.body["decision"]["approval"] = approval.id.as_str().into();
+    reply
+}
+
 /// The answer to a question.
 fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>) -> Reply {
     let json = |measure: &deadstop_core::Measure| serde_json::to_value(measure).unwrap_or_default();
@@ -573,6 +617,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         verdict: verdict.to_string(),
         trips: trips.iter().map(said).collect(),
         incident,
+        approval: None,
     };
     let decision = serde_json::to_value(decision).unwrap_or_default();
     let Some(trip) = trips.first().filter(|_| !allowed) else {

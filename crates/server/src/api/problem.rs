@@ -64,6 +64,8 @@ codes! {
     MethodNotAllowed = 405 "method_not_allowed",
     /// A session's end is final.
     SessionFinal = 409 "session_final",
+    /// It was decided already, or waits no longer.
+    AlreadyDecided = 409 "already_decided",
     /// The name is taken.
     NameTaken = 409 "name_taken",
     /// The first key of a server must be an admin's.

@@ -19,7 +19,7 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 
 use super::decode::Decoder;
-use super::flow::{Cut, Flow};
+use super::flow::{Answered, Cut, Flow};
 use super::upstream::{Answer, Failed};
 use super::{Exchange, Gateway, strip_hop_by_hop, warned};
 
@@ -139,7 +139,11 @@ async fn whole(
         }
     }
     reader.finish(&mut pieces);
-    if let Err(cut) = flow.take(&reader, &pieces).and_then(|()| flow.judge()) {
+    let mut taken = flow.take(&reader, &pieces);
+    if let Some((_, words)) = flow.asks() {
+        taken = flow.take_words(words.await);
+    }
+    if let Err(cut) = taken.and_then(|()| flow.judge()) {
         flow.take_back();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
@@ -171,6 +175,8 @@ struct Passing {
     /// together.
     unjudged: usize,
     pieces: Vec<Piece>,
+    /// What waits for a person.
+    held: Option<Held>,
     /// Where the ready ones end, and where those end that were judged.
     edge: Edge,
     judged: Edge,
@@ -180,6 +186,13 @@ struct Passing {
     breaks: Option<axum::BoxError>,
     /// The stream's last words, and what they wait for: a kill is on disk before it is told.
     last_words: Option<(Written, Bytes)>,
+}
+
+/// Bytes that wait until a person has decided about the tool calls in them.
+struct Held {
+    words: Pin<Box<dyn Future<Output = Vec<Answered>> + Send>>,
+    bytes: Bytes,
+    whole_events: bool,
 }
 
 /// Chunks that are judged together at most.
@@ -216,6 +229,7 @@ impl Passing {
             ready: VecDeque::new(),
             unjudged: 0,
             pieces: Vec::new(),
+            held: None,
             judged: edge.clone(),
             edge,
             list: false,
@@ -240,8 +254,21 @@ impl Passing {
         let Some(reader) = &self.reader else { return };
         match self.flow.take(reader, &self.pieces) {
             Ok(()) => {
-                self.edge.whole_events = reader.between_events();
-                self.out(passed(bytes, pass));
+                let whole_events = reader.between_events();
+                let mut bytes = passed(bytes, pass);
+                if let Some((from, words)) = self.flow.asks() {
+                    // What comes before the call passes, unless nothing can be cut out of it.
+                    let from = if self.decoder.is_identity() { from.min(bytes.len()) } else { 0 };
+                    let before = bytes.split_to(from);
+                    if !before.is_empty() {
+                        self.edge.whole_events = true;
+                        self.out(before);
+                    }
+                    self.held = Some(Held { words: Box::pin(words), bytes, whole_events });
+                    return;
+                }
+                self.edge.whole_events = whole_events;
+                self.out(bytes);
                 self.unjudged += 1;
             }
             Err(cut) => {
@@ -322,6 +349,12 @@ impl Passing {
             self.pieces.clear();
             let pass = reader.finish(&mut self.pieces);
             let taken = self.flow.take(reader, &self.pieces);
+            if let Some((_, words)) = self.flow.asks() {
+                let rest = passed(Bytes::new(), pass);
+                let held = Held { words: Box::pin(words), bytes: rest, whole_events: true };
+                self.held = Some(held);
+                return;
+            }
             if let Err(cut) = taken.and_then(|()| self.flow.judge()) {
                 self.cut(&cut);
                 return;
@@ -331,6 +364,22 @@ impl Passing {
             }
         }
         self.flow.settle(Status::Ok);
+    }
+}
+
+impl Passing {
+    /// A person has decided: what was held passes, or the stream ends.
+    fn release(&mut self, words: Vec<Answered>, held: Held) {
+        if let Err(cut) = self.flow.take_words(words) {
+            self.cut(&cut);
+            return;
+        }
+        self.edge.whole_events = held.whole_events;
+        self.out(held.bytes);
+        self.unjudged += 1;
+        if self.upstream.is_none() && self.judge().is_ok() {
+            self.flow.settle(Status::Ok);
+        }
     }
 }
 
@@ -360,6 +409,13 @@ impl http_body::Body for Passing {
                     let last = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
                     return Poll::Ready(last);
                 }
+            }
+            if let Some(held) = &mut this.held {
+                let words = std::task::ready!(held.words.as_mut().poll(context));
+                if let Some(held) = this.held.take() {
+                    this.release(words, held);
+                }
+                continue;
             }
             let Some(upstream) = &mut this.upstream else {
                 return Poll::Ready(this.breaks.take().map(Err));

@@ -17,7 +17,7 @@ use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Pending, Refused, Running, Said, Warden};
+use crate::warden::{Chain, Pending, Question, Refused, Running, Said, Warden};
 use deadstop_protocol::excerpt::Excerpt;
 
 /// A call on its way.
@@ -33,6 +33,8 @@ pub(super) struct Flow {
     asked: Vec<Digest>,
     /// Tool calls of this answer that wait for their results, by their numbers.
     waiting: Vec<u64>,
+    /// Tool calls of this answer that wait for a person.
+    questions: Vec<Asking>,
     /// What was let pass with a warning.
     warnings: Vec<Trip>,
     /// Whether it answers the first words of a conversation that may be anybody's: such an answer
@@ -109,6 +111,24 @@ pub(super) struct Cut {
     pub(super) from: usize,
 }
 
+/// A tool call that waits for a person before the agent sees it.
+pub(super) struct Asking {
+    id: String,
+    call: Call,
+    words: Excerpt,
+    question: Question,
+    held_from: usize,
+}
+
+/// A tool call that a person has decided about.
+pub(super) struct Answered {
+    id: String,
+    call: Call,
+    words: Excerpt,
+    held_from: usize,
+    admitted: Result<(Running, Vec<Trip>), Refused>,
+}
+
 /// A tool call that an answer asks for.
 struct ToolRequest<'a> {
     id: &'a str,
@@ -139,6 +159,7 @@ impl Flow {
             words: Words::default(),
             asked: Vec::new(),
             waiting: Vec::new(),
+            questions: Vec::new(),
             warnings: Vec::new(),
             opening: false,
             done: false,
@@ -192,6 +213,35 @@ impl Flow {
             }
         }
         self.output = reader.output_so_far();
+        refused.map_or(Ok(()), |cut: Cut| {
+            let held = self.questions.drain(..).map(|asking| asking.held_from).min();
+            Err(Cut { from: cut.from.min(held.unwrap_or(cut.from)), ..cut })
+        })
+    }
+
+    /// Where, in the bytes just read, the part begins that waits for a person; and what it waits for.
+    pub(super) fn asks(
+        &mut self,
+    ) -> Option<(usize, impl Future<Output = Vec<Answered>> + Send + use<>)> {
+        let questions = std::mem::take(&mut self.questions);
+        let from = questions.iter().map(|asking| asking.held_from).min()?;
+        Some((from, async move {
+            let answered = questions.into_iter().map(|asking| async move {
+                let Asking { id, call, words, question, held_from } = asking;
+                Answered { id, call, words, held_from, admitted: question.answer().await }
+            });
+            futures_util::future::join_all(answered).await
+        }))
+    }
+
+    /// Takes in what people have decided; a call that is refused ends the answer.
+    pub(super) fn take_words(&mut self, answered: Vec<Answered>) -> Result<(), Cut> {
+        let mut refused = None;
+        for Answered { id, call, words, held_from, admitted } in answered {
+            if let Err(cut) = self.decided(id, call, words, held_from, admitted) {
+                refused.get_or_insert(cut);
+            }
+        }
         refused.map_or(Ok(()), Err)
     }
 
@@ -231,17 +281,40 @@ impl Flow {
         words.push(" ");
         words.push(&asked.arguments.to_string());
         self.response.line(words.text());
-        let (running, trips) = match self.warden.admit(&self.chain, &call, &words) {
+        let (id, held_from) = (asked.id.to_owned(), asked.held_from);
+        let admitted = match self.warden.admit(&self.chain, &call, &words) {
+            Err(refused) if refused.asks() => {
+                match self.warden.ask(&self.chain, &call, &words, refused.trips) {
+                    Ok(question) => {
+                        self.questions.push(Asking { id, call, words, question, held_from });
+                        return Ok(());
+                    }
+                    Err(refused) => Err(refused),
+                }
+            }
+            admitted => admitted,
+        };
+        self.decided(id, call, words, held_from, admitted)
+    }
+
+    /// A tool call that may run waits for its result; one that may not ends the answer.
+    fn decided(
+        &mut self,
+        id: String,
+        call: Call,
+        words: Excerpt,
+        from: usize,
+        admitted: Result<(Running, Vec<Trip>), Refused>,
+    ) -> Result<(), Cut> {
+        let (running, trips) = match admitted {
             Ok(admitted) => admitted,
             Err(Refused { trips, incident }) => {
                 let trip = trips.into_iter().next().map(Box::new);
-                let from = asked.held_from;
                 return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
             }
         };
         self.warnings.extend(trips);
         self.waiting.push(running.ticket.number);
-        let id = asked.id.to_owned();
         let mut conversation = self.chain.innermost().conversation.lock();
         let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });
         drop(conversation);

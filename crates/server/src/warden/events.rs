@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use deadstop_core::Time;
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::now;
@@ -31,6 +31,9 @@ pub(crate) struct Event {
     pub(crate) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) incident: Option<String>,
+    /// The call that waits for a person, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approval: Option<String>,
 }
 
 impl Event {
@@ -51,6 +54,7 @@ impl Event {
             session: session.to_owned(),
             text,
             incident: None,
+            approval: None,
         }
     }
 }
@@ -61,6 +65,9 @@ pub(crate) struct Events {
     kept: Mutex<VecDeque<Event>>,
     last: AtomicU64,
     watched: AtomicU64,
+    /// Another number when anything but a single call was told of: for those who only want to know
+    /// that they should look again.
+    pub(crate) changes: watch::Sender<u64>,
     /// Nothing more will happen: whoever watches need not wait for it.
     pub(crate) over: CancellationToken,
 }
@@ -73,6 +80,7 @@ impl Events {
             kept: Mutex::new(VecDeque::new()),
             last: AtomicU64::new(first),
             watched: AtomicU64::new(0),
+            changes: watch::Sender::new(first),
             over: CancellationToken::new(),
         }
     }
@@ -85,6 +93,9 @@ impl Events {
             kept.pop_front();
         }
         kept.push_back(event.clone());
+        if event.what != "call" {
+            self.changes.send_replace(event.id);
+        }
         // Nobody may be listening.
         let _ = self.sender.send(event);
     }

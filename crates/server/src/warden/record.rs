@@ -85,7 +85,8 @@ impl Warden {
             let what = match trip.verdict {
                 _ if trip.guard == GuardId::Killed => continue,
                 Verdict::Allow => continue,
-                Verdict::Warn => "warn",
+                // Asked about, had it not been refused.
+                Verdict::Warn | Verdict::Ask => "warn",
                 Verdict::Block => "block",
                 Verdict::Kill => "stop",
             };

@@ -34,7 +34,8 @@ struct Route {
 
 impl World {
     async fn new() -> World {
-        let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+        let asks = json!({ "access": { "ask": ["wall_ask"] } });
+        let gate = Gate::start(asks, |_| Reply::json(200, &json!({}))).await;
         let kept = keep(&gate, "default").await;
         let mut keys = BTreeMap::new();
         let mut admin = String::new();
@@ -102,6 +103,14 @@ impl World {
             path if path.starts_with("/api/alerts/targets/") => {
                 let made = Ask::post("/api/alerts/targets", &target()).key(&admin);
                 self.gate.ask(&made).await.json()["id"].as_str().unwrap().to_owned()
+            }
+            path if path.starts_with("/api/approvals/") => {
+                let number = self.number.fetch_add(1, Ordering::Relaxed);
+                let call = json!({ "id": format!("wall-ask-{number}"), "tool": "wall_ask" });
+                let asked = "/api/sessions/wall-asker/s/proposal";
+                let asked = Ask::post(asked, &json!({ "calls": [call] })).key(&admin);
+                let asked = self.gate.ask(&asked).await.json();
+                asked["calls"][0]["approval"].as_str().unwrap().to_owned()
             }
             path if path.contains("/calls/{id}") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
@@ -184,7 +193,10 @@ impl World {
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
-            _ if path.starts_with("/api/sessions/") || path.ends_with("/restore") => {
+            _ if path.starts_with("/api/sessions/")
+                || path.starts_with("/api/approvals/")
+                || path.ends_with("/restore") =>
+            {
                 json!({ "reason": "wall-reason" })
             }
             _ => panic!("{} {path}: what is a body for this?", route.method),

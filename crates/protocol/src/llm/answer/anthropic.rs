@@ -157,6 +157,7 @@ impl Anthropic {
         }
         if let Some(failure) = event.error {
             sink.error(failure.0);
+            sink.lone = None;
         }
     }
 
@@ -212,9 +213,13 @@ impl Anthropic {
     }
 
     fn delta(&mut self, index: u64, delta: &Delta<'_>, sink: &mut Sink<'_>) {
+        let part = delta.partial_json.as_str();
+        match (&delta.thinking, &delta.text) {
+            (text, none) | (none, text) if none.is_empty() && part.is_empty() => sink.lone(text),
+            _ => {}
+        }
         sink.text(delta.thinking.as_str());
         sink.text(delta.text.as_str());
-        let part = delta.partial_json.as_str();
         sink.unseen(part);
         let open = self.open.iter_mut().rfind(|open| open.index == index);
         if let Some(open) = open

@@ -110,6 +110,30 @@ impl Default for Written<'_> {
     }
 }
 
+impl<'a> Chunk<'a> {
+    /// The text of a chunk that brings nothing else.
+    fn lone(&self) -> Option<&Text<'a>> {
+        let Chunk { choices, usage, error, object, message: _ } = self;
+        let [choice] = choices.as_deref()? else { return None };
+        let Choice { index: _, delta, message, text, finish_reason, error: failed } = choice;
+        let others = usage.is_some()
+            || error.is_some()
+            || failed.is_some()
+            || message.is_some()
+            || object.as_str() == "error"
+            || !finish_reason.is_empty();
+        let delta = delta.as_ref()?;
+        let calls = delta.tool_calls.is_some() || delta.function_call.is_some();
+        if others || calls {
+            return None;
+        }
+        let texts =
+            [text, &delta.reasoning, &delta.reasoning_content, &delta.content, &delta.refusal];
+        let mut said = texts.into_iter().filter(|text| !text.is_empty());
+        said.next().filter(|_| said.next().is_none())
+    }
+}
+
 impl Chat {
     /// Reads one event.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Fate {
@@ -122,6 +146,9 @@ impl Chat {
         let extra = chunk.choices.as_ref().is_none_or(Vec::is_empty)
             && chunk.usage.is_some()
             && chunk.error.is_none();
+        if let Some(text) = chunk.lone() {
+            sink.lone(text);
+        }
         self.chunk(chunk, sink);
         if extra { Fate::Hide } else { Fate::Pass }
     }

@@ -67,6 +67,11 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/proposal", Acting),
     ("POST", "/api/sessions/{agent}/{session}/progress", Acting),
     ("POST", "/api/sessions/{agent}/{session}/receipt", Acting),
+    ("GET", "/api/approvals", VIEWER),
+    // An agent may wait for the word about its own call, and never say it.
+    ("GET", "/api/approvals/{id}", AGENT),
+    ("POST", "/api/approvals/{id}/approve", OPERATOR),
+    ("POST", "/api/approvals/{id}/deny", OPERATOR),
     ("POST", "/api/backtest", VIEWER),
     ("POST", "/api/kill", OPERATOR),
     ("POST", "/api/clear", OPERATOR),
@@ -102,6 +107,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     // An agent may look at its own session, and end it; never undo an end.
     ("GET", "/api/sessions/{agent}/{session}", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/calls", AGENT),
+    ("GET", "/api/sessions/{agent}/{session}/follow", AGENT),
     ("GET", "/api/sessions/{agent}/{session}/calls/{id}/state", AGENT),
     ("POST", "/api/sessions/{agent}/{session}/kill", Acting),
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),

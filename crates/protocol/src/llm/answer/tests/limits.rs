@@ -151,8 +151,74 @@ fn odd_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(token, 0..40).prop_map(|tokens| tokens.concat())
 }
 
+/// Events of chat and Anthropic streams, most of them like the one before, in forms that differ in
+/// what matters and in what does not.
+fn alike() -> impl Strategy<Value = Vec<(bool, String)>> {
+    let word = prop::sample::select(vec![
+        " word",
+        "a",
+        "",
+        "ü",
+        "\\n",
+        "\\\"",
+        "\",\"x\":\"y",
+        "stop",
+        "null",
+        "\u{1F600}",
+        "\\u00e9",
+    ]);
+    let form = prop::sample::select(vec![
+        (false, r#"{"choices":[{"index":0,"delta":{"content":"@"},"finish_reason":null}]}"#),
+        (false, r#"{"choices":[{"index":1,"delta":{"content":"@"},"finish_reason":null}]}"#),
+        (false, r#"{"choices":[{"index":0,"delta":{"content":"@"},"finish_reason":"@"}]}"#),
+        (false, r#"{"choices":[{"delta":{"content":"@","reasoning":"@"}}]}"#),
+        (false, r#"{"choices":[{"delta":{"content":"@"}}],"obfuscation":"@"}"#),
+        (false, r#"{"choices":[{"delta":{"content":"@"}}],"error":"@"}"#),
+        (false, r#"{"choices":[{"delta":{"content":"@","content":"@"}}]}"#),
+        (
+            false,
+            r#"{"choices":[{"delta":{"content":"x","tool_calls":[{"index":0,"function":{"name":"f","arguments":"@"}}]}}]}"#,
+        ),
+        (
+            true,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"@"}}"#,
+        ),
+        (
+            true,
+            r#"{"type":"content_block_delta","index":0,"delta":{"partial_json":"@","text":"@"}}"#,
+        ),
+        (true, r#"{"type":"content_block_delta","index":0,"delta":{"text":"@"},"error":"@"}"#),
+    ]);
+    let event = (form, word.clone(), word).prop_map(|((anthropic, form), first, second)| {
+        let event = form.replacen('@', first, 1).replace('@', second);
+        (anthropic, format!("data: {event}\n\n"))
+    });
+    prop::collection::vec(event, 1..40)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_event_means_the_same_whatever_came_before(events in alike()) {
+        for dialect in [Dialect::OpenAiChat, Dialect::Anthropic] {
+            let mut remembers = Reader::new(dialect, Form::Events, false);
+            let mut forgets = Reader::new(dialect, Form::Events, false);
+            for (anthropic, event) in &events {
+                if *anthropic != (dialect == Dialect::Anthropic) {
+                    continue;
+                }
+                if let Frame::Events { mould, .. } = &mut forgets.frame {
+                    *mould = Mould::default();
+                }
+                let (mut told, mut expected) = (Vec::new(), Vec::new());
+                remembers.push(event.as_bytes(), &mut told);
+                forgets.push(event.as_bytes(), &mut expected);
+                prop_assert_eq!(told, expected, "{}", event);
+                prop_assert_eq!(remembers.output_so_far(), forgets.output_so_far());
+            }
+        }
+    }
 
     #[test]
     fn any_bytes_in_any_parts(

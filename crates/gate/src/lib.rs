@@ -1,0 +1,255 @@
+//! May this tool call run? Asks the server if one answers, and otherwise an engine of our own whose
+//! states lie in files that many processes share.
+//!
+//! There is always an answer. What goes wrong on the way is answered as the policy's `fail_mode`
+//! says: `open` falls back on the local engine, and past that lets the call through with a notice;
+//! `closed` refuses. A kill that is known here is honoured in either case.
+
+mod files;
+mod local;
+mod policy;
+mod remote;
+
+use std::path::PathBuf;
+
+use deadstop_client::{Patience, Server, Spoken};
+use deadstop_core::{Digest, FailMode, Outcome, Status, Verdict};
+use serde_json::Value;
+
+pub use files::GateError;
+pub use policy::{Found, state_folder};
+
+use local::Local;
+use remote::{Failed, Remote};
+
+/// Where a call is made: an agent's session, and the nested scopes inside it, the outermost first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The agent.
+    pub agent: String,
+    /// The session.
+    pub session: String,
+    /// The scopes inside it.
+    pub scope: Vec<String>,
+}
+
+/// A tool call that is about to be made.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ask {
+    /// Where.
+    pub place: Place,
+    /// The caller's id for it, with which it is settled; saying it twice is saying it once.
+    pub id: String,
+    /// The tool.
+    pub tool: String,
+    /// The server that it runs on.
+    pub server: Option<String>,
+    /// Its arguments.
+    pub arguments: Value,
+}
+
+/// Who has decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The server.
+    Server,
+    /// The engine on local files.
+    Local,
+    /// Nobody could: the policy's fail mode.
+    FailMode,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Every guard that has something to say, the strictest first.
+    pub trips: Vec<Spoken>,
+    /// The incident that it became, if it is a new one.
+    pub incident: Option<String>,
+    /// Who has decided.
+    pub by: By,
+    /// What went wrong on the way, for whoever looks after it.
+    pub notice: Option<String>,
+}
+
+impl Answer {
+    /// Whether the call may run.
+    pub fn allowed(&self) -> bool {
+        self.verdict <= Verdict::Warn
+    }
+
+    /// Why, in one sentence.
+    pub fn why(&self) -> String {
+        match (self.trips.first(), &self.notice) {
+            (Some(trip), _) => trip.explain.clone(),
+            (None, Some(notice)) => notice.clone(),
+            (None, None) => self.verdict.to_string(),
+        }
+    }
+
+    fn passed(by: By) -> Answer {
+        Answer { verdict: Verdict::Allow, trips: Vec::new(), incident: None, by, notice: None }
+    }
+
+    fn said(verdict: Verdict, by: By, guard: &str, reason: &str, explain: String) -> Answer {
+        let trip = Spoken {
+            guard: guard.to_owned(),
+            reason: reason.to_owned(),
+            explain,
+            measured: Value::Null,
+            limit: Value::Null,
+        };
+        Answer { verdict, trips: vec![trip], incident: None, by, notice: None }
+    }
+
+    fn noticed(mut self, notice: Option<String>) -> Answer {
+        self.notice = match (notice, self.notice) {
+            (Some(first), Some(second)) => Some(format!("{first}; {second}")),
+            (first, second) => first.or(second),
+        };
+        self
+    }
+}
+
+/// How a gate is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// The server; `None` looks at the environment, and then at the usual place.
+    pub server: Option<Server>,
+    /// A preset or a policy file; `None` looks at `DEADSTOP_POLICY` and then at the user's
+    /// `deadstop.toml`.
+    pub policy: Option<String>,
+    /// Where local states lie; `None` is below `$XDG_STATE_HOME`.
+    pub folder: Option<PathBuf>,
+    /// How long a server may take.
+    pub patience: Patience,
+    /// Whether a server is asked at all.
+    pub alone: bool,
+}
+
+/// Decides about tool calls.
+#[derive(Debug)]
+pub struct Gate {
+    remote: Option<Remote>,
+    local: Local,
+    fail_mode: FailMode,
+    notice: Option<String>,
+}
+
+impl Gate {
+    /// Opens it. Nothing is asked yet.
+    pub fn open(setup: Setup) -> Gate {
+        let found = policy::find(setup.policy.as_deref());
+        let fail_mode = found.policies.session.fail_mode;
+        let mut notice = found.problem;
+        let remote = match setup.alone {
+            true => None,
+            false => Remote::open(setup.server, setup.patience)
+                .map_err(|error| notice = notice.take().or(Some(error.to_string())))
+                .ok(),
+        };
+        let project = remote.as_ref().and_then(|remote| remote.project.clone());
+        let folder = setup.folder.or_else(state_folder);
+        let local = Local::new(folder, project.as_deref().unwrap_or("default"), found.policies);
+        Gate { remote, local, fail_mode, notice }
+    }
+
+    /// What the policy says about calls that cannot be judged.
+    pub fn fail_mode(&self) -> FailMode {
+        self.fail_mode
+    }
+
+    /// May this call run?
+    pub fn ask(&self, ask: &Ask) -> Answer {
+        let answer = self.decide(&ask.place, |remote| remote.ask(ask), |local| local.admit(ask));
+        answer.noticed(self.notice.clone())
+    }
+
+    /// This call has ended. The answer tells whether its session has, too.
+    pub fn settle(&self, place: &Place, id: &str, status: Status, text: Option<&str>) -> Answer {
+        let outcome = Outcome {
+            status,
+            result: text.map(deadstop_protocol::facts::result),
+            ..Outcome::default()
+        };
+        let answer = self.decide(
+            place,
+            |remote| remote.settle(place, id, status, text),
+            |local| local.settle(place, id, &outcome),
+        );
+        answer.noticed(self.notice.clone())
+    }
+
+    /// Is this session alive? `words` is what a person has just said to it, if it is about that.
+    pub fn standing(&self, place: &Place, words: Option<&str>) -> Answer {
+        let answer = self.decide(
+            place,
+            |remote| remote.standing(place, words),
+            |local| local.standing(place, words),
+        );
+        answer.noticed(self.notice.clone())
+    }
+
+    /// Keeps the id of a call that was asked for, for callers who will not know it when it has
+    /// ended; `what` is what they will know.
+    pub fn remember(&self, place: &Place, what: &str, id: &str) {
+        // If this fails the call is not settled, which is what an unknown id would mean, too.
+        let _ = self.local.remember(place, Digest::of(what.as_bytes()).0, id);
+    }
+
+    /// The id of the oldest such call that has not ended.
+    pub fn recall(&self, place: &Place, what: &str) -> Option<String> {
+        self.local.recall(place, Digest::of(what.as_bytes()).0).ok().flatten()
+    }
+
+    /// An answer for what could not even be asked, in the way that the policy says.
+    pub fn failed(&self, what: &str) -> Answer {
+        self.fail(what).noticed(self.notice.clone())
+    }
+
+    fn fail(&self, what: &str) -> Answer {
+        match self.fail_mode {
+            FailMode::Open => Answer::passed(By::FailMode).noticed(Some(what.to_owned())),
+            FailMode::Closed => {
+                let explain = format!("blocked: {what}, and the policy's fail_mode says closed");
+                Answer::said(Verdict::Block, By::FailMode, "fail_mode", "fail_closed", explain)
+            }
+        }
+    }
+
+    fn decide(
+        &self,
+        place: &Place,
+        remotely: impl FnOnce(&Remote) -> Result<Answer, Failed>,
+        locally: impl FnOnce(&Local) -> Result<Answer, GateError>,
+    ) -> Answer {
+        if let Some(dead) = self.local.known_dead(place) {
+            return dead;
+        }
+        let mut notice = None;
+        if let Some(remote) = &self.remote {
+            match remotely(remote) {
+                Ok(answer) => {
+                    self.local.note(place, &answer);
+                    return answer;
+                }
+                Err(Failed::Unknown) => {}
+                Err(Failed::Away { why, named }) => {
+                    if let Some(dead) = self.local.told_dead(place) {
+                        return dead;
+                    }
+                    if named && self.fail_mode == FailMode::Closed {
+                        return self.fail(&why);
+                    }
+                    notice = named.then(|| format!("{why}; judged by local files"));
+                }
+            }
+        }
+        match locally(&self.local) {
+            Ok(answer) => answer.noticed(notice),
+            Err(error) => self.fail(&error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! The engine on local files: what a server keeps in memory lies in a file for the project, one for
+//! each agent and one for each session, under one lock.
+//!
+//! Beside them lies a note for whatever is dead. It is written before a kill is told, it can be read
+//! when nothing else can, and one that came from a server holds while that server is away.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use deadstop_client::Spoken;
+use deadstop_core::{
+    Call, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status, TextFacts, Ticket,
+    Time, Trip, Verdict, admit, settle,
+};
+use deadstop_protocol::facts;
+use deadstop_protocol::redact::Redactor;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Folder, GateError, Held, Lasts, file_name};
+use crate::{Answer, Ask, By, Place};
+
+/// The version of the files.
+const VERSION: u8 = 1;
+/// Calls that may run in one session, and nested scopes that are remembered.
+const MOST_RUNNING: usize = 512;
+const MOST_SCOPES: usize = 64;
+
+/// The engine on local files.
+#[derive(Debug)]
+pub(crate) struct Local {
+    folder: Option<Folder>,
+    project: String,
+    policies: PolicySet,
+}
+
+/// What a file holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    version: u8,
+    /// Whose it is.
+    name: String,
+    /// The scope's own state.
+    state: Vec<u8>,
+    /// Scopes inside it by their paths, the one that was used last at the end.
+    nested: Vec<(Vec<String>, Vec<u8>)>,
+    running: Vec<Running>,
+}
+
+/// A call that was admitted and has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Running {
+    id: String,
+    scope: Vec<String>,
+    call: Call,
+    ticket: Ticket,
+}
+
+/// The end of something, as it is noted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Death {
+    /// What was ended, in words.
+    what: String,
+    because: String,
+    /// The code that later calls are refused with.
+    code: String,
+    /// Whether a server said so: it may take it back.
+    from_server: bool,
+    at: u64,
+}
+
+/// One scope of a chain, in hand.
+struct Scope {
+    name: String,
+    kind: ScopeKind,
+    state: ScopeState,
+}
+
+/// A chain of scopes, read from files.
+struct Chain {
+    scopes: Vec<Scope>,
+    /// The session's file.
+    session: Kept,
+    notice: Option<String>,
+    /// Whether the session is new.
+    fresh: bool,
+}
+
+impl Local {
+    pub(crate) fn new(base: Option<PathBuf>, project: &str, policies: PolicySet) -> Local {
+        let folder = base.map(|base| Folder::new(&base, project));
+        Local { folder, project: project.to_owned(), policies }
+    }
+
+    /// What a session that was ended here is told, whatever it asks.
+    pub(crate) fn known_dead(&self, place: &Place) -> Option<Answer> {
+        self.death(place, |death| !death.from_server)
+    }
+
+    /// The same for one that a server has ended, while that server is away.
+    pub(crate) fn told_dead(&self, place: &Place) -> Option<Answer> {
+        self.death(place, |_| true)
+    }
+
+    fn death(&self, place: &Place, counts: impl Fn(&Death) -> bool) -> Option<Answer> {
+        let folder = self.folder.as_ref()?;
+        let notes = [killed("project"), killed(&agent_file(place)), killed(&session_file(place))];
+        let found = notes.iter().find_map(|note| {
+            let bytes = folder.read(note).ok().flatten()?;
+            // A note that is torn is still a note that something was ended.
+            let death = serde_json::from_slice(&bytes).unwrap_or_else(|_| Death {
+                what: "this session".to_owned(),
+                because: "its note is torn".to_owned(),
+                code: "session_killed".to_owned(),
+                from_server: false,
+                at: 0,
+            });
+            counts(&death).then_some(death)
+        })?;
+        let explain = format!("stopped: {} was ended: {}", found.what, found.because);
+        Some(Answer::said(Verdict::Kill, By::Local, "killed", &found.code, explain))
+    }
+
+    /// Remembers what a server has said about a session's life.
+    pub(crate) fn note(&self, place: &Place, answer: &Answer) {
+        let Some(folder) = &self.folder else { return };
+        let note = killed(&session_file(place));
+        if answer.verdict != Verdict::Kill {
+            if answer.allowed() && folder.path(&note).exists() {
+                folder.remove(&note);
+            }
+            return;
+        }
+        if folder.path(&note).exists() {
+            return;
+        }
+        let why = answer.why();
+        let death = Death {
+            what: format!("session {}", place.session),
+            because: Redactor::default().redact(&why).into_owned(),
+            code: "session_killed".to_owned(),
+            from_server: true,
+            at: now().0,
+        };
+        let _ = folder.write(&note, &json(&death), Lasts::Surely);
+    }
+
+    pub(crate) fn admit(&self, ask: &Ask) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, &ask.place)?;
+        if chain.session.running.iter().any(|running| running.id == ask.id) {
+            return Ok(Answer::passed(By::Local).noticed(chain.notice));
+        }
+        let mut tool = facts::tool_call(&ask.tool, &ask.arguments);
+        tool.server = ask.server.clone().or(tool.server);
+        let mut call = Call::Tool(tool);
+        let now = now();
+        let admission = chain.with(&self.policies, |links| admit(links, &call, now));
+        let answer = spoken(admission.verdict, &admission.trips, chain.notice.take());
+        if let Some(ticket) = admission.ticket {
+            // What it would destroy was judged; arguments are not kept.
+            if let Call::Tool(tool) = &mut call {
+                tool.arguments.clear();
+                tool.destroys.clear();
+            }
+            let (id, scope) = (ask.id.clone(), ask.place.scope.clone());
+            chain.session.running.push(Running { id, scope, call, ticket });
+            self.forget_lost(&mut chain, now);
+        }
+        if chain.fresh {
+            held.tidy();
+        }
+        self.write(&ask.place, chain)?;
+        Ok(answer)
+    }
+
+    pub(crate) fn settle(
+        &self,
+        place: &Place,
+        id: &str,
+        outcome: &Outcome,
+    ) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        let found = chain.session.running.iter().position(|running| running.id == id);
+        let Some(running) = found.map(|at| chain.session.running.remove(at)) else {
+            return Ok(Answer::passed(By::Local).noticed(chain.notice));
+        };
+        let now = now();
+        let Running { call, ticket, .. } = running;
+        let decision =
+            chain.with(&self.policies, |links| settle(links, &call, ticket, outcome, now));
+        let mut answer = spoken(decision.verdict, &decision.trips, chain.notice.take());
+        if answer.verdict < Verdict::Kill
+            && let Some(dead) = chain.dead()
+        {
+            answer = dead;
+        }
+        self.write(place, chain)?;
+        Ok(answer)
+    }
+
+    pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        if let Some(dead) = chain.dead() {
+            return Ok(dead);
+        }
+        let answer = Answer::passed(By::Local).noticed(chain.notice.take());
+        if let (Some(words), Some(innermost)) = (words, chain.scopes.last_mut()) {
+            innermost.state.hear(&TextFacts::of(words));
+            self.write(place, chain)?;
+        }
+        Ok(answer)
+    }
+
+    /// Keeps the id under which a call was asked for, by what the caller knows of it later.
+    pub(crate) fn remember(&self, place: &Place, key: u64, id: &str) -> Result<(), GateError> {
+        let _held = self.hold()?;
+        let mut ids = self.ids(place)?;
+        ids.push((key, id.to_owned()));
+        let over = ids.len().saturating_sub(MOST_RUNNING);
+        ids.drain(..over);
+        self.write_ids(place, &ids)
+    }
+
+    /// The id of the oldest call of that kind that runs.
+    pub(crate) fn recall(&self, place: &Place, key: u64) -> Result<Option<String>, GateError> {
+        let _held = self.hold()?;
+        let mut ids = self.ids(place)?;
+        let Some(at) = ids.iter().position(|(there, _)| *there == key) else { return Ok(None) };
+        let (_, id) = ids.remove(at);
+        self.write_ids(place, &ids)?;
+        Ok(Some(id))
+    }
+
+    fn ids(&self, place: &Place) -> Result<Vec<(u64, String)>, GateError> {
+        let bytes = self.folder()?.read(&ids_file(place))?.unwrap_or_default();
+        // Ids that cannot be read are calls that are never settled, nothing worse.
+        Ok(postcard::from_bytes(&bytes).unwrap_or_default())
+    }
+
+    fn write_ids(&self, place: &Place, ids: &Vec<(u64, String)>) -> Result<(), GateError> {
+        let bytes = postcard::to_extend(ids, Vec::new()).unwrap_or_default();
+        self.folder()?.write(&ids_file(place), &bytes, Lasts::Eventually)
+    }
+
+    fn folder(&self) -> Result<&Folder, GateError> {
+        self.folder.as_ref().ok_or(GateError::Nowhere)
+    }
+
+    fn hold(&self) -> Result<Held<'_>, GateError> {
+        self.folder()?.hold()
+    }
+
+    /// Reads the chain of a place. What cannot be read is put aside and begun afresh, unless failures
+    /// are to be closed.
+    fn read(&self, held: &Held<'_>, place: &Place) -> Result<Chain, GateError> {
+        let now = now();
+        let mut notice = None;
+        let mut chain = Vec::with_capacity(4);
+        for (file, name, kind) in [
+            ("project".to_owned(), self.project.as_str(), ScopeKind::Project),
+            (agent_file(place), place.agent.as_str(), ScopeKind::Agent),
+            (session_file(place), place.session.as_str(), ScopeKind::Session),
+        ] {
+            let read = self.read_one(&file, name).and_then(|kept| {
+                let state = kept.as_ref().map(|kept| self.state(&file, &kept.state)).transpose()?;
+                Ok(kept.zip(state))
+            });
+            let found = match read {
+                Err(error @ GateError::Damaged { .. })
+                    if self.policies.session.fail_mode == deadstop_core::FailMode::Open =>
+                {
+                    held.set_aside(&file);
+                    notice = Some(format!("{error}; it was put aside"));
+                    None
+                }
+                other => other?,
+            };
+            let fresh = found.is_none();
+            let (kept, state) = found.unwrap_or_else(|| {
+                let name = name.to_owned();
+                let kept = Kept { version: VERSION, name, ..Kept::default() };
+                (kept, ScopeState::new(kind, now))
+            });
+            chain.push((Scope { name: name.to_owned(), kind, state }, kept, fresh));
+        }
+        let mut scopes = Vec::with_capacity(4);
+        let (mut session, mut fresh) = (Kept::default(), false);
+        for (scope, kept, new) in chain {
+            scopes.push(scope);
+            (session, fresh) = (kept, new);
+        }
+        for depth in 1..=place.scope.len() {
+            let path = &place.scope[..depth];
+            let found = session.nested.iter().find(|(there, _)| there == path);
+            let state = match found {
+                Some((_, blob)) => self.state(&session_file(place), blob)?,
+                None => ScopeState::new(ScopeKind::Nested, now),
+            };
+            let name = path.last().cloned().unwrap_or_default();
+            scopes.push(Scope { name, kind: ScopeKind::Nested, state });
+        }
+        Ok(Chain { scopes, session, notice, fresh })
+    }
+
+    fn read_one(&self, file: &str, name: &str) -> Result<Option<Kept>, GateError> {
+        let folder = self.folder()?;
+        let Some(bytes) = folder.read(file)? else { return Ok(None) };
+        let damaged =
+            |why: &str| GateError::Damaged { path: folder.path(file), why: why.to_owned() };
+        if bytes.first().is_some_and(|version| *version != VERSION) {
+            return Err(damaged("another version wrote it"));
+        }
+        let kept: Kept =
+            postcard::from_bytes(&bytes).map_err(|_| damaged("it is cut or altered"))?;
+        match kept.name == name {
+            true => Ok(Some(kept)),
+            false => Err(damaged("it is somebody else's")),
+        }
+    }
+
+    fn state(&self, file: &str, blob: &[u8]) -> Result<ScopeState, GateError> {
+        let path = self.folder()?.path(file);
+        ScopeState::from_blob(blob)
+            .map_err(|error| GateError::Damaged { path, why: error.to_string() })
+    }
+
+    /// Calls that never told how they ended, once there are too many.
+    fn forget_lost(&self, chain: &mut Chain, now: Time) {
+        while chain.session.running.len() > MOST_RUNNING {
+            let lost = chain.session.running.remove(0);
+            let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+            chain.with(&self.policies, |links| {
+                settle(links, &lost.call, lost.ticket, &outcome, now)
+            });
+        }
+    }
+
+    /// Writes a chain back; notes of what has died go first, and are on disk before we go on.
+    fn write(&self, place: &Place, chain: Chain) -> Result<(), GateError> {
+        let folder = self.folder()?;
+        let Chain { scopes, mut session, .. } = chain;
+        let mut depth = 0;
+        for mut scope in scopes {
+            let lasts = self.note_death(folder, place, &mut scope)?;
+            let blob = scope.state.to_blob();
+            let file = match scope.kind {
+                ScopeKind::Project => "project".to_owned(),
+                ScopeKind::Agent => agent_file(place),
+                ScopeKind::Session => {
+                    session.state = blob;
+                    continue;
+                }
+                ScopeKind::Nested => {
+                    depth += 1;
+                    let path = &place.scope[..depth];
+                    session.nested.retain(|(there, _)| there != path);
+                    session.nested.push((path.to_vec(), blob));
+                    continue;
+                }
+            };
+            let kept = Kept { version: VERSION, name: scope.name, state: blob, ..Kept::default() };
+            folder.write(&file, &bytes(&kept), lasts)?;
+        }
+        let over = session.nested.len().saturating_sub(MOST_SCOPES);
+        session.nested.drain(..over);
+        folder.write(&session_file(place), &bytes(&session), Lasts::Eventually)
+    }
+
+    fn note_death(
+        &self,
+        folder: &Folder,
+        place: &Place,
+        scope: &mut Scope,
+    ) -> Result<Lasts, GateError> {
+        let Some(kill) = scope.state.killed().cloned() else { return Ok(Lasts::Eventually) };
+        let file = match scope.kind {
+            ScopeKind::Project => "project".to_owned(),
+            ScopeKind::Agent => agent_file(place),
+            ScopeKind::Session => session_file(place),
+            ScopeKind::Nested => return Ok(Lasts::Eventually),
+        };
+        let note = killed(&file);
+        if folder.path(&note).exists() {
+            return Ok(Lasts::Eventually);
+        }
+        let because = Redactor::default().redact(&kill.because).into_owned();
+        scope.state.reword(&because);
+        let death = Death {
+            what: format!("{} {}", scope.kind.name(), scope.name),
+            because,
+            code: kill.guard.unwrap_or(GuardId::Killed).refusal().to_owned(),
+            from_server: false,
+            at: kill.at.0,
+        };
+        folder.write(&note, &json(&death), Lasts::Surely)?;
+        Ok(Lasts::Surely)
+    }
+}
+
+impl Chain {
+    /// Works on the chain with the engine.
+    fn with<T>(&mut self, policies: &PolicySet, work: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
+        let mut links: Vec<Link<'_>> = self
+            .scopes
+            .iter_mut()
+            .map(|scope| Link {
+                name: &scope.name,
+                policy: policies.of(scope.kind),
+                state: &mut scope.state,
+            })
+            .collect();
+        work(&mut links)
+    }
+
+    fn dead(&self) -> Option<Answer> {
+        self.scopes.iter().find_map(|scope| {
+            let kill = scope.state.killed()?;
+            let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
+            let what = format!("{} {}", scope.kind.name(), scope.name);
+            let explain = format!("stopped: {what} was ended: {}", kill.because);
+            Some(Answer::said(Verdict::Kill, By::Local, "killed", code, explain))
+        })
+    }
+}
+
+fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
+    let measure = |measure| serde_json::to_value(measure).unwrap_or_default();
+    let trips = trips
+        .iter()
+        .map(|trip| Spoken {
+            guard: trip.guard.name().to_owned(),
+            reason: trip.reason.clone(),
+            explain: trip.explain(),
+            measured: measure(trip.measured),
+            limit: measure(trip.limit),
+        })
+        .collect();
+    Answer { verdict, trips, incident: None, by: By::Local, notice }
+}
+
+fn agent_file(place: &Place) -> String {
+    format!("{}.agent", file_name(&place.agent))
+}
+
+fn session_file(place: &Place) -> String {
+    format!("{}.session", file_name(&format!("{}/{}", place.session, place.agent)))
+}
+
+fn ids_file(place: &Place) -> String {
+    format!("{}.ids", file_name(&format!("{}/{}", place.session, place.agent)))
+}
+
+fn killed(file: &str) -> String {
+    format!("{file}.killed")
+}
+
+fn bytes(kept: &Kept) -> Vec<u8> {
+    postcard::to_extend(kept, Vec::with_capacity(4096)).unwrap_or_default()
+}
+
+fn json(death: &Death) -> Vec<u8> {
+    serde_json::to_vec(death).unwrap_or_default()
+}
+
+/// The only clock of a gate.
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

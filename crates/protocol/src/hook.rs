@@ -1,0 +1,248 @@
+//! Hooks of coding agents: what a host says on stdin, as one kind of event for all hosts, and what we
+//! answer, in the host's own words.
+//!
+//! Each host has a file of its own, with the traps it sets. The rest of the program does not know
+//! which host it talks to.
+
+mod claude_code;
+mod codex;
+mod copilot;
+mod cursor;
+mod field;
+mod gemini;
+mod opencode;
+#[cfg(test)]
+mod tests;
+
+use deadstop_core::Status;
+use serde_json::Value;
+use thiserror::Error;
+
+pub use opencode::plugin;
+
+/// A coding agent that has hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// Claude Code.
+    ClaudeCode,
+    /// Codex.
+    Codex,
+    /// Gemini CLI.
+    Gemini,
+    /// Cursor.
+    Cursor,
+    /// OpenCode.
+    OpenCode,
+    /// Copilot CLI.
+    Copilot,
+}
+
+impl Host {
+    /// All of them.
+    pub const ALL: [Host; 6] =
+        [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor, Host::OpenCode, Host::Copilot];
+
+    /// The name on the command line, and the agent's name unless it is given another one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Host::ClaudeCode => "claude-code",
+            Host::Codex => "codex",
+            Host::Gemini => "gemini",
+            Host::Cursor => "cursor",
+            Host::OpenCode => "opencode",
+            Host::Copilot => "copilot",
+        }
+    }
+
+    /// The host of this name.
+    pub fn named(name: &str) -> Option<Host> {
+        Host::ALL.into_iter().find(|host| host.name() == name)
+    }
+
+    /// The events that we want to hear of, with the moment that each is.
+    pub fn events(self) -> &'static [(&'static str, Moment)] {
+        match self {
+            Host::ClaudeCode => claude_code::EVENTS,
+            Host::Codex => codex::EVENTS,
+            Host::Gemini => gemini::EVENTS,
+            Host::Cursor => cursor::EVENTS,
+            Host::OpenCode => opencode::EVENTS,
+            Host::Copilot => copilot::EVENTS,
+        }
+    }
+
+    /// The moment of an event. One that nobody has heard of is no moment of ours.
+    pub fn moment(self, event: &str) -> Moment {
+        let known = self.events().iter().chain(match self {
+            Host::Cursor => cursor::OLDER_EVENTS,
+            _ => &[],
+        });
+        let mut named = known.filter(|(name, _)| name.eq_ignore_ascii_case(event));
+        named.next().map_or(Moment::Other, |(_, moment)| *moment)
+    }
+
+    /// Reads what a host has written to stdin. `event` is the event's name where the configured
+    /// command tells it; hosts that do not say it themselves need that.
+    pub fn read(self, bytes: &[u8], event: Option<&str>) -> Result<Event, BadEvent> {
+        let input: Value = serde_json::from_slice(bytes).map_err(|_| BadEvent::Json)?;
+        if !input.is_object() {
+            return Err(BadEvent::Json);
+        }
+        match self {
+            Host::ClaudeCode | Host::Codex => claude_code::read(self, &input, event),
+            Host::Gemini => gemini::read(&input, event),
+            Host::Cursor => cursor::read(&input, event),
+            Host::OpenCode => opencode::read(&input, event),
+            Host::Copilot => copilot::read(&input, event),
+        }
+    }
+
+    /// Says it in the host's words. `event` is the name of the event that is answered.
+    pub fn answer(self, event: &str, reply: &Reply) -> Output {
+        let moment = self.moment(event);
+        match self {
+            Host::ClaudeCode => claude_code::answer(event, moment, reply),
+            Host::Codex => codex::answer(event, moment, reply),
+            Host::Gemini => gemini::answer(moment, reply),
+            Host::Cursor => cursor::answer(event, moment, reply),
+            Host::OpenCode => opencode::answer(moment, reply),
+            Host::Copilot => copilot::answer(event, moment, reply),
+        }
+    }
+
+    /// Whether an output refuses the call that this event is about, as the host would read it.
+    pub fn refuses(self, event: &str, output: &Output) -> bool {
+        let said: Value = serde_json::from_str(output.stdout.trim()).unwrap_or_default();
+        match self {
+            Host::ClaudeCode | Host::Codex => codex::refuses(self, event, output, &said),
+            Host::Gemini => {
+                let denies = matches!(said["decision"].as_str(), Some("deny" | "block"));
+                output.code == 2 || (output.code == 0 && denies)
+            }
+            Host::Cursor => output.code == 2 || (output.code == 0 && said["permission"] == "deny"),
+            Host::OpenCode => {
+                output.code == 0 && matches!(said["decision"].as_str(), Some("deny" | "stop"))
+            }
+            Host::Copilot => output.code == 0 && said["permissionDecision"] == "deny",
+        }
+    }
+}
+
+/// The moments that we care about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// A tool is about to run.
+    Before,
+    /// A tool has run.
+    After,
+    /// A person has said something.
+    Prompt,
+    /// The agent is about to ask a person whether a tool may run.
+    Permission,
+    /// The agent is about to end its turn.
+    Stop,
+    /// A session begins or goes on.
+    Start,
+    /// Nothing of ours.
+    Other,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The host's name for it.
+    pub name: String,
+    /// The session.
+    pub session: String,
+    /// The sub-agent in which it happened, if it was one.
+    pub scope: Vec<String>,
+    /// What it is about.
+    pub kind: Kind,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A tool is about to run.
+    Before(ToolUse),
+    /// A tool has run.
+    After {
+        /// Which.
+        tool: ToolUse,
+        /// How it ended.
+        status: Status,
+        /// What it brought.
+        text: String,
+    },
+    /// A person has said this.
+    Prompt(String),
+    /// Something at which a dead session is told that it is dead.
+    Standing,
+    /// Nothing of ours.
+    Other,
+}
+
+/// A tool in use.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolUse {
+    /// The host's id for this use; some have none.
+    pub id: Option<String>,
+    /// The tool.
+    pub name: String,
+    /// The server that it runs on.
+    pub server: Option<String>,
+    /// Its arguments.
+    pub arguments: Value,
+}
+
+/// What is to be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Go ahead.
+    Pass,
+    /// Go ahead, but somebody should know.
+    Warn(String),
+    /// A person should decide.
+    Ask(String),
+    /// Not this call.
+    Refuse(String),
+    /// Nothing more: the session is dead.
+    End(String),
+}
+
+/// What a hook leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Output {
+    /// What goes to stdout.
+    pub stdout: String,
+    /// What goes to stderr.
+    pub stderr: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Output {
+    fn nothing() -> Output {
+        Output::default()
+    }
+
+    fn json(value: &Value) -> Output {
+        Output { stdout: value.to_string(), ..Output::default() }
+    }
+}
+
+/// Why an event cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BadEvent {
+    /// It is no JSON object.
+    #[error("the hook's input is not a JSON object")]
+    Json,
+    /// Something is missing in it.
+    #[error("the hook's input has no `{0}`")]
+    Missing(&'static str),
+}
+
+/// What the agent is told of a refusal, so that it does not try again.
+fn told(why: &str) -> String {
+    format!("deadstop {why}; do not retry")
+}

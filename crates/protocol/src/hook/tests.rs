@@ -1,0 +1,324 @@
+//! What each host says and is told, as a table.
+
+use serde_json::json;
+
+use super::*;
+
+fn all() -> [Reply; 5] {
+    [
+        Reply::Pass,
+        Reply::Warn("warned: w".into()),
+        Reply::Ask("asks: a".into()),
+        Reply::Refuse("blocked: b".into()),
+        Reply::End("stopped: k".into()),
+    ]
+}
+
+/// What a host is told at an event: passed, warned, asked, refused, ended.
+#[track_caller]
+fn check(host: Host, event: &str, expected: [&str; 5]) {
+    for (reply, expected) in all().iter().zip(expected) {
+        let output = host.answer(event, reply);
+        assert_eq!(
+            (output.stdout.as_str(), output.code),
+            (expected, 0),
+            "{host:?} {event} {reply:?}"
+        );
+        let refuses = matches!(reply, Reply::Refuse(_) | Reply::End(_));
+        if host.moment(event) == Moment::Before {
+            let may_ask = expected.contains("\"ask\"");
+            let refuses = refuses || (matches!(reply, Reply::Ask(_)) && !may_ask);
+            assert_eq!(host.refuses(event, &output), refuses, "{host:?} {event} {reply:?}");
+        }
+    }
+}
+
+#[test]
+fn claude_code_is_told() {
+    let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop blocked: b; do not retry"}}"#;
+    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    check(
+        Host::ClaudeCode,
+        "PreToolUse",
+        [
+            "",
+            r#"{"systemMessage":"deadstop warned: w"}"#,
+            r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"ask","permissionDecisionReason":"deadstop: asks: a"}}"#,
+            deny,
+            r#"{"continue":false,"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop stopped: k; do not retry"},"stopReason":"deadstop stopped: k"}"#,
+        ],
+    );
+    check(
+        Host::ClaudeCode,
+        "PostToolUse",
+        ["", r#"{"systemMessage":"deadstop warned: w"}"#, "", "", ended],
+    );
+    check(
+        Host::ClaudeCode,
+        "Stop",
+        ["", r#"{"systemMessage":"deadstop warned: w"}"#, "", "", ended],
+    );
+    let warned = r#"{"systemMessage":"deadstop warned: w"}"#;
+    check(Host::ClaudeCode, "PostToolBatch", ["", warned, "", "", ended]);
+    check(
+        Host::ClaudeCode,
+        "UserPromptSubmit",
+        [
+            "",
+            r#"{"systemMessage":"deadstop warned: w"}"#,
+            "",
+            r#"{"continue":false,"decision":"block","reason":"deadstop blocked: b","stopReason":"deadstop blocked: b"}"#,
+            r#"{"continue":false,"decision":"block","reason":"deadstop stopped: k","stopReason":"deadstop stopped: k"}"#,
+        ],
+    );
+    check(Host::ClaudeCode, "Notification", ["", "", "", "", ""]);
+}
+
+#[test]
+fn codex_is_told_nothing_that_spoils_a_refusal() {
+    let deny = |why: &str| {
+        format!(
+            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop {why}; do not retry"}}}}"#
+        )
+    };
+    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    check(Host::Codex, "PreToolUse", ["", "", &asked, &refused, &ended]);
+    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    check(Host::Codex, "PostToolUse", ["", "", "", "", ended]);
+    check(Host::Codex, "Stop", ["", "", "", "", ended]);
+    check(Host::Codex, "SessionStart", ["", "", "", "", ended]);
+    let blocked = r#"{"decision":"block","reason":"deadstop blocked: b"}"#;
+    check(Host::Codex, "UserPromptSubmit", ["", "", "", blocked, ended]);
+    // What Claude Code is told would let the call through.
+    let spoilt = Host::ClaudeCode.answer("PreToolUse", &Reply::End("x".into()));
+    assert!(Host::ClaudeCode.refuses("PreToolUse", &spoilt));
+    assert!(!Host::Codex.refuses("PreToolUse", &spoilt));
+}
+
+#[test]
+fn gemini_is_told() {
+    let deny = r#"{"decision":"deny","reason":"deadstop blocked: b; do not retry"}"#;
+    let warned = r#"{"systemMessage":"deadstop warned: w"}"#;
+    let asked = r#"{"decision":"deny","reason":"deadstop asks: a; do not retry"}"#;
+    let both = r#"{"continue":false,"decision":"deny","reason":"deadstop stopped: k; do not retry","stopReason":"deadstop stopped: k"}"#;
+    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    check(Host::Gemini, "BeforeTool", ["{}", warned, asked, deny, both]);
+    check(Host::Gemini, "AfterTool", ["{}", warned, "{}", "{}", ended]);
+    let blocked = r#"{"decision":"deny","reason":"deadstop blocked: b"}"#;
+    check(Host::Gemini, "BeforeAgent", ["{}", "{}", "{}", blocked, both]);
+    check(Host::Gemini, "AfterAgent", ["{}", "{}", "{}", "{}", ended]);
+}
+
+#[test]
+fn cursor_is_told() {
+    let deny = |why: &str| {
+        format!(
+            r#"{{"agent_message":"deadstop {why}; do not retry","permission":"deny","user_message":"deadstop {why}"}}"#
+        )
+    };
+    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    check(Host::Cursor, "preToolUse", ["{}", "{}", &asked, &refused, &ended]);
+    let asked = r#"{"agent_message":"deadstop: asks: a","permission":"ask","user_message":"deadstop: asks: a"}"#;
+    check(Host::Cursor, "beforeShellExecution", ["{}", "{}", asked, &refused, &ended]);
+    let stop = |why: &str| format!(r#"{{"continue":false,"user_message":"deadstop {why}"}}"#);
+    let (refused, ended) = (stop("blocked: b"), stop("stopped: k"));
+    check(Host::Cursor, "beforeSubmitPrompt", ["{}", "{}", "{}", &refused, &ended]);
+    check(Host::Cursor, "stop", ["{}", "{}", "{}", "{}", "{}"]);
+}
+
+#[test]
+fn copilot_is_told() {
+    let decided = |decision: &str, why: &str| {
+        format!(
+            r#"{{"permissionDecision":"{decision}","permissionDecisionReason":"deadstop{why}"}}"#
+        )
+    };
+    let (asked, refused, ended) = (
+        decided("ask", ": asks: a"),
+        decided("deny", " blocked: b; do not retry"),
+        decided("deny", " stopped: k; do not retry"),
+    );
+    check(Host::Copilot, "preToolUse", ["", "", &asked, &refused, &ended]);
+    let deny = |why: &str, interrupt: bool| {
+        format!(
+            r#"{{"behavior":"deny","interrupt":{interrupt},"message":"deadstop {why}; do not retry"}}"#
+        )
+    };
+    let (refused, ended) = (deny("blocked: b", false), deny("stopped: k", true));
+    check(Host::Copilot, "permissionRequest", ["", "", "", &refused, &ended]);
+    check(Host::Copilot, "postToolUse", ["", "", "", "", ""]);
+}
+
+#[test]
+fn opencode_is_told() {
+    let said = |decision: &str, why: &str| {
+        format!(r#"{{"decision":"{decision}","reason":"deadstop {why}"}}"#)
+    };
+    let warned = said("allow", "warned: w");
+    let (asked, refused, ended) = (
+        said("deny", "asks: a; do not retry"),
+        said("deny", "blocked: b; do not retry"),
+        said("stop", "stopped: k; do not retry"),
+    );
+    check(Host::OpenCode, "tool.execute.before", ["{}", &warned, &asked, &refused, &ended]);
+    check(Host::OpenCode, "tool.execute.after", ["{}", &warned, "{}", "{}", &ended]);
+    let plugin =
+        plugin(&["/opt/dead stop".to_owned(), "hook".to_owned(), "opencode".to_owned()], true);
+    assert!(plugin.contains(r#"const COMMAND = ["/opt/dead stop","hook","opencode"]"#));
+    assert!(plugin.contains("const FAIL_CLOSED = true"));
+}
+
+fn tool(id: Option<&str>, name: &str, arguments: Value) -> ToolUse {
+    ToolUse { id: id.map(str::to_owned), name: name.to_owned(), server: None, arguments }
+}
+
+#[test]
+fn every_host_is_understood() {
+    let ls = || json!({ "command": "ls" });
+    let after = |tool, status, text: &str| Kind::After { tool, status, text: text.to_owned() };
+    for (host, event, input, expected) in [
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "Bash",
+                "tool_input": ls(), "tool_use_id": "t1", "agent_id": "a1" }),
+            Some(Kind::Before(tool(Some("t1"), "Bash", ls()))),
+        ),
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "PostToolUse", "tool_name": "Bash",
+                "tool_input": ls(), "tool_use_id": "t1", "tool_response": { "stdout": "x" } }),
+            Some(after(tool(Some("t1"), "Bash", ls()), Status::Ok, r#"{"stdout":"x"}"#)),
+        ),
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "PostToolUseFailure", "tool_name": "Bash",
+                "tool_input": ls(), "tool_use_id": "t1", "error": "no" }),
+            Some(after(tool(Some("t1"), "Bash", ls()), Status::Error, "no")),
+        ),
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "hi" }),
+            Some(Kind::Prompt("hi".into())),
+        ),
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "Stop", "stop_hook_active": false }),
+            Some(Kind::Standing),
+        ),
+        (
+            Host::ClaudeCode,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "Notification" }),
+            Some(Kind::Other),
+        ),
+        (Host::ClaudeCode, None, json!({ "session_id": "s" }), None),
+        (Host::ClaudeCode, Some("Stop"), json!({ "session_id": "s" }), Some(Kind::Standing)),
+        (Host::ClaudeCode, Some("PreToolUse"), json!({ "session_id": "s" }), None),
+        (Host::ClaudeCode, Some("PreToolUse"), json!({ "tool_name": "Bash" }), None),
+        (
+            Host::Codex,
+            None,
+            json!({ "session_id": "s", "turn_id": "u", "hook_event_name": "PostToolUse",
+                "tool_name": "Bash", "tool_use_id": "c", "tool_input": ls(),
+                "tool_response": { "output": "x", "metadata": { "exit_code": 2 } } }),
+            Some(after(
+                tool(Some("c"), "Bash", ls()),
+                Status::Error,
+                r#"{"metadata":{"exit_code":2},"output":"x"}"#,
+            )),
+        ),
+        (
+            Host::Gemini,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "BeforeTool",
+                "tool_name": "run_shell_command", "tool_input": ls(),
+                "mcp_context": { "server_name": "m" } }),
+            Some(Kind::Before(ToolUse {
+                server: Some("m".into()),
+                ..tool(None, "run_shell_command", ls())
+            })),
+        ),
+        (
+            Host::Gemini,
+            None,
+            json!({ "session_id": "s", "hook_event_name": "AfterTool", "tool_name": "x",
+                "tool_input": {}, "tool_response": { "llmContent": "c", "error": { "message": "no" } } }),
+            Some(after(tool(None, "x", json!({})), Status::Error, r#"{"message":"no"}"#)),
+        ),
+        (
+            Host::Cursor,
+            None,
+            json!({ "conversation_id": "s", "hook_event_name": "beforeShellExecution", "command": "ls" }),
+            Some(Kind::Before(tool(None, "Shell", ls()))),
+        ),
+        (
+            Host::Cursor,
+            None,
+            json!({ "conversation_id": "s", "hook_event_name": "preToolUse", "tool_use_id": "t",
+                "tool_name": "MCP:linear:create", "tool_input": "{\"a\":1}" }),
+            Some(Kind::Before(ToolUse {
+                server: Some("linear".into()),
+                ..tool(Some("t"), "MCP:linear:create", json!({ "a": 1 }))
+            })),
+        ),
+        (
+            Host::Cursor,
+            None,
+            json!({ "conversation_id": "s", "hook_event_name": "postToolUseFailure",
+                "tool_use_id": "t", "tool_name": "Shell", "tool_input": ls(),
+                "failure_type": "timeout", "error_message": "late" }),
+            Some(after(tool(Some("t"), "Shell", ls()), Status::Fault, "late")),
+        ),
+        (
+            Host::OpenCode,
+            None,
+            json!({ "hook_event_name": "tool.execute.before", "session_id": "s",
+                "tool_use_id": "c", "tool_name": "bash", "tool_input": ls() }),
+            Some(Kind::Before(tool(Some("c"), "bash", ls()))),
+        ),
+        (
+            Host::Copilot,
+            Some("preToolUse"),
+            json!({ "sessionId": "s", "toolName": "bash", "toolArgs": "{\"command\":\"ls\"}" }),
+            Some(Kind::Before(tool(None, "bash", ls()))),
+        ),
+        (
+            Host::Copilot,
+            Some("postToolUse"),
+            json!({ "sessionId": "s", "toolName": "bash", "toolArgs": ls(),
+                "toolResult": { "resultType": "failure", "textResultForLlm": "no" } }),
+            Some(after(tool(None, "bash", ls()), Status::Error, "no")),
+        ),
+    ] {
+        let read = host.read(input.to_string().as_bytes(), event);
+        assert_eq!(
+            read.as_ref().ok().map(|event| &event.kind),
+            expected.as_ref(),
+            "{host:?} {input}"
+        );
+        if let Ok(event) = read {
+            assert_eq!(event.session, "s");
+            assert_eq!(event.scope.len(), usize::from(input.get("agent_id").is_some()));
+        }
+    }
+}
+
+#[test]
+fn nonsense_is_no_event() {
+    for host in Host::ALL {
+        assert_eq!(Host::named(host.name()), Some(host));
+        for nonsense in ["", "null", "[]", "\"x\"", "{", "{}", "{\"session_id\":7}", "\u{0}"] {
+            assert!(host.read(nonsense.as_bytes(), None).is_err(), "{host:?} {nonsense}");
+        }
+        for (event, moment) in host.events() {
+            assert_eq!(host.moment(event), *moment);
+        }
+        assert_eq!(host.moment("surprise"), Moment::Other);
+    }
+    assert_eq!(Host::named("vim"), None);
+}

@@ -1,0 +1,239 @@
+//! Calls that wait for a person: who waits for what, and the person's word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use deadstop_core::Trip;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::auth::Who;
+use super::extract::{Asked, At, Body, Strict};
+use super::problem::{Code, Problem, ProblemBody};
+use crate::warden::{self, Answer, Word};
+
+/// A call that waits for a person, or did.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Approval {
+    /// Its id.
+    id: String,
+    /// The project.
+    project: String,
+    /// The agent that wants to make it.
+    agent: String,
+    /// The session.
+    session: String,
+    /// The nested scopes in which it is made, one below the other.
+    #[schema(required)]
+    scope: Option<String>,
+    /// `tool` or `model`.
+    kind: &'static str,
+    /// The tool, or the model.
+    tool: String,
+    /// The server that it runs on.
+    #[schema(required)]
+    server: Option<String>,
+    /// The beginning of what it is called with, without secrets.
+    asked: String,
+    /// What it would destroy, as far as that is known.
+    destroys: Vec<String>,
+    /// The guard that wants a person asked.
+    guard: &'static str,
+    /// Its code for why.
+    reason: String,
+    /// Why, in a sentence.
+    explain: String,
+    /// Since when it waits.
+    since_ms: u64,
+    /// Until when it does; then it is refused.
+    until_ms: u64,
+    /// `waiting`, `approved`, `denied`, `lapsed`, `withdrawn` or `stopped`.
+    state: &'static str,
+    /// Who decided.
+    #[schema(required)]
+    decided_by: Option<String>,
+    /// Why.
+    #[schema(required)]
+    decided_why: Option<String>,
+    /// When.
+    #[schema(required)]
+    decided_ms: Option<u64>,
+}
+
+impl Approval {
+    fn of(approval: &warden::Approval) -> Approval {
+        let call = &approval.call;
+        let (kind, server, destroys) = match (call.tool(), call.model()) {
+            (Some(tool), _) => ("tool", &tool.server, tool.destroys.as_slice()),
+            (None, Some(model)) => ("model", &model.server, [].as_slice()),
+            (None, None) => ("model", &None, [].as_slice()),
+        };
+        let named = |deed: &deadstop_core::Destruction| match deed.target.as_str() {
+            "" => deed.verb.clone(),
+            target => format!("{} {target}", deed.verb),
+        };
+        let (trip, word) = (approval.trip(), approval.word());
+        let said = |text: fn(&Word) -> &String| {
+            word.as_ref().map(|word| text(word).clone()).filter(|text| !text.is_empty())
+        };
+        Approval {
+            id: approval.id.clone(),
+            project: approval.project.clone(),
+            agent: approval.agent.clone(),
+            session: approval.session.clone(),
+            scope: approval.nested.clone(),
+            kind,
+            tool: call.name().to_owned(),
+            server: server.clone(),
+            asked: approval.asked.clone(),
+            destroys: destroys.iter().map(named).collect(),
+            guard: trip.map_or("", |trip| trip.guard.name()),
+            reason: trip.map(|trip| trip.reason.clone()).unwrap_or_default(),
+            explain: trip.map(Trip::explain).unwrap_or_default(),
+            since_ms: approval.since.0,
+            until_ms: approval.until.0,
+            state: word.as_ref().map_or("waiting", |word| word.answer.name()),
+            decided_by: said(|word| &word.by),
+            decided_why: said(|word| &word.reason),
+            decided_ms: word.as_ref().map(|word| word.at.0),
+        }
+    }
+}
+
+/// Calls that wait for a person.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Waiting {
+    /// The longest waiting first.
+    items: Vec<Approval>,
+}
+
+/// How long to wait for an answer.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Patience {
+    /// Seconds to wait for a decision before answering.
+    #[param(minimum = 0, maximum = 300, default = 0)]
+    wait: Option<u64>,
+}
+
+/// A person's word.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Because {
+    /// Why.
+    #[schema(min_length = 1, max_length = 1000)]
+    reason: String,
+    /// The person who says so, where a client speaks for several.
+    #[schema(max_length = 200)]
+    by: Option<String>,
+}
+
+impl Strict for Because {}
+
+/// The calls that wait for a person.
+#[utoipa::path(
+    get, path = "/api/approvals", tag = "approvals",
+    responses((status = 200, description = "The longest waiting first", body = Waiting))
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>, who: Who) -> Json<Waiting> {
+    let waiting = app.warden.approvals.waiting(&who.project);
+    Json(Waiting { items: waiting.iter().map(|approval| Approval::of(approval)).collect() })
+}
+
+/// One of them, or one that was decided a moment ago. With `wait`, the answer comes when it is
+/// decided, or when the time is up.
+#[utoipa::path(
+    get, path = "/api/approvals/{id}", tag = "approvals",
+    params(("id" = String, Path, description = "The approval"), Patience),
+    responses((status = 200, description = "As it is now", body = Approval))
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(id): At<String>,
+    Asked(patience): Asked<Patience>,
+) -> Result<Json<Approval>, Problem> {
+    let approval = find(&app, &who, &id)?;
+    let wait = Duration::from_secs(patience.wait.unwrap_or_default());
+    if !wait.is_zero() {
+        // A server that stops does not keep anybody waiting.
+        let over = app.warden.events.over.clone();
+        tokio::select! {
+            _ = tokio::time::timeout(wait, approval.decided()) => {}
+            () = over.cancelled() => {}
+        }
+    }
+    Ok(Json(Approval::of(&approval)))
+}
+
+/// Lets a call pass that waits.
+#[utoipa::path(
+    post, path = "/api/approvals/{id}/approve", tag = "approvals", request_body = Because,
+    params(("id" = String, Path, description = "The approval")),
+    responses(
+        (status = 200, description = "In force and in the audit", body = Approval),
+        (status = 409, description = "`already_decided`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn approve(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(id): At<String>,
+    Body(because): Body<Because>,
+) -> Result<Json<Approval>, Problem> {
+    decide(&app, &who, &id, Answer::Approved, &because).await
+}
+
+/// Refuses a call that waits.
+#[utoipa::path(
+    post, path = "/api/approvals/{id}/deny", tag = "approvals", request_body = Because,
+    params(("id" = String, Path, description = "The approval")),
+    responses(
+        (status = 200, description = "In force and in the audit", body = Approval),
+        (status = 409, description = "`already_decided`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn deny(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(id): At<String>,
+    Body(because): Body<Because>,
+) -> Result<Json<Approval>, Problem> {
+    decide(&app, &who, &id, Answer::Denied, &because).await
+}
+
+async fn decide(
+    app: &App,
+    who: &Who,
+    id: &str,
+    answer: Answer,
+    because: &Because,
+) -> Result<Json<Approval>, Problem> {
+    let approval = find(app, who, id)?;
+    let by = app.redacted(who, &who.signed(because.by.as_deref()));
+    let reason = app.redacted(who, &because.reason);
+    match app.warden.say(&approval, Word::said(answer, &by, &reason)).await {
+        Some(Ok(())) => Ok(Json(Approval::of(&approval))),
+        Some(Err(error)) => {
+            let text = format!("it is in force here, but could not be written: {error}");
+            Err(Problem::new(Code::NotDurable, text))
+        }
+        None => {
+            let now = Approval::of(&approval);
+            let by = now.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
+            let text = format!("it waits no longer: {}{by}", now.state);
+            Err(Problem::new(Code::AlreadyDecided, text))
+        }
+    }
+}
+
+fn find(app: &App, who: &Who, id: &str) -> Result<Arc<warden::Approval>, Problem> {
+    let found = app.warden.approvals.get(&who.project, id);
+    let found = found.ok_or_else(|| Problem::not_found("call that waits"))?;
+    who.may_see(&found.agent)?;
+    Ok(found)
+}

@@ -1,0 +1,446 @@
+//! Calls that wait for a person.
+//!
+//! Where a policy says `ask`, the engine answers neither yes nor no. The call becomes an
+//! [`Approval`] that people can see and decide about; whoever carries the call holds a [`Question`]
+//! and waits for the word. The first word counts: a person's, the clock's (nobody decided in time,
+//! so it is refused), the end of a scope, or the client's, by going away.
+//!
+//! The waiting lives in memory: after a restart there is nobody left who waits. What was decided is
+//! in the audit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadstop_core::{Call, Time, Trip, Verdict};
+use deadstop_protocol::excerpt::Excerpt;
+use deadstop_store::AuditEvent;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::{Chain, Event, Refused, Running, Said, Warden, now};
+use crate::alerts::Alert;
+use crate::settings::Capture;
+
+/// Calls that may wait at a time; one more is refused.
+const MOST: usize = 1000;
+/// How long one that was decided is remembered, for whoever asks what became of it.
+const REMEMBERED_MS: u64 = 10 * 60 * 1000;
+/// Bytes of what was asked that a person is shown.
+const SHOWN: usize = 2000;
+/// Bytes of it that the audit keeps.
+const AUDITED: usize = 300;
+
+/// A call that waits for a person, or did.
+#[derive(Debug)]
+pub(crate) struct Approval {
+    pub(crate) id: String,
+    pub(crate) project: String,
+    pub(crate) agent: String,
+    pub(crate) session: String,
+    pub(crate) nested: Option<String>,
+    pub(crate) call: Call,
+    /// The beginning of what it was asked with, without secrets.
+    pub(crate) asked: String,
+    /// Why it waits, strictest first.
+    pub(crate) trips: Vec<Trip>,
+    pub(crate) since: Time,
+    pub(crate) until: Time,
+    word: watch::Sender<Option<Word>>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A person lets it pass.
+    Approved,
+    /// A person does not.
+    Denied,
+    /// Nobody decided in time.
+    Lapsed,
+    /// Nobody wants to know any more.
+    Withdrawn,
+    /// A scope that it is made in was ended.
+    Stopped,
+}
+
+impl Answer {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Answer; 5] =
+        [Answer::Approved, Answer::Denied, Answer::Lapsed, Answer::Withdrawn, Answer::Stopped];
+
+    /// The word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Answer::Approved => "approved",
+            Answer::Denied => "denied",
+            Answer::Lapsed => "lapsed",
+            Answer::Withdrawn => "withdrawn",
+            Answer::Stopped => "stopped",
+        }
+    }
+}
+
+/// Who said what about it, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) answer: Answer,
+    pub(crate) by: String,
+    pub(crate) reason: String,
+    pub(crate) at: Time,
+}
+
+impl Word {
+    /// A person's.
+    pub(crate) fn said(answer: Answer, by: &str, reason: &str) -> Word {
+        Word { answer, by: by.to_owned(), reason: reason.to_owned(), at: now() }
+    }
+
+    /// Nobody's.
+    fn of(answer: Answer) -> Word {
+        Word::said(answer, "", "")
+    }
+
+    /// What it means for a call, as the end of a sentence.
+    fn clause(&self, approval: &Approval) -> String {
+        let Word { by, reason, .. } = self;
+        match self.answer {
+            Answer::Approved => format!("approved by {by}: {reason}"),
+            Answer::Denied => format!("denied by {by}: {reason}"),
+            Answer::Lapsed => {
+                let waited = approval.until.since(approval.since);
+                format!("nobody approved it in {waited}")
+            }
+            Answer::Withdrawn => "withdrawn".to_owned(),
+            Answer::Stopped => "stopped while it waited".to_owned(),
+        }
+    }
+}
+
+impl Approval {
+    /// The last word about it, if there is one.
+    pub(crate) fn word(&self) -> Option<Word> {
+        self.word.borrow().clone()
+    }
+
+    /// Waits for the last word.
+    pub(crate) async fn decided(&self) -> Word {
+        let mut word = self.word.subscribe();
+        match word.wait_for(Option::is_some).await.map(|word| word.clone()) {
+            Ok(Some(word)) => word,
+            _ => Word::of(Answer::Withdrawn),
+        }
+    }
+
+    /// Why it waits.
+    pub(crate) fn trip(&self) -> Option<&Trip> {
+        self.trips.first()
+    }
+
+    /// Whether an approval still lets it pass: as long again as it could have been waited for.
+    pub(crate) fn is_approved(&self, now: Time) -> bool {
+        let wait = self.until.since(self.since);
+        self.word()
+            .is_some_and(|word| word.answer == Answer::Approved && now.since(word.at) <= wait)
+    }
+
+    /// Whether nobody will want to know any more what became of it.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        self.word().is_some_and(|word| now.since(word.at).0 > REMEMBERED_MS)
+    }
+
+    /// The trips with the word about them: a warning if it was approved, a refusal if not.
+    fn judged(&self, word: &Word) -> Vec<Trip> {
+        let clause = word.clause(self);
+        let judged = |trip: &Trip| {
+            let mut trip = trip.clone();
+            if trip.verdict == Verdict::Ask {
+                trip.verdict = Verdict::Block;
+                trip.because = format!("{}; {clause}", trip.because);
+            }
+            trip
+        };
+        self.trips.iter().map(judged).collect()
+    }
+
+    /// Says of what was let pass who has approved it.
+    fn sign(&self, trips: &mut [Trip]) {
+        let Some(word) = self.word() else { return };
+        let clause = word.clause(self);
+        let asked = |trip: &&mut Trip| {
+            let same = |own: &Trip| own.guard == trip.guard && own.reason == trip.reason;
+            trip.verdict == Verdict::Warn && self.trips.iter().any(same)
+        };
+        for trip in trips.iter_mut().filter(asked) {
+            trip.because = format!("{}; {clause}", trip.because);
+        }
+    }
+}
+
+/// All that wait, and those that did a moment ago, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Approvals(Mutex<BTreeMap<String, Arc<Approval>>>);
+
+impl Approvals {
+    /// One of a project by its id.
+    pub(crate) fn get(&self, project: &str, id: &str) -> Option<Arc<Approval>> {
+        self.0.lock().get(id).filter(|approval| approval.project == project).cloned()
+    }
+
+    /// Those of a project that wait.
+    pub(crate) fn waiting(&self, project: &str) -> Vec<Arc<Approval>> {
+        let all = self.0.lock();
+        let waits = |a: &&Arc<Approval>| a.project == project && a.word().is_none();
+        all.values().filter(waits).cloned().collect()
+    }
+
+    /// Enters one; false if too many wait.
+    fn enter(&self, approval: &Arc<Approval>, now: Time) -> bool {
+        let mut all = self.0.lock();
+        if all.len() >= MOST {
+            all.retain(|_, known| !known.is_over(now));
+        }
+        if all.len() >= MOST {
+            // Those that were decided are forgotten before one is turned away.
+            all.retain(|_, known| known.word().is_none());
+        }
+        if all.len() >= MOST {
+            return false;
+        }
+        all.insert(approval.id.clone(), Arc::clone(approval));
+        true
+    }
+}
+
+/// A call whose carrier waits for a person's word. Dropped without one, it is withdrawn.
+pub(crate) struct Question {
+    warden: Arc<Warden>,
+    chain: Chain,
+    pub(crate) approval: Arc<Approval>,
+    request: Excerpt,
+}
+
+impl Question {
+    /// Waits for the word, and lets the call run if it says so.
+    pub(crate) async fn answer(self) -> Result<(Running, Vec<Trip>), Refused> {
+        let word = self.wait().await;
+        self.carry_out(&word)
+    }
+
+    /// Waits without anybody who holds the line: the client comes back for the answer.
+    pub(crate) fn detach(self) {
+        tokio::spawn(async move {
+            let word = self.wait().await;
+            if matches!(word.answer, Answer::Denied | Answer::Lapsed) {
+                self.refuse(&word);
+            }
+        });
+    }
+
+    /// Waits for a person, for the time to be up, or for the end of a scope.
+    async fn wait(&self) -> Word {
+        let left = self.approval.until.since(now());
+        let stops = self.chain.stops();
+        let stopped = stops.iter().map(|stop| Box::pin(stop.cancelled()));
+        let answer = tokio::select! {
+            biased;
+            word = self.approval.decided() => return word,
+            _ = futures_util::future::select_all(stopped) => Answer::Stopped,
+            () = tokio::time::sleep(Duration::from_millis(left.0)) => Answer::Lapsed,
+        };
+        self.warden.decide_approval(&self.approval, Word::of(answer))
+    }
+
+    fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
+        let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
+        match word.answer {
+            Answer::Approved => warden.admit_approved(chain, &self.approval, &self.request),
+            Answer::Stopped => {
+                let refused = warden.admit(chain, call, &self.request);
+                // It is told what ended it; should that be over by now, it is refused all the same.
+                match refused {
+                    Err(refused) if refused.asks() => Err(self.refuse(word)),
+                    other => other,
+                }
+            }
+            Answer::Denied | Answer::Lapsed | Answer::Withdrawn => Err(self.refuse(word)),
+        }
+    }
+
+    /// Keeps that the call was refused.
+    fn refuse(&self, word: &Word) -> Refused {
+        let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
+        let trips = self.approval.judged(word);
+        let id = warden.number();
+        let said = || Said { request: self.request.clone(), response: Excerpt::default() };
+        let incident = warden.record(chain, call, id, &trips, said);
+        if let Some(trip) = trips.first() {
+            warden.refused(chain, call, id, trip, incident.clone());
+        }
+        Refused { trips, incident }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if self.approval.word().is_none() {
+            self.warden.decide_approval(&self.approval, Word::of(Answer::Withdrawn));
+        }
+    }
+}
+
+impl Refused {
+    /// Whether a person may still say yes.
+    pub(crate) fn asks(&self) -> bool {
+        self.trips.first().is_some_and(|trip| trip.verdict == Verdict::Ask)
+    }
+}
+
+impl Warden {
+    /// May this call run? Where the policy says so, a person is asked, and this waits for the word
+    /// as long as the policy allows. Whoever stops waiting withdraws the question.
+    pub(crate) async fn admit_asking(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        match self.admit(chain, call, request) {
+            Err(refused) if refused.asks() => {
+                self.ask(chain, call, request, refused.trips)?.answer().await
+            }
+            decided => decided,
+        }
+    }
+
+    /// Asks people about a call that the engine wants them asked about.
+    pub(crate) fn ask(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        mut trips: Vec<Trip>,
+    ) -> Result<Question, Refused> {
+        for trip in &mut trips {
+            trip.because = chain.project.redact_reason(&trip.because);
+        }
+        let policies = chain.policies();
+        let kind = trips.first().map_or(chain.innermost().kind(), |trip| trip.context.kind);
+        let (since, (agent, session)) = (now(), chain.names());
+        let approval = Arc::new(Approval {
+            id: uuid::Uuid::now_v7().to_string(),
+            project: chain.project.name.clone(),
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            nested: chain.nested(),
+            call: call.clone(),
+            asked: chain.project.redact_start(request.text(), SHOWN),
+            trips,
+            since,
+            until: since + policies.of(kind).ask_timeout_s.millis(),
+            word: watch::Sender::new(None),
+        });
+        let (warden, chain, request) = (Arc::clone(self), chain.clone(), request.clone());
+        if !self.approvals.enter(&approval, since) {
+            let word = Word::said(Answer::Denied, "deadstop", "too many calls wait for a person");
+            approval.word.send_replace(Some(word.clone()));
+            let question = Question { warden, chain, approval, request };
+            return Err(question.refuse(&word));
+        }
+        self.metrics.asked();
+        let sentence = approval.trip().map(Trip::explain).unwrap_or_default();
+        let event = Event::new("ask", &approval.project, agent, session, sentence.clone());
+        self.events.tell(Event { approval: Some(approval.id.clone()), ..event });
+        let alert = Alert {
+            kind: deadstop_alerts::Kind::Approval,
+            agent: Some(agent),
+            session: Some(session),
+            trip: approval.trip(),
+            sentence,
+            incident: None,
+        };
+        self.alert(&chain.project, &alert);
+        Ok(Question { warden, chain, approval, request })
+    }
+
+    /// Says the last word about a call that waits; gives the one that counts, which is the first.
+    fn decide_approval(&self, approval: &Approval, word: Word) -> Word {
+        let first = approval.word.send_if_modified(|known| {
+            let first = known.is_none();
+            if first {
+                *known = Some(word.clone());
+            }
+            first
+        });
+        if !first {
+            return approval.word().unwrap_or(word);
+        }
+        self.metrics.answered(word.answer);
+        let Approval { project, agent, session, call, .. } = approval;
+        let text = format!("{}: {}", call.name(), word.clause(approval));
+        let event = Event::new(word.answer.name(), project, agent, session, text);
+        self.events.tell(Event { approval: Some(approval.id.clone()), ..event });
+        let action = match word.answer {
+            Answer::Approved => "call.approve",
+            Answer::Denied => "call.deny",
+            Answer::Lapsed => "call.lapse",
+            Answer::Withdrawn | Answer::Stopped => return word,
+        };
+        let (who, reason) = match word.answer {
+            Answer::Lapsed => ("deadstop", word.clause(approval)),
+            _ => (word.by.as_str(), word.reason.clone()),
+        };
+        let known = self.projects.read().get(project).cloned();
+        let keeps = known.is_some_and(|known| known.settings.read().capture != Capture::None);
+        let asked = approval.asked.floor_char_boundary(AUDITED);
+        let detail = json!({
+            "approval": approval.id,
+            "call": call.name(),
+            "asked": keeps.then(|| &approval.asked[..asked]),
+            "why": approval.trip().map(Trip::explain),
+            "waited_ms": word.at.since(approval.since).0,
+        });
+        self.outbox.lock().audit.push(AuditEvent {
+            number: self.number(),
+            project: project.clone(),
+            at: word.at,
+            who: who.to_owned(),
+            action: action.to_owned(),
+            subject: format!("{agent}/{session}"),
+            reason,
+            detail: detail.to_string(),
+        });
+        word
+    }
+
+    /// A person's word about a call that waits; on disk when this returns. `None` in place of it if
+    /// somebody was faster.
+    pub(crate) async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
+        let counts = self.decide_approval(approval, word.clone());
+        if counts != word {
+            return None;
+        }
+        Some(self.flush().await)
+    }
+
+    /// Admits a call that a person has approved.
+    pub(crate) fn admit_approved(
+        &self,
+        chain: &Chain,
+        approval: &Approval,
+        request: &Excerpt,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        let decide = |links: &mut [deadstop_core::Link<'_>], now| {
+            let mut admission = deadstop_core::admit_approved(links, &approval.call, now);
+            approval.sign(&mut admission.trips);
+            admission
+        };
+        self.admit_by(chain, &approval.call, request, decide)
+    }
+
+    /// What a call is told that was not approved, once more.
+    pub(crate) fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
+        Refused { trips: approval.judged(word), incident: None }
+    }
+}
