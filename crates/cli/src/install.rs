@@ -5,10 +5,10 @@
 //! ours is taken out.
 
 mod diff;
-mod jsonc;
+pub(crate) mod jsonc;
 mod piece;
 pub(crate) mod plan;
-mod record;
+pub(crate) mod record;
 
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};

@@ -133,7 +133,9 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// How long a server may take.
     pub patience: Patience,
-    /// Whether a server is asked at all.
+    /// How long a person may take to approve a call; nobody waits by default.
+    pub approval: Duration,
+    /// Whether no server is asked at all.
     pub alone: bool,
 }
 
@@ -154,7 +156,7 @@ impl Gate {
         let mut notice = found.problem;
         let remote = match setup.alone {
             true => None,
-            false => Remote::open(setup.server, setup.patience)
+            false => Remote::open(setup.server, setup.patience, setup.approval)
                 .map_err(|error| notice = notice.take().or(Some(error.to_string())))
                 .ok(),
         };
@@ -237,6 +239,16 @@ impl Gate {
             |local| local.standing(place, words),
         );
         answer.noticed(self.notice.clone())
+    }
+
+    /// Ends a session here, for good, whatever a server says.
+    pub fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+        self.local.kill(place, by, because)
+    }
+
+    /// Forgets all that local files know of a session, its end included.
+    pub fn forget(&self, place: &Place) -> Result<(), GateError> {
+        self.local.forget(place)
     }
 
     /// Keeps the id of a call that was asked for, for callers who will not know it when it has
