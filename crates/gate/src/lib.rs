@@ -206,6 +206,11 @@ impl Gate {
         stopped(self.local.known_dead(place)?)
     }
 
+    /// Takes a tool as it is described now, in local files; false if nobody knows it there.
+    pub fn accept_here(&self, server: &str, tool: &str) -> Result<bool, GateError> {
+        self.local.accept(server, tool)
+    }
+
     /// A server has listed its tools: which of them are not to be seen, and which have changed.
     pub fn listed(&self, place: &Place, server: &str, tools: &[Listed]) -> Judged {
         if let Some(remote) = &self.remote

@@ -313,8 +313,7 @@ fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Re
     if !differs && !misnamed {
         return Ok(());
     }
-    let problem = "the headers Mcp-Method and Mcp-Name must say what the message says";
-    Err(json(StatusCode::BAD_REQUEST, mcp::unreadable(problem)))
+    Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)))
 }
 
 /// A JSON-RPC answer of our own.

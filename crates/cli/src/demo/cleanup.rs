@@ -67,7 +67,7 @@ impl Agent {
 /// Runs it; true if it went as it should.
 pub(super) async fn run(as_json: bool) -> anyhow::Result<bool> {
     let folder = Folder(std::env::temp_dir().join(format!("deadstop-demo-{}", std::process::id())));
-    let catalogue = catalogue::start().await?;
+    let catalogue = catalogue::start((std::net::Ipv4Addr::LOCALHOST, 0).into()).await?;
     let url = format!("http://{catalogue}/mcp");
     let servers = [("catalogue".to_owned(), RawMcpServer { url: Some(url), ..Default::default() })];
     let raw = RawConfig {
