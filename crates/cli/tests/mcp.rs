@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
+    clippy::needless_pass_by_value,
     clippy::panic,
     reason = "a test that cannot go on fails"
 )]

@@ -141,7 +141,9 @@ impl Mcp {
             json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
         })?;
         let messages = envelope.messages();
-        headers_agree(&parts.headers, messages)?;
+        if let Some(message) = disagrees(&parts.headers, messages) {
+            return Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)));
+        }
         let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
         if !messages.iter().any(is_ours) {
             let onward = Onward::new(&parts, body, upstream);
@@ -297,9 +299,9 @@ impl Mcp {
 
 /// In the protocol's newer form headers repeat what a message is about, for those who route by
 /// them. One that says something else would be routed by what nobody has judged.
-fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Response<Body>> {
+fn disagrees<'m, 'b>(headers: &HeaderMap, messages: &'m [Message<'b>]) -> Option<&'m Message<'b>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let [message] = messages else { return Ok(()) };
+    let [message] = messages else { return None };
     let method = message.method.as_deref();
     let differs = match (text("mcp-method"), method) {
         (Some(said), Some(method)) => said != method,
@@ -310,10 +312,7 @@ fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Re
     let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
     let misnamed = method == Some(mcp::CALL)
         && named.is_some_and(|said| name().is_none_or(|name| name != said));
-    if !differs && !misnamed {
-        return Ok(());
-    }
-    Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)))
+    (differs || misnamed).then_some(message)
 }
 
 /// A JSON-RPC answer of our own.

@@ -118,8 +118,8 @@ async fn work(agent: &mut Agent) -> anyhow::Result<Value> {
     // It would go on with something else.
     let later = agent.call("drop_table", json!({ "table": "sales.orders" })).await?;
     let audit = agent.client.get("/api/audit?limit=20").await?;
-    let entry = audit["items"].as_array().context("there is no audit")?.iter();
-    let entry = entry.filter(|entry| entry["action"] == "session.kill").next_back();
+    let mut entry = audit["items"].as_array().context("there is no audit")?.iter();
+    let entry = entry.rfind(|entry| entry["action"] == "session.kill");
     Ok(json!({
         "attempts": attempts,
         "stopped": stopped["message"],

@@ -213,6 +213,9 @@ fn unreachable_server(problem: &str) -> Response<Body> {
     plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
 }
 
+/// Done when a kill is on disk.
+type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// An event stream on its way to the client.
 struct Passing {
     upstream: Option<Answer>,
@@ -223,7 +226,7 @@ struct Passing {
     deadline: Pin<Box<Sleep>>,
     ready: VecDeque<Bytes>,
     /// What the client is told once it is on disk.
-    last_words: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Bytes)>,
+    last_words: Option<(Written, Bytes)>,
     _place: OwnedSemaphorePermit,
 }
 

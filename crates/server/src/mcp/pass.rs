@@ -39,7 +39,7 @@ impl Onward {
         // The origin was checked here, and is ours: it says nothing to another server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
         let key = brought(&headers).any(|key| key.starts_with("ds_"));
-        keep_headers(&mut headers, |name| !ours(name) && !(key && name == header::AUTHORIZATION));
+        keep_headers(&mut headers, |name| !(ours(name) || key && name == header::AUTHORIZATION));
         let uri = target(&upstream.server.url, parts.uri.query());
         let host = uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
         if let Some(Ok(host)) = host {
