@@ -36,6 +36,7 @@ pub(crate) fn post(server: &str, message: &Value) -> Ask {
 }
 
 /// A tool call.
+#[expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
 pub(crate) fn call(id: u64, tool: &str, arguments: Value) -> Value {
     json!({
         "jsonrpc": "2.0", "id": id, "method": "tools/call",
