@@ -1610,6 +1610,109 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/mcp/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tools that were seen. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Those of one server. */
+                    server?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tools"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Tells of a listing. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Seen"];
+                };
+            };
+            responses: {
+                /** @description What to make of it */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Judged"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/mcp/tools/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts a tool as it is described now. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Acceptance"];
+                };
+            };
+            responses: {
+                /** @description Accepted */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tool"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/openapi.json": {
         parameters: {
             query?: never;
@@ -2756,6 +2859,123 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants of a session. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those in force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Given"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Gives a session a grant. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewGrant"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/grants/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a grant of a session back. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The grant */
+                    id: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description As it was */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -3360,6 +3580,17 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description A change that somebody accepts. */
+        Acceptance: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+            /** @description The server. */
+            server: string;
+            /** @description The tool. */
+            tool: string;
+        };
         /** @description That somebody has seen an incident. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
@@ -3439,6 +3670,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 agent: {
@@ -3447,6 +3679,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -3557,6 +3790,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -4249,6 +4483,13 @@ export interface components {
             evidence: components["schemas"]["Piece"][];
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
+        };
+        /** @description What is to be done with a listing. */
+        Judged: {
+            /** @description Tools that have changed since they were first seen. */
+            changed: string[];
+            /** @description Tools that the policy does not allow. */
+            hidden: string[];
         };
         /** @description A key, without its secret. */
         Key: {
@@ -5054,6 +5295,11 @@ export interface components {
         Proposal: {
             /** @description The calls, in order. */
             calls: components["schemas"]["ProposedCall"][];
+            /**
+             * Format: int64
+             * @description How long they may be held while the session is paused, in seconds; 0 refuses them at once.
+             */
+            hold_s?: number;
             /** @description The nested scopes in which they are made, the outermost first. */
             scope?: string[];
         };
@@ -5096,6 +5342,11 @@ export interface components {
             text?: string | null;
             /** @description The tokens that it used, by the provider's figures. */
             usage?: components["schemas"]["Used"];
+            /**
+             * @description Whether to answer only when it is on disk. A session that is dead always is.
+             * @default true
+             */
+            wait: boolean;
         };
         /** @description A refusal: an error whose code is a guard's, with what was decided. */
         Refusal: {
@@ -5129,6 +5380,11 @@ export interface components {
             scope?: string[];
             /** @description What was said since the last report. */
             text?: string;
+            /**
+             * Format: int64
+             * @description Answers when the call is to be stopped, or after so many milliseconds.
+             */
+            wait_ms?: number;
         };
         /** @description How many days things are kept; null for ever. */
         Retention: {
@@ -5290,6 +5546,15 @@ export interface components {
             by: string;
             /** @description What they had to say. */
             note: string;
+        };
+        /** @description A tool in a listing. */
+        SeenTool: {
+            /** @description Whether its server says that it destroys something. */
+            destructive?: boolean;
+            /** @description A digest of its description, 16 hexadecimal digits. */
+            fingerprint: string;
+            /** @description Its name. */
+            name: string;
         };
         /** @description A session. */
         Session: components["schemas"]["Totals"] & {
@@ -5455,6 +5720,34 @@ export interface components {
             /** @description Its delivery; how it ended stands in the log. */
             delivery: string;
         };
+        /** @description A tool of an MCP server. */
+        Tool: {
+            /** @description Who has accepted a change last. */
+            accepted_by: string | null;
+            /** @description Whether it is described otherwise than when it was first seen, or accepted. */
+            changed: boolean;
+            /**
+             * Format: int64
+             * @description When it changed.
+             */
+            changed_ms: number | null;
+            /** @description Whether its server says that it destroys something. */
+            destructive: boolean;
+            /**
+             * Format: int64
+             * @description When it was first seen.
+             */
+            first_ms: number;
+            /** @description The server. */
+            server: string;
+            /** @description Its name. */
+            tool: string;
+        };
+        /** @description Tools of MCP servers. */
+        Tools: {
+            /** @description By server and name. */
+            items: components["schemas"]["Tool"][];
+        };
         /** @description What calls came to. */
         Totals: {
             /**
@@ -5548,6 +5841,7 @@ export interface components {
                 allow: unknown[];
                 ask: unknown[];
                 deny: unknown[];
+                pin_tools: string;
                 rules: unknown[];
             };
             agent: {
@@ -5556,6 +5850,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5666,6 +5961,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5751,6 +6047,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
