@@ -50,9 +50,7 @@ interface Model {
 /** What `wrapLanguageModel` takes, of every version that has it. */
 export interface Middleware {
   readonly specificationVersion: 'v4';
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   wrapGenerate(options: { doGenerate: () => PromiseLike<any>; params: any; model: any }): Promise<any>;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   wrapStream(options: { doStream: () => PromiseLike<any>; params: any; model: any }): Promise<any>;
 }
 

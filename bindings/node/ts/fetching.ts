@@ -18,8 +18,10 @@ class Call implements Flight {
   /** The caller's; loosely, because clients hang the answer on it. */
   readonly #signal: WeakRef<AbortSignal> | undefined;
   readonly #aborted: () => void;
-  /** Breaks off whoever waits for the answer, or reads it. */
-  reject: ((error: unknown) => void) | undefined;
+  #killed: DeadstopKilled | undefined;
+  /** Breaks off whoever waits. */
+  #reject: ((error: unknown) => void) | undefined;
+  /** Breaks off whoever reads. */
   answer: WeakRef<ReadableStreamDefaultController<Uint8Array>> | undefined;
 
   constructor(core: Core, scope: number, exchange: number, signal: AbortSignal | null | undefined) {
@@ -45,14 +47,23 @@ class Call implements Flight {
     return this.#core.engine.body(this.#exchange);
   }
 
+  /** Waits for something, or for the end of its scope. */
+  wait<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#reject = reject;
+      work.then(resolve, reject);
+    });
+  }
+
   begins(response: Response): void {
     this.#core.engine.answer(this.#exchange, response.status, response.headers.get('content-type') ?? '');
   }
 
   cut(error: DeadstopKilled): void {
+    this.#killed = error;
     this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
     this.#core.engine.abandon(this.#exchange);
-    this.reject?.(error);
+    this.#reject?.(error);
     this.answer?.deref()?.error(error);
     this.#controller.abort(error);
   }
@@ -64,10 +75,12 @@ class Call implements Flight {
     let passed: number | Uint8Array | string;
     if (bytes === null) {
       passed = governed ? await engine.finishLater(exchange) : engine.finish(exchange);
-      if (!this.#end()) return null;
+      if (!this.#end() && !this.#killed) return null;
     } else {
       passed = governed ? await engine.pushLater(exchange, bytes) : engine.push(exchange, bytes);
     }
+    // Meanwhile, while a server was asked.
+    if (this.#killed) throw this.#killed;
     if (typeof passed === 'string') {
       this.abandon();
       throw this.#core.refused(passed);
@@ -138,11 +151,7 @@ export function guardFetch(
       sent.headers = withoutLength(sent.headers);
     }
     try {
-      const response = await new Promise<Response>((resolve, reject) => {
-        call.reject = reject;
-        original(url, sent).then(resolve, reject);
-      });
-      call.reject = undefined;
+      const response = await call.wait(original(url, sent));
       call.begins(response);
       return await answered(call, response);
     } catch (error) {
@@ -162,6 +171,18 @@ async function answered(call: Call, response: Response): Promise<Response> {
   if (body === null) {
     await call.pass(null);
     return response;
+  }
+  const { status, statusText, headers, url } = response;
+  const as = (body: BodyInit): Response => {
+    const guarded = new Response(body, { status, statusText, headers });
+    return Object.defineProperty(guarded, 'url', { value: url });
+  };
+  // A document is of no use before it is complete: it is judged before anybody sees it.
+  if (headers.get('content-type')?.startsWith('application/json')) {
+    const whole = new Uint8Array(await call.wait(response.arrayBuffer()));
+    const passed = await call.pass(whole);
+    const rest = await call.pass(null);
+    return as((rest === null ? passed : Buffer.concat([passed ?? whole, rest])) as BodyInit);
   }
   const chunks = chunksOf(body);
   const stream = new ReadableStream<Uint8Array>(
@@ -186,10 +207,7 @@ async function answered(call: Call, response: Response): Promise<Response> {
     { highWaterMark: 0 },
   );
   forgotten.register(stream, call);
-  const { status, statusText, headers, url } = response;
-  const guarded = new Response(stream, { status, statusText, headers });
-  Object.defineProperty(guarded, 'url', { value: url });
-  return guarded;
+  return as(stream);
 }
 
 async function next(call: Call, chunks: Chunks): Promise<Uint8Array | null> {

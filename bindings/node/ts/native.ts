@@ -17,7 +17,6 @@ function platform(): string {
 function load(): typeof Native {
   const name = platform();
   try {
-    // eslint-disable-next-line @typescript-eslint/no-require-imports
     return require(`../native/deadstop.${name}.node`) as typeof Native;
   } catch (error) {
     throw new DeadstopError(

@@ -387,11 +387,8 @@ export class Session<C = undefined> {
    * Guards a tool: its calls are admitted before they run and settled by their results. A function
    * that is not `async` is asked about while everything waits, also if there is a server.
    */
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   tool<F extends (...args: any[]) => any>(work: F, options?: ToolOptions): F;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   tool<F extends (...args: any[]) => any>(name: string, work: F, options?: ToolOptions): F;
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
   tool<F extends (...args: any[]) => any>(first: F | string, second?: F | ToolOptions, third?: ToolOptions): F {
     if (typeof first === 'string') return guardTool(this.#core, second as F, { ...third, name: first });
     return guardTool(this.#core, first, (second as ToolOptions | undefined) ?? {});

@@ -13,7 +13,6 @@ export interface ToolOptions {
   describe?: (...args: never[]) => Record<string, unknown>;
 }
 
-// eslint-disable-next-line @typescript-eslint/no-explicit-any
 type AnyFunction = (...args: any[]) => any;
 
 const guardedBy = new WeakMap<AnyFunction, Core>();
