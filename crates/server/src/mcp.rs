@@ -141,7 +141,7 @@ impl Mcp {
             json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
         })?;
         let messages = envelope.messages();
-        if let Some(message) = disagrees(&parts.headers, messages) {
+        if let Some(message) = mismatched(&parts.headers, messages) {
             return Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)));
         }
         let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
@@ -299,7 +299,7 @@ impl Mcp {
 
 /// In the protocol's newer form headers repeat what a message is about, for those who route by
 /// them. One that says something else would be routed by what nobody has judged.
-fn disagrees<'m, 'b>(headers: &HeaderMap, messages: &'m [Message<'b>]) -> Option<&'m Message<'b>> {
+fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Option<&'m Message<'a>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let [message] = messages else { return None };
     let method = message.method.as_deref();

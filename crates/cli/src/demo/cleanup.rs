@@ -118,8 +118,8 @@ async fn work(agent: &mut Agent) -> anyhow::Result<Value> {
     // It would go on with something else.
     let later = agent.call("drop_table", json!({ "table": "sales.orders" })).await?;
     let audit = agent.client.get("/api/audit?limit=20").await?;
-    let mut entry = audit["items"].as_array().context("there is no audit")?.iter();
-    let entry = entry.rfind(|entry| entry["action"] == "session.kill");
+    let mut entries = audit["items"].as_array().context("there is no audit")?.iter();
+    let entry = entries.rfind(|entry| entry["action"] == "session.kill");
     Ok(json!({
         "attempts": attempts,
         "stopped": stopped["message"],

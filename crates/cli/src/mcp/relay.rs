@@ -103,7 +103,7 @@ impl Relay {
     }
 
     /// Passes on what the client says, until it says no more.
-    pub(super) fn forward(self: &Arc<Relay>, mut client: impl BufRead) {
+    pub(super) fn hear_client(self: &Arc<Relay>, mut client: impl BufRead) {
         let mut asker = Asker::new(self);
         let mut line = Vec::new();
         loop {
@@ -142,7 +142,7 @@ impl Relay {
     }
 
     /// Passes on what the server says, until it says no more.
-    pub(super) fn backward(&self, mut server: impl BufRead) {
+    pub(super) fn hear_server(&self, mut server: impl BufRead) {
         let mut line = Vec::new();
         loop {
             line.clear();

@@ -213,7 +213,7 @@ fn unreachable_server(problem: &str) -> Response<Body> {
     plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
 }
 
-/// Done when a kill is on disk.
+/// Over when what was decided is on disk.
 type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// An event stream on its way to the client.
@@ -289,7 +289,7 @@ impl Passing {
             return;
         }
         let (warden, chain) = (Arc::clone(&self.reading.warden), self.reading.chain.clone());
-        let written = Box::pin(async move { warden.settle_kills(&chain).await });
+        let written: Written = Box::pin(async move { warden.settle_kills(&chain).await });
         self.last_words = Some((written, Bytes::from(words)));
     }
 
