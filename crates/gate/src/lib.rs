@@ -201,14 +201,19 @@ impl Gate {
     /// Waits until a call that runs is to be stopped, but no longer than so; tells why.
     pub fn watch(&self, place: &Place, id: &str, wait: Duration) -> Option<Answer> {
         let stopped = |answer: Answer| (answer.verdict >= Verdict::Block).then_some(answer);
-        if let Some(remote) = &self.remote {
-            if let Ok(answer) = remote.watch(place, id, wait) {
-                return stopped(answer);
-            }
+        if let Some(remote) = &self.remote
+            && let Ok(answer) = remote.watch(place, id, wait)
+        {
+            return stopped(answer);
         }
         // Nobody tells us of it, so we look from time to time.
         std::thread::sleep(wait.min(LOOK));
         stopped(self.local.known_dead(place)?)
+    }
+
+    /// Takes a tool as it is described now, in local files; false if nobody knows it there.
+    pub fn accept_here(&self, server: &str, tool: &str) -> Result<bool, GateError> {
+        self.local.accept(server, tool)
     }
 
     /// A server has listed its tools: which of them are not to be seen, and which have changed.

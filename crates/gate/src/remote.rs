@@ -111,7 +111,16 @@ impl Remote {
             "hold_s": hold.as_secs(),
         });
         let decided = self.client.post::<All>(&path(&ask.place, "proposal"), &body);
-        self.read(decided.map(|mut all| all.calls.pop()))
+        let decided = decided.map(|mut all| all.calls.pop());
+        // A person was asked: whoever holds calls may ask again for the word.
+        let asks =
+            |decided: &Decided| decided.verdict == Verdict::Ask && decided.approval.is_some();
+        let waits = matches!(&decided, Ok(Some(decided)) if asks(decided));
+        let mut answer = self.read(decided)?;
+        if waits {
+            answer.verdict = Verdict::Ask;
+        }
+        Ok(answer)
     }
 
     pub(crate) fn settle_soon(
