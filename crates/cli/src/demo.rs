@@ -31,9 +31,13 @@ pub(crate) struct Args {
 enum Scene {
     /// An agent cleans up a catalogue over MCP; what it deletes still exists, and it tries again.
     Cleanup,
-    /// The catalogue alone, as an MCP server on stdio.
+    /// The catalogue alone, as an MCP server on stdio, or over HTTP where --listen says.
     #[command(hide = true)]
-    Catalogue,
+    Catalogue {
+        /// An address such as 127.0.0.1:0; the one that it is becomes the first line
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<std::net::SocketAddr>,
+    },
 }
 
 /// What a session may spend in the demo.
@@ -45,8 +49,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let fine = ui::runtime()?.block_on(cleanup::run(args.json))?;
             return Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Some(Scene::Catalogue) => {
+        Some(Scene::Catalogue { listen: None }) => {
             return catalogue::over_stdio().map(|()| ExitCode::SUCCESS);
+        }
+        Some(Scene::Catalogue { listen: Some(address) }) => {
+            return ui::runtime()?.block_on(async {
+                ui::print(&catalogue::start(address).await?.to_string())?;
+                ui::interrupted().await;
+                Ok(ExitCode::SUCCESS)
+            });
         }
         None => {}
     }

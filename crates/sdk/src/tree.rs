@@ -242,6 +242,15 @@ impl Tree {
         self.nodes[..=SESSION].iter().find_map(|node| node.state.killed())
     }
 
+    /// The outermost scope, from the session on, that is over and so ends this one; else itself.
+    pub(crate) fn ender(&self, at: usize) -> usize {
+        if self.killed().is_some() {
+            return SESSION;
+        }
+        let over = |at: &&usize| self.nodes[**at].state.killed().is_some();
+        self.nodes[at].path.iter().find(over).copied().unwrap_or(at)
+    }
+
     /// Asks the engine about a call in a scope; tells which scopes that has ended.
     pub(crate) fn decide<T>(
         &mut self,

@@ -1,5 +1,7 @@
 //! Sessions with a server: it has the last word, and each knows of the other's kills.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::time::{Duration, Instant};
 
 use deadstop_sdk::{ModelAsk, OpenError, Session, Tokens, Usage};

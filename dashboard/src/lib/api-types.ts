@@ -1099,7 +1099,7 @@ export interface paths {
                     /** @description Only this agent's. */
                     agent?: string;
                     /** @description What to add up by; by agent if it is left out. */
-                    by?: "agent" | "model" | "day";
+                    by?: "agent" | "model" | "day" | "hour";
                     /** @description Not before this time, in milliseconds since 1970. */
                     from?: number;
                     /** @description Only this model's. */
@@ -1113,7 +1113,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description The dearest first; days in their order */
+                /** @description The dearest first; days and hours in their order */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -1380,7 +1380,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description All groups */
+                /** @description A page of them */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -1601,6 +1601,109 @@ export interface paths {
                         [name: string]: unknown;
                     };
                     content?: never;
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/mcp/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tools that were seen. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Those of one server. */
+                    server?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tools"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Tells of a listing. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Seen"];
+                };
+            };
+            responses: {
+                /** @description What to make of it */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Judged"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/mcp/tools/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts a tool as it is described now. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Acceptance"];
+                };
+            };
+            responses: {
+                /** @description Accepted */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tool"];
+                    };
                 };
             };
         };
@@ -2259,6 +2362,173 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Ready-made settings to start from. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The same for every project */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Presets"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Prices: own ones, and those of the models that were used. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only what this model costs, whether it was used or not. */
+                    model?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceList"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/prices/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An own price. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
+        /**
+         * Sets an own price: in force for the next call of the model, and of those whose names go on after
+         *     this one.
+         */
+        put: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["OwnPrice"];
+                };
+            };
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
+        post?: never;
+        /** Goes back to the catalogue's price. */
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The model */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description In force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PriceLine"];
+                    };
+                };
+            };
+        };
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/projects": {
         parameters: {
             query?: never;
@@ -2627,6 +2897,93 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Page_Call"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/calls/{id}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session as it stood at one of its calls: its stored facts, run through the guards again. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The call's id */
+                    id: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it stood then */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Stood"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/follow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How a session stands: at once if it is not what the follower knows, or else when it changes. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    after?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description How it stands */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Standing"];
                     };
                 };
             };
@@ -3186,14 +3543,31 @@ export interface paths {
         /** What runs now. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description Only this agent and what is below it. */
+                    agent?: string;
+                    /** @description Where to go on: `next` of the page before. */
+                    cursor?: string;
+                    /** @description Only scopes of this kind. */
+                    kind?: "agent" | "session" | "nested";
+                    /** @description Scopes on a page. */
+                    limit?: number;
+                    /** @description Only those whose names have this in them; case does not matter. */
+                    name?: string;
+                    /** @description The last used first, or the nearest to a limit first. */
+                    order?: "used" | "danger";
+                    /** @description Only those that stand so. */
+                    state?: "running" | "paused" | "killed" | "alive";
+                    /** @description Only those that were used at this time or later, in milliseconds since 1970, or run now. */
+                    used_since?: number;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
             };
             requestBody?: never;
             responses: {
-                /** @description Every scope in memory */
+                /** @description Scopes in memory */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -3360,6 +3734,17 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description A change that somebody accepts. */
+        Acceptance: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+            /** @description The server. */
+            server: string;
+            /** @description The tool. */
+            tool: string;
+        };
         /** @description That somebody has seen an incident. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
@@ -3439,6 +3824,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 agent: {
@@ -3447,6 +3833,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -3557,6 +3944,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -3916,7 +4304,7 @@ export interface components {
              * @description Input tokens.
              */
             input_tokens: number;
-            /** @description The agent, the model, or the day's first millisecond. */
+            /** @description The agent, the model, or the first millisecond of the day or hour. */
             of: string;
             /**
              * Format: int64
@@ -4008,7 +4396,10 @@ export interface components {
         };
         /** @description What is different between two versions. */
         Difference: {
-            /** @description Every setting that differs. */
+            /**
+             * @description Every setting that differs. An agent without a policy of its own is compared as it stands
+             *     under the project's default of now.
+             */
             changes: components["schemas"]["Change"][];
             /**
              * Format: int64
@@ -4250,6 +4641,13 @@ export interface components {
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
         };
+        /** @description What is to be done with a listing. */
+        Judged: {
+            /** @description Tools that have changed since they were first seen. */
+            changed: string[];
+            /** @description Tools that the policy does not allow. */
+            hidden: string[];
+        };
         /** @description A key, without its secret. */
         Key: {
             /** @description The only agent that it may be. */
@@ -4305,6 +4703,49 @@ export interface components {
              * @example 20
              */
             window_size: number;
+        };
+        /** @description A ready-made kill switch. */
+        KillSwitchPreset: {
+            /** @description What it is called. */
+            name: string;
+            /**
+             * Format: double
+             * @description The score that must be exceeded.
+             */
+            threshold: number;
+            /**
+             * Format: int32
+             * @description Recent requests to look at.
+             */
+            window_size: number;
+        };
+        /** @description What a guard measures, against its limit. */
+        Limit: {
+            /** @description The guard. */
+            guard: string;
+            /**
+             * Format: double
+             * @description From where on it trips.
+             */
+            limit: number;
+            /**
+             * Format: double
+             * @description How much that is.
+             */
+            measured: number;
+            /** @description The server that it is about, if it is about one that is known by name. */
+            server: string | null;
+            /**
+             * Format: double
+             * @description How near it is: 0 is nothing, 1 is the limit.
+             */
+            share: number;
+            /** @description What a score is made of. */
+            signals: components["schemas"]["SignalLine"][];
+            /** @description In what both are given: `count`, `tokens`, `usd`, `ms` or `score`. */
+            unit: string;
+            /** @description What it measures, such as `cost`, `score` or `calls_without_news`. */
+            what: string;
         };
         /** @description A line of the answer: `progress` while it works, `result` at the end. */
         Line: {
@@ -4417,6 +4858,11 @@ export interface components {
         Opening: {
             /** @description The agent. */
             agent: string;
+            /**
+             * @description What a person has just said to it, where no model call tells that: new words let calls be
+             *     made again that would have been repetition.
+             */
+            said?: string | null;
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
@@ -4458,6 +4904,29 @@ export interface components {
             stopped: components["schemas"]["Stopped"][];
             /** @description Calls that would have passed with a warning. */
             warned: number;
+        };
+        /** @description An own price, in dollars per million tokens. */
+        OwnPrice: {
+            /**
+             * Format: double
+             * @description Input that is read from a cache; null for as much as input.
+             */
+            cache_read_usd: number | null;
+            /**
+             * Format: double
+             * @description Input that is written to a cache; null for as much as input.
+             */
+            cache_write_usd: number | null;
+            /**
+             * Format: double
+             * @description Input.
+             */
+            input_usd: number;
+            /**
+             * Format: double
+             * @description Output.
+             */
+            output_usd: number;
         };
         /** @description What a session would have come to. */
         Pace: {
@@ -4625,7 +5094,7 @@ export interface components {
                  * @description Input tokens.
                  */
                 input_tokens: number;
-                /** @description The agent, the model, or the day's first millisecond. */
+                /** @description The agent, the model, or the first millisecond of the day or hour. */
                 of: string;
                 /**
                  * Format: int64
@@ -4973,6 +5442,13 @@ export interface components {
              */
             position: number;
         };
+        /** @description A ready-made policy. */
+        PolicyPreset: {
+            /** @description What it is called. */
+            name: string;
+            /** @description The whole policy, as `PUT /api/policies/default` takes it. */
+            policy: unknown;
+        };
         /** @description A model call that is about to be made. */
         Preflight: {
             /** @description Whether a person has said it. */
@@ -4998,6 +5474,13 @@ export interface components {
             /** @description The nested scopes in which it is made, the outermost first. */
             scope?: string[];
         };
+        /** @description Ready-made settings, the tightest kill switch first and the mildest policy first. */
+        Presets: {
+            /** @description Kill switches. */
+            kill_switch: components["schemas"]["KillSwitchPreset"][];
+            /** @description Whole policies. */
+            policies: components["schemas"]["PolicyPreset"][];
+        };
         /** @description The guards in force, and whose they are. */
         Prevention: {
             /** @description The agent; null for the project's default. */
@@ -5016,6 +5499,59 @@ export interface components {
             circuit_breaker: components["schemas"]["CircuitBreaker"];
             /** @description Calls that repeat themselves. */
             loop_detection: components["schemas"]["LoopDetection"];
+        };
+        /** @description What a model costs. */
+        PriceLine: {
+            /**
+             * Format: double
+             * @description Of input that is read from a cache.
+             */
+            cache_read_usd: number;
+            /**
+             * Format: double
+             * @description Of input that is written to a cache.
+             */
+            cache_write_usd: number;
+            /**
+             * Format: int64
+             * @description Calls of it so far; 0 if it was never used.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description When an own price was set.
+             */
+            changed_ms: number | null;
+            /**
+             * Format: double
+             * @description Dollars that they came to, at the prices of their time.
+             */
+            cost_usd: number;
+            /**
+             * Format: double
+             * @description Dollars per million tokens of input.
+             */
+            input_usd: number;
+            /** @description The model. */
+            model: string;
+            /**
+             * Format: double
+             * @description Of output.
+             */
+            output_usd: number;
+            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            source: string;
+            /** @description By whom. */
+            who: string | null;
+        };
+        /** @description What models cost in this project. */
+        PriceList: {
+            /** @description Where the catalogue comes from. */
+            catalogue: string;
+            /** @description The day whose prices it has. */
+            catalogue_date: string;
+            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */
         Problem: {
@@ -5054,6 +5590,11 @@ export interface components {
         Proposal: {
             /** @description The calls, in order. */
             calls: components["schemas"]["ProposedCall"][];
+            /**
+             * Format: int64
+             * @description How long they may be held while the session is paused, in seconds; 0 refuses them at once.
+             */
+            hold_s?: number;
             /** @description The nested scopes in which they are made, the outermost first. */
             scope?: string[];
         };
@@ -5096,6 +5637,11 @@ export interface components {
             text?: string | null;
             /** @description The tokens that it used, by the provider's figures. */
             usage?: components["schemas"]["Used"];
+            /**
+             * @description Whether to answer only when it is on disk. A session that is dead always is.
+             * @default true
+             */
+            wait: boolean;
         };
         /** @description A refusal: an error whose code is a guard's, with what was decided. */
         Refusal: {
@@ -5129,6 +5675,11 @@ export interface components {
             scope?: string[];
             /** @description What was said since the last report. */
             text?: string;
+            /**
+             * Format: int64
+             * @description Answers when the call is to be stopped, or after so many milliseconds.
+             */
+            wait_ms?: number;
         };
         /** @description How many days things are kept; null for ever. */
         Retention: {
@@ -5226,6 +5777,11 @@ export interface components {
             /** @description Why it is paused or killed. */
             why: string | null;
         };
+        /** @description A scope that runs, and how near it is to its limits. */
+        Running: components["schemas"]["Row"] & {
+            /** @description What its guards measure, the nearest to its limit first; empty where nothing is limited. */
+            limits: components["schemas"]["Limit"][];
+        };
         /** @description What was asked and answered, secrets removed. */
         Said: {
             /** @description What was asked. */
@@ -5291,6 +5847,15 @@ export interface components {
             /** @description What they had to say. */
             note: string;
         };
+        /** @description A tool in a listing. */
+        SeenTool: {
+            /** @description Whether its server says that it destroys something. */
+            destructive?: boolean;
+            /** @description A digest of its description, 16 hexadecimal digits. */
+            fingerprint: string;
+            /** @description Its name. */
+            name: string;
+        };
         /** @description A session. */
         Session: components["schemas"]["Totals"] & {
             /** @description Its agent. */
@@ -5327,7 +5892,7 @@ export interface components {
         };
         /** @description A session, and what it has in memory. */
         SessionDetail: components["schemas"]["Session"] & {
-            live: components["schemas"]["Row"] | null;
+            live: components["schemas"]["Running"] | null;
         };
         /** @description The settings of a project. */
         Settings: {
@@ -5371,12 +5936,105 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
-        /** @description Everything in memory. */
+        /** @description How a session stands. */
+        Standing: {
+            /** @description The policy in force. */
+            policy: unknown;
+            /** @description `running`, `paused` or `killed`: by itself, or with its agent or the project. */
+            state: string;
+            /** @description Another one when anything of this has changed. */
+            version: string;
+            /** @description Why it is paused or killed. */
+            why: string | null;
+        };
+        /** @description How many sessions stand how. */
+        Standings: {
+            /** @description Those that may go on and did something in the last 15 minutes. */
+            busy: number;
+            /** @description Those that may go on and did nothing for 15 minutes. */
+            idle: number;
+            /**
+             * Format: int64
+             * @description Calls that run in them.
+             */
+            in_flight: number;
+            /** @description Those that were ended, themselves or with what is above them. */
+            killed: number;
+            /** @description Those that are held, themselves or with what is above them. */
+            paused: number;
+        };
+        /** @description What runs. */
         Status: {
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
             /** @description The project as a whole. */
-            project: components["schemas"]["Row"];
-            /** @description Agents, sessions and what is nested in them, the last used first. */
-            scopes: components["schemas"]["Row"][];
+            project: components["schemas"]["Running"];
+            /** @description Agents, sessions and what is nested in them: a page of those that were asked for. */
+            scopes: components["schemas"]["Running"][];
+            /** @description Sessions in memory, whatever was asked for. */
+            sessions: components["schemas"]["Standings"];
+        };
+        /** @description A session as it stood when a call was over, or was refused. */
+        Stood: {
+            /**
+             * Format: int64
+             * @description The moment.
+             */
+            at_ms: number;
+            /** @description The call's id. */
+            call: string;
+            /** @description The how-manieth of the session's calls that are kept this is, from one. */
+            number: number;
+            /**
+             * @description The session first, then the scope inside it that the call was made in, then its agent and the
+             *     project. Of those above this tells what this session has added. Empty if the facts of its
+             *     calls are not known any more.
+             */
+            scopes: components["schemas"]["StoodScope"][];
+        };
+        /** @description A scope at that moment. */
+        StoodScope: {
+            /**
+             * Format: double
+             * @description Dollars spent.
+             */
+            cost_usd: number;
+            /**
+             * Format: int64
+             * @description Calls that ran.
+             */
+            in_flight: number;
+            /**
+             * Format: int64
+             * @description Input tokens, without those from a cache.
+             */
+            input_tokens: number;
+            /** @description `session`, `nested`, `agent` or `project`. */
+            kind: string;
+            /** @description What its guards measured, under the policy of the time, the nearest to its limit first. */
+            limits: components["schemas"]["Limit"][];
+            /**
+             * Format: int64
+             * @description Model calls.
+             */
+            model_calls: number;
+            /** @description Its name; the agent's and the project's are known. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Output tokens.
+             */
+            output_tokens: number;
+            /**
+             * Format: double
+             * @description Dollars set aside for calls that ran.
+             */
+            reserved_usd: number;
+            /**
+             * Format: int64
+             * @description Tool calls.
+             */
+            steps: number;
         };
         /** @description A session that would have been stopped. */
         Stopped: {
@@ -5454,6 +6112,34 @@ export interface components {
         Tested: {
             /** @description Its delivery; how it ended stands in the log. */
             delivery: string;
+        };
+        /** @description A tool of an MCP server. */
+        Tool: {
+            /** @description Who has accepted a change last. */
+            accepted_by: string | null;
+            /** @description Whether it is described otherwise than when it was first seen, or accepted. */
+            changed: boolean;
+            /**
+             * Format: int64
+             * @description When it changed.
+             */
+            changed_ms: number | null;
+            /** @description Whether its server says that it destroys something. */
+            destructive: boolean;
+            /**
+             * Format: int64
+             * @description When it was first seen.
+             */
+            first_ms: number;
+            /** @description The server. */
+            server: string;
+            /** @description Its name. */
+            tool: string;
+        };
+        /** @description Tools of MCP servers. */
+        Tools: {
+            /** @description By server and name. */
+            items: components["schemas"]["Tool"][];
         };
         /** @description What calls came to. */
         Totals: {
@@ -5548,6 +6234,7 @@ export interface components {
                 allow: unknown[];
                 ask: unknown[];
                 deny: unknown[];
+                pin_tools: string;
                 rules: unknown[];
             };
             agent: {
@@ -5556,6 +6243,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5666,6 +6354,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5751,6 +6440,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;

@@ -14,9 +14,9 @@ const ASSETS: [&str; 3] = ["fact_sales", "dim_region", "tmp_import_7"];
 const SCHEMAS: [&str; 2] = ["sales", "staging"];
 const TABLES: [&str; 3] = ["sales.orders", "sales.refunds", "staging.orders_copy"];
 
-/// Starts it on a free port of this machine, as an MCP server over HTTP.
-pub(super) async fn start() -> anyhow::Result<SocketAddr> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// Starts it as an MCP server over HTTP; gives where it listens.
+pub(super) async fn start(listen: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let routes = Router::new().route("/mcp", post(over_http));
     tokio::spawn(async move { axum::serve(listener, routes).await });

@@ -67,7 +67,7 @@ impl Agent {
 /// Runs it; true if it went as it should.
 pub(super) async fn run(as_json: bool) -> anyhow::Result<bool> {
     let folder = Folder(std::env::temp_dir().join(format!("deadstop-demo-{}", std::process::id())));
-    let catalogue = catalogue::start().await?;
+    let catalogue = catalogue::start((std::net::Ipv4Addr::LOCALHOST, 0).into()).await?;
     let url = format!("http://{catalogue}/mcp");
     let servers = [("catalogue".to_owned(), RawMcpServer { url: Some(url), ..Default::default() })];
     let raw = RawConfig {
@@ -118,8 +118,8 @@ async fn work(agent: &mut Agent) -> anyhow::Result<Value> {
     // It would go on with something else.
     let later = agent.call("drop_table", json!({ "table": "sales.orders" })).await?;
     let audit = agent.client.get("/api/audit?limit=20").await?;
-    let entry = audit["items"].as_array().context("there is no audit")?.iter();
-    let entry = entry.filter(|entry| entry["action"] == "session.kill").next_back();
+    let mut entries = audit["items"].as_array().context("there is no audit")?.iter();
+    let entry = entries.rfind(|entry| entry["action"] == "session.kill");
     Ok(json!({
         "attempts": attempts,
         "stopped": stopped["message"],

@@ -93,6 +93,31 @@ fn a_pause_holds_a_call_and_nothing_else() {
     assert_eq!((answer["id"].clone(), answer["error"].clone()), (json!(2), Value::Null));
 }
 
+/// A call that needs a person's word waits for it, and others do not wait for the call.
+#[test]
+fn a_person_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(folder.path(), "[access]\nask = [\"get_*\"]\n");
+    let mut client = Client::start(wrapper(folder.path(), Some(&server.url), &CATALOGUE));
+    for (id, word) in [(1, "approve"), (2, "deny")] {
+        client.send(call(id, "get_asset", json!({ "asset_id": "x" })).to_string().as_bytes());
+        client.send(br#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#);
+        assert_eq!(client.message()["id"], "p");
+        let mut waiting = String::new();
+        until("the question", || {
+            waiting = ask(&server.url, &["approvals", "--json"]);
+            waiting.contains("get_asset")
+        });
+        let first = waiting.lines().next().unwrap();
+        let question: Value = serde_json::from_str(first).unwrap();
+        let question = question["id"].as_str().unwrap().to_owned();
+        ask(&server.url, &["approvals", word, &question, "--reason", "seen"]);
+        let answer = client.message();
+        assert_eq!(answer["id"], id);
+        assert_eq!(answer["error"].is_null(), word == "approve", "{answer}");
+    }
+}
+
 /// A server that dies in the middle, and one that takes too long.
 #[test]
 fn failures_are_answered_and_counted() {
@@ -167,6 +192,12 @@ fn listings_are_narrowed_and_tools_are_pinned() {
             assert_eq!(client.call(1, "get_asset", json!({}))["error"], Value::Null);
             let audit = ask(url, &["audit", "list", "--json"]);
             assert!(audit.contains("tool.changed") && audit.contains("tool.accept"), "{audit}");
+        } else {
+            let mut accept = crate::deadstop();
+            accept.args(["mcp", "accept", "--local", "catalogue", "get_asset"]);
+            accept.env("XDG_STATE_HOME", folder.path().join("state"));
+            assert!(accept.status().unwrap().success());
+            assert_eq!(client.call(1, "get_asset", json!({}))["error"], Value::Null);
         }
     }
 }

@@ -82,10 +82,12 @@ fn fields(text: &str) -> Vec<Field> {
                 _ => {}
             }
         }
-        if braces == 1 && brackets > 0 && c != '(' {
-            if let Some(field) = found.last_mut() {
-                field.given.push(c);
-            }
+        if braces == 1
+            && brackets > 0
+            && c != '('
+            && let Some(field) = found.last_mut()
+        {
+            field.given.push(c);
         }
         if braces == 0 && !found.is_empty() {
             break;

@@ -252,7 +252,7 @@ impl Walk {
             }
             _ if RUNNERS.iter().any(|(runner, _)| *runner == name) => {
                 let Some(rest) = after_runner(name, arguments) else { return false };
-                self.run(&rest.to_vec(), input);
+                self.run(rest, input);
             }
             _ => match Language::of(name) {
                 Some(language) => return self.interpreter(language, arguments, input),

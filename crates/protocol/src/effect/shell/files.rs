@@ -11,7 +11,7 @@ use super::disks::is_disk;
 pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
     match name {
         "rm" | "unlink" | "shred" | "srm" | "wipe" | "rimraf" | "del-cli" => {
-            walk.remove(&verb(name, arguments), arguments)
+            walk.remove(&verb(name, arguments), arguments);
         }
         "truncate" => {
             let emptied = value_of(arguments, &["-s", "--size"]).or_else(|| {
@@ -74,7 +74,7 @@ impl Walk {
         let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
         match (name, words.as_slice()) {
             ("cp", [from, to]) if *from == "/dev/null" => {
-                self.remove("cp /dev/null", &[(*to).clone()])
+                self.remove("cp /dev/null", &[(*to).clone()]);
             }
             ("mv", [files @ .., to]) if *to == "/dev/null" && !files.is_empty() => {
                 let files: Vec<String> = files.iter().map(|file| (*file).clone()).collect();
