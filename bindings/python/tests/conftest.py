@@ -12,6 +12,7 @@ import time
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+BINARY = os.environ.get("DEADSTOP_BIN") or str(ROOT / "target/debug/deadstop")
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 
 import standin  # noqa: E402
@@ -54,10 +55,9 @@ class Server:
 
     def __init__(self, folder: pathlib.Path, policy: str, port: int = 0) -> None:
         self.folder, self.policy = folder, policy
-        binary = os.environ.get("DEADSTOP_BIN") or str(ROOT / "target/debug/deadstop")
         (folder / "policy.toml").write_text(policy)
         self.log = folder / "log"
-        command = [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data", folder / "data",
+        command = [BINARY, "serve", "--listen", f"127.0.0.1:{port}", "--data", folder / "data",
                    "--policy", folder / "policy.toml"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)

@@ -98,6 +98,32 @@ def test_a_hold_and_its_end(serve):
     assert look(session)(1) == "seen 1"
 
 
+def test_a_person_is_asked(serve):
+    server = serve(LOOSE + "[access]\nask = ['pay_*']\n")
+    session = deadstop.session(agent="a", server=server.url)
+    pay = session.tool(name="pay_invoice")(lambda number: f"paid {number}")
+
+    def answer(word):
+        waiting = []
+        eventually(lambda: waiting.extend(server.ask("GET", "/api/approvals")["items"]) or waiting)
+        server.ask("POST", f"/api/approvals/{waiting[0]['id']}/{word}", {"reason": "so be it"})
+
+    for word in ("approve", "deny"):
+        person = threading.Thread(target=answer, args=[word])
+        person.start()
+        if word == "approve":
+            assert pay(7) == "paid 7"
+        else:
+            with pytest.raises(deadstop.DeadstopBlocked):
+                pay(8)
+        person.join()
+    # Without a server there is nobody to ask.
+    alone = deadstop.session(agent="a", policy={"access": {"ask": ["pay_*"]}}, server="")
+    with pytest.raises(deadstop.DeadstopBlocked) as caught:
+        alone.tool(name="pay_invoice")(print)()
+    assert caught.value.trip.verdict == "ask"
+
+
 def test_one_budget_over_processes(serve):
     """Two sessions' objects of one session, as two processes have them."""
     server = serve(LOOSE + "[steps]\nmax_steps = 6\n")

@@ -124,7 +124,8 @@ impl Answer {
 /// How a gate is set up.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// The server; `None` looks at the environment, and then at the usual place.
+    /// The server; `None` looks at the environment, and then at the usual place. One called `none`
+    /// is none.
     pub server: Option<Server>,
     /// A preset or a policy file; `None` looks at `DEADSTOP_POLICY` and then at the user's
     /// `deadstop.toml`.
@@ -133,7 +134,9 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// How long a server may take.
     pub patience: Patience,
-    /// Whether a server is asked at all.
+    /// How long a person may take to approve a call; nobody waits by default.
+    pub approval: Duration,
+    /// Whether no server is asked at all.
     pub alone: bool,
 }
 
@@ -152,9 +155,13 @@ impl Gate {
         let found = policy::find(setup.policy.as_deref());
         let fail_mode = found.policies.session.fail_mode;
         let mut notice = found.problem;
-        let remote = match setup.alone {
+        let none = match &setup.server {
+            Some(server) => server.is_none(),
+            None => Server::from_env().is_ok_and(|server| server.is_none()),
+        };
+        let remote = match setup.alone || none {
             true => None,
-            false => Remote::open(setup.server, setup.patience)
+            false => Remote::open(setup.server, setup.patience, setup.approval)
                 .map_err(|error| notice = notice.take().or(Some(error.to_string())))
                 .ok(),
         };
@@ -242,6 +249,16 @@ impl Gate {
             |local| local.standing(place, words),
         );
         answer.noticed(self.notice.clone())
+    }
+
+    /// Ends a session here, for good, whatever a server says.
+    pub fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+        self.local.kill(place, by, because)
+    }
+
+    /// Forgets all that local files know of a session, its end included.
+    pub fn forget(&self, place: &Place) -> Result<(), GateError> {
+        self.local.forget(place)
     }
 
     /// Keeps the id of a call that was asked for, for callers who will not know it when it has

@@ -2,11 +2,14 @@
 //!
 //! # How budgets agree
 //! Every call is judged twice: here, by the session's own engine with the server's policy and the
-//! scopes' own limits, and at the server, whose scopes count what all processes do. What a call may
-//! use is leased: it is set aside at the server before the call runs and given back, or booked, when
-//! it ends. So a server's budget holds over all processes to the cent, and no process holds more
-//! than its calls in flight. Reports of ends go up in the background, in order; a new question waits
-//! for those before it, so that a call never stands in its own way.
+//! scopes' own limits, and at the server, whose scopes count what all processes do. It is tried here
+//! on a copy, asked there, and only then entered here, so that a refusal of either leaves no trace at
+//! the other. What a call may use is leased: it is set aside at the server before the call runs and
+//! given back, or booked, when it ends. So a server's budget holds over all processes to the cent,
+//! and no process holds more than its calls in flight. Reports of ends go up in the background, in
+//! order; a new question waits for those before it, so that a call never stands in its own way. Calls
+//! that were made while the server was away are told when it is back, first that they were made, then
+//! how they ended.
 
 use deadstop_core::{Outcome, Verdict};
 use serde_json::Value;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Client, ClientError, Decided, Ended, Patience, Preflight, Problem, ProposedCall, Receipt,
-    Server, Used, escaped,
+    Approval, Client, ClientError, Decided, Ended, Patience, Preflight, Problem, ProposedCall,
+    Receipt, Server, Used, escaped,
 };
 use deadstop_core::{FailMode, Status, Verdict};
 use deadstop_protocol::policy_file;
@@ -211,7 +211,7 @@ impl Line {
                 let first = decided.trips.into_iter().next();
                 let Some(trip) = first else { return Told::Refused(unspoken("refused")) };
                 Told::Refused(Refusal {
-                    verdict: decided.verdict.max(Verdict::Block),
+                    verdict: decided.verdict.max(Verdict::Ask),
                     guard: trip.guard,
                     reason: trip.reason,
                     explain: trip.explain,
@@ -422,7 +422,16 @@ impl Authority for Line {
             return Told::Away;
         }
         drop(queue);
-        self.told(self.put(question))
+        loop {
+            let decided = self.put(question);
+            let Some(id) = waits_for(&decided) else { return self.told(decided) };
+            // A person is asked. Who waits obeys a stop all the same.
+            let over = self.session().is_none_or(|session| session.is_killed());
+            let path = format!("/api/approvals/{}?wait=2", escaped(&id));
+            if over || self.client.get(&path).is_err() {
+                return self.told(decided);
+            }
+        }
     }
 
     fn tell(&self, report: Report) {
@@ -480,6 +489,15 @@ impl Authority for Line {
     fn close(&self) {
         self.queue().closed = true;
         self.changed.notify_all();
+    }
+}
+
+/// The question to a person that a call waits for, if it does.
+fn waits_for(decided: &Result<Decided, ClientError>) -> Option<String> {
+    let decided = decided.as_ref().ok().filter(|decided| decided.verdict == Verdict::Ask)?;
+    match decided.approval.as_ref()? {
+        Approval::Id(id) => Some(id.clone()),
+        Approval::Whole(all) => all["id"].as_str().map(str::to_owned),
     }
 }
 

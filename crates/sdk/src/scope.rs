@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deadstop_core::{
     Answer, Call, FailMode, ModelCall, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip,
-    Usage, Verdict, admit, progress, settle,
+    Usage, Verdict, admit, admit_approved, progress, settle,
 };
 use deadstop_protocol::facts;
 use serde_json::{Value, json};
@@ -188,41 +188,32 @@ impl Scope {
         })
     }
 
-    /// Asks the engine here, then whoever has the last word.
+    /// Asks the engine here, and whoever has the last word.
     pub(crate) fn admit(
         &self,
         call: Call,
         asked: impl FnOnce() -> Asked,
     ) -> Result<Running, Refused> {
+        let Some(authority) = self.session.authority() else {
+            return self.admit_here(call, Word::None);
+        };
+        // What is refused here need not be asked there; what is refused there must leave no trace
+        // here. So it is tried on a copy first.
         let now = self.session.now();
-        let mut tree = self.session.tree();
-        let (admission, ended) = tree.decide(self.at, |links| admit(links, &call, now));
-        let stop = tree.stop(self.at);
+        let tree = self.session.tree();
+        let verdict = tree.attempt(self.at, |links| admit(links, &call, now).verdict);
         let closed = tree.policies().session.fail_mode == FailMode::Closed;
         drop(tree);
-        let what = if admission.ticket.is_some() { "admitted" } else { "refused" };
-        self.note(what, &call, admission.verdict, &admission.trips, ended);
-        let Some(ticket) = admission.ticket else {
-            return Err(Refused::by(&admission.trips)
-                .unwrap_or_else(|| self.refuse(unheard(Verdict::Block, "refused"))));
-        };
-        let warnings = admission.trips.iter().map(Why::of).collect();
-        let mut running = Running {
-            scope: self.clone(),
-            call,
-            ticket: Some(ticket),
-            remote: None,
-            stop,
-            warnings,
-        };
-        let Some(authority) = self.session.authority() else { return Ok(running) };
-        let id = self.session.call_id();
-        let asked = asked();
-        let question = Question { id: &id, scope: &self.path(), call: &asked };
-        match authority.ask(&question) {
-            Told::Allowed => running.remote = Some(Remote { id, late: None }),
+        if verdict > Verdict::Ask {
+            return self.admit_here(call, Word::None);
+        }
+        let word = if verdict == Verdict::Ask { Word::Approved } else { Word::None };
+        let (id, asked, scope) = (self.session.call_id(), asked(), self.path());
+        let remote = match authority.ask(&Question { id: &id, scope: &scope, call: &asked }) {
+            Told::Allowed => Remote { id, late: None },
+            // Nobody is there who could be asked.
+            Told::Away if word == Word::Approved => return self.admit_here(call, Word::None),
             Told::Away if closed => {
-                running.settle_with(&Outcome { status: Status::Cancelled, ..Outcome::default() });
                 let why = "the server is away, and the policy's fail_mode says closed";
                 return Err(self.refuse(Refusal {
                     explain: format!("blocked: {why}"),
@@ -231,16 +222,50 @@ impl Scope {
                 }));
             }
             // The server hears of it when it is back.
-            Told::Away => running.remote = Some(Remote { id, late: Some(asked) }),
+            Told::Away => Remote { id, late: Some(asked) },
             Told::Refused(refusal) => {
-                running.settle_with(&Outcome { status: Status::Cancelled, ..Outcome::default() });
                 if refusal.verdict == Verdict::Kill {
-                    self.session.end("the server", &refusal.explain);
+                    let mut tree = self.session.tree();
+                    let ended = tree.kill(self.at, "the server", &refusal.explain, now);
+                    drop(tree);
+                    self.session.carry_out(ended.into_iter().collect());
                 }
                 return Err(self.refuse(refusal));
             }
+        };
+        let admitted = self.admit_here(call, word);
+        match admitted {
+            Ok(mut running) => {
+                running.remote = Some(remote);
+                Ok(running)
+            }
+            Err(refused) => {
+                // Somebody else was faster: what was set aside there is given back.
+                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+                authority.tell(Report { remote, scope, outcome, text: None });
+                Err(refused)
+            }
         }
-        Ok(running)
+    }
+
+    fn admit_here(&self, call: Call, word: Word) -> Result<Running, Refused> {
+        let now = self.session.now();
+        let mut tree = self.session.tree();
+        let (admission, ended) = tree.decide(self.at, |links| match word {
+            Word::None => admit(links, &call, now),
+            Word::Approved => admit_approved(links, &call, now),
+        });
+        let stop = tree.stop(self.at);
+        drop(tree);
+        let what = if admission.ticket.is_some() { "admitted" } else { "refused" };
+        self.note(what, &call, admission.verdict, &admission.trips, ended);
+        let Some(ticket) = admission.ticket else {
+            return Err(Refused::by(&admission.trips)
+                .unwrap_or_else(|| self.refuse(unheard(Verdict::Block, "refused"))));
+        };
+        let warnings = admission.trips.iter().map(Why::of).collect();
+        let (scope, ticket) = (self.clone(), Some(ticket));
+        Ok(Running { scope, call, ticket, remote: None, stop, warnings })
     }
 
     /// A call of an answer that is now run: it was admitted when the answer came.
@@ -261,8 +286,12 @@ impl Scope {
 
     /// A refusal that came from elsewhere, with what is known here.
     fn refuse(&self, refusal: Refusal) -> Refused {
-        let tree = self.session.tree();
         let at = if refusal.verdict == Verdict::Kill { SESSION } else { self.at };
+        self.refuse_at(at, refusal)
+    }
+
+    fn refuse_at(&self, at: usize, refusal: Refusal) -> Refused {
+        let tree = self.session.tree();
         let (state, root) = (tree.state(at), tree.state(0));
         let (own, all) = (&state.ledger().spent, &root.ledger().spent);
         let Refusal { verdict, guard, reason, explain, measured, limit, incident } = refusal;
@@ -288,14 +317,15 @@ impl Scope {
     }
 
     /// Why a call that was stopped may not go on.
-    pub(crate) fn why_stopped(&self) -> Refused {
+    pub fn why_stopped(&self) -> Refused {
         let tree = self.session.tree();
-        let kill = tree.killed().or_else(|| tree.state(self.at).killed()).cloned();
+        let at = tree.ender(self.at);
+        let kill = tree.killed().or_else(|| tree.state(at).killed()).cloned();
         drop(tree);
         let because = kill.map_or_else(|| "a scope above was ended".to_owned(), |k| k.because);
         let explain = format!("stopped: {because}");
         let reason = if self.session.is_killed() { "session_killed" } else { "scope_killed" };
-        self.refuse(Refusal { explain, ..unheard(Verdict::Kill, reason) })
+        self.refuse_at(at, Refusal { explain, ..unheard(Verdict::Kill, reason) })
     }
 
     fn note(
@@ -331,6 +361,13 @@ fn unheard(verdict: Verdict, reason: &str) -> Refusal {
         limit: json!({ "unit": "none" }),
         incident: None,
     }
+}
+
+/// Whether a person has let a call pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    None,
+    Approved,
 }
 
 /// A call that was admitted. Settle it; one that is dropped counts as broken off.

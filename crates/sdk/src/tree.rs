@@ -75,9 +75,7 @@ pub(crate) struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// Its name.
-    #[error(
-        "`{0}` cannot be a scope's name: 1 to 200 characters, none of them a control character"
-    )]
+    #[error("`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash")]
     Name(String),
     /// One of its limits.
     #[error(transparent)]
@@ -139,8 +137,9 @@ impl Tree {
         limits: Limits,
         now: Time,
     ) -> Result<usize, ScopeError> {
+        // A path of scopes is written with slashes, in headers and in the environment.
         let good = deadstop_protocol::llm::identity::name(name).as_deref() == Some(name);
-        if !good {
+        if !good || name.contains('/') {
             return Err(ScopeError::Name(name.chars().take(200).collect()));
         }
         limits.check()?;
@@ -243,6 +242,15 @@ impl Tree {
         self.nodes[..=SESSION].iter().find_map(|node| node.state.killed())
     }
 
+    /// The outermost scope, from the session on, that is over and so ends this one; else itself.
+    pub(crate) fn ender(&self, at: usize) -> usize {
+        if self.killed().is_some() {
+            return SESSION;
+        }
+        let over = |at: &&usize| self.nodes[**at].state.killed().is_some();
+        self.nodes[at].path.iter().find(over).copied().unwrap_or(at)
+    }
+
     /// Asks the engine about a call in a scope; tells which scopes that has ended.
     pub(crate) fn decide<T>(
         &mut self,
@@ -267,6 +275,19 @@ impl Tree {
         let fresh = path.iter().zip(alive).filter(|(_, alive)| *alive).map(|(at, _)| *at);
         let fresh: SmallVec<[usize; 6]> = fresh.collect();
         (decision, fresh.into_iter().filter_map(|at| self.ended(at)).collect())
+    }
+
+    /// Asks the engine about a call on a copy: nothing comes of it.
+    pub(crate) fn attempt<T>(&self, at: usize, decide: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
+        let path = self.nodes[at].path.iter();
+        let mut states: Vec<_> =
+            path.map(|at| (&self.nodes[*at], self.nodes[*at].state.clone())).collect();
+        let links = states.iter_mut().map(|(node, state)| Link {
+            name: &node.name,
+            policy: &node.policy,
+            state,
+        });
+        decide(&mut links.collect::<Vec<_>>())
     }
 
     /// Ends a scope by somebody's word. `None` if it was over.

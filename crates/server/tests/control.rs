@@ -2,6 +2,7 @@
 
 mod access;
 mod approvals;
+mod conformance;
 mod govern;
 mod grants;
 mod guards;

@@ -6,6 +6,7 @@ what it was, and so do those of all answers.
 
 from __future__ import annotations
 
+import contextvars
 import socket
 import sys
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator
@@ -39,10 +40,39 @@ class Guarded:
         send = self._sender_async() if is_async(self._http) else self._sender()
         send.deadstop = session  # type: ignore[attr-defined]
         self._http.send = send
+        if self._errors is not None and callable(getattr(client, "request", None)):
+            client.request = self._requester()
 
     def restore(self) -> None:
         """Makes the client what it was."""
         self._http.__dict__.pop("send", None)
+        if self.client is not self._http:
+            self.client.__dict__.pop("request", None)
+
+    def _requester(self) -> Callable[..., Any]:
+        """Older clients take every ``Exception`` that comes while they send for a fault of the
+        network, and try again. A block passes them as something else."""
+        original = self.client.request
+
+        def request(*args: Any, **options: Any) -> Any:
+            token = _requesting.set(True)
+            try:
+                return original(*args, **options)
+            except _Carried as carried:
+                raise carried.blocked from None
+            finally:
+                _requesting.reset(token)
+
+        async def request_async(*args: Any, **options: Any) -> Any:
+            token = _requesting.set(True)
+            try:
+                return await original(*args, **options)
+            except _Carried as carried:
+                raise carried.blocked from None
+            finally:
+                _requesting.reset(token)
+
+        return request_async if is_async(self._http) else request
 
     def _sender(self) -> Callable[..., Any]:
         original, session = self._send, self._session
@@ -63,6 +93,9 @@ class Guarded:
             if not stream:
                 try:
                     response.read()
+                except DeadstopBlocked as blocked:
+                    response.close()
+                    raise self._passing(blocked) from None
                 except BaseException:
                     response.close()
                     raise
@@ -96,6 +129,9 @@ class Guarded:
             if not stream:
                 try:
                     await response.aread()
+                except DeadstopBlocked as blocked:
+                    await response.aclose()
+                    raise self._passing(blocked) from None
                 except BaseException:
                     await response.aclose()
                     raise
@@ -111,7 +147,7 @@ class Guarded:
         try:
             exchange = scope.request(self._api, url.host, request.method, url.path, body)
         except DeadstopBlocked as blocked:
-            raise self._blocked(blocked) from None
+            raise self._passing(blocked) from None
         changed = exchange.body()
         headers = [
             (name, value)
@@ -126,9 +162,14 @@ class Guarded:
         )
         return exchange, sent
 
+    def _passing(self, blocked: DeadstopBlocked) -> BaseException:
+        """A block that gets out of the client."""
+        made = self._blocked(blocked)
+        return _Carried(made) if _requesting.get() else made
+
     def _blocked(self, blocked: DeadstopBlocked) -> DeadstopBlocked:
         """A block that the client passes on as it is: it takes it for an error of its own."""
-        if self._errors is None:
+        if self._errors is None or isinstance(blocked, self._errors):
             return blocked
         kind = _kinds.get(self._errors)
         if kind is None:
@@ -140,6 +181,16 @@ class Guarded:
 
 
 _kinds: dict[type, type] = {}
+#: Whether a request is under way that lets a block out.
+_requesting: contextvars.ContextVar[bool] = contextvars.ContextVar("deadstop_requesting", default=False)
+
+
+class _Carried(BaseException):
+    """A block on its way out of a client."""
+
+    def __init__(self, blocked: DeadstopBlocked) -> None:
+        super().__init__(str(blocked))
+        self.blocked = blocked
 
 
 def _plain(blocked: DeadstopBlocked) -> tuple[Any, ...]:
