@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients sdk-python api leaks bench bench-gateway bench-sdk million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,7 +39,7 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
 	tests/page/run
 
-test: fmt lint rules unit doc recorded clients sdk-python api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, the API, secrets, the page in a browser
+test: fmt lint rules unit doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -62,12 +62,29 @@ clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
+hosts: ## Real coding agents from npm with our hooks installed, against a stand-in provider
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
+
+bench-hooks: page ## How long a hook's whole run takes, cold and warm
+	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
+	$(TARGET)/release/examples/hooks $(TARGET)/release/deadstop
+
 sdk-python: ## The wheel, built, left in dist/, and tested in clean environments with real frameworks
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/python/check
 
-bench-sdk: ## What a guard costs in Python: guarded against bare in one run, and alone
+sdk-node: ## The Node package, built, left in dist/, and tested in a clean folder with real clients
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/node/check
+
+bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in one run, and alone
 	bindings/python/check bench
+	bindings/node/check bench
+
+mcp-clients: ## The official MCP SDKs as clients and servers, and a public server, through both transports
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/mcp/run
 
 api: ## The API against its own document, with cases made up by schemathesis
 	$(CARGO) build --locked --package deadstop
@@ -80,6 +97,9 @@ leaks: ## Secrets on every way in, and a search for them in all that is kept or 
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
+
+bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
+	bench/mcp/run
 
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -11,12 +11,13 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("deadstop-core", &[]),
     ("deadstop-protocol", &["deadstop-core"]),
     ("deadstop-client", &["deadstop-core"]),
     ("deadstop-gate", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
     ("deadstop-sdk", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
+    ("deadstop-node", &["deadstop-sdk"]),
     ("deadstop-python", &["deadstop-sdk"]),
     ("deadstop-process", &[]),
     ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),

@@ -4,6 +4,8 @@
 //! is the real one, with the policy that is printed.
 
 mod agents;
+mod catalogue;
+mod cleanup;
 mod standin;
 
 use std::collections::BTreeMap;
@@ -18,15 +20,47 @@ use crate::ui;
 /// Arguments of `deadstop demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    scene: Option<Scene>,
     /// What came of each agent, as one line of JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Scene {
+    /// An agent cleans up a catalogue over MCP; what it deletes still exists, and it tries again.
+    Cleanup,
+    /// The catalogue alone, as an MCP server on stdio, or over HTTP where --listen says.
+    #[command(hide = true)]
+    Catalogue {
+        /// An address such as 127.0.0.1:0; the one that it is becomes the first line
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<std::net::SocketAddr>,
+    },
 }
 
 /// What a session may spend in the demo.
 const BUDGET: f64 = 0.05;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match args.scene {
+        Some(Scene::Cleanup) => {
+            let fine = ui::runtime()?.block_on(cleanup::run(args.json))?;
+            return Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Some(Scene::Catalogue { listen: None }) => {
+            return catalogue::over_stdio().map(|()| ExitCode::SUCCESS);
+        }
+        Some(Scene::Catalogue { listen: Some(address) }) => {
+            return ui::runtime()?.block_on(async {
+                ui::print(&catalogue::start(address).await?.to_string())?;
+                ui::interrupted().await;
+                Ok(ExitCode::SUCCESS)
+            });
+        }
+        None => {}
+    }
     ui::runtime()?.block_on(async {
         let provider = standin::start().await?;
         let server = Server::start(config(provider)?).await?;
@@ -56,6 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 const NEXT: &str = "\
 Two were stopped, one was not. Next:
+  deadstop demo cleanup              see an agent stopped at its tools, over MCP
   deadstop serve                     the same gateway for your own agents; it prints what to set
   deadstop run -- your-agent         or put it around one command
   deadstop backtest runs.jsonl       or see what it would have stopped last night

@@ -10,13 +10,16 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::{Key, Patience, Server};
-use deadstop_core::{FailMode, Verdict};
-use deadstop_gate::{Answer, Ask, Found, Gate, Place, Setup};
+use deadstop_core::{FailMode, Outcome, Verdict};
+use deadstop_gate::{Answer, Ask, By, Found, Gate, Place, Setup};
+use deadstop_protocol::facts;
 use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse};
 
 /// Most bytes that an event may have.
 const LARGEST: u64 = 32 * 1024 * 1024;
-/// How long a server may take, unless somebody says otherwise: less than hosts wait for a hook.
+/// How long a server may take.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Seconds that a person may take, unless somebody says otherwise: less than hosts wait for a hook.
 pub(crate) const PATIENCE: u64 = 50;
 
 /// Which host, and whom to ask.
@@ -42,9 +45,28 @@ pub(crate) struct Args {
     /// A policy file or a preset, for when there is no server [env: DEADSTOP_POLICY]
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Seconds that the server may take
+    /// Seconds that a person may take to approve a call
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE)]
     patience: u64,
+}
+
+impl Args {
+    /// Where a session's calls are charged.
+    pub(crate) fn place(&self, session: &str) -> Place {
+        let agent = self.agent.clone().unwrap_or_else(|| self.host.name().to_owned());
+        Place { agent, session: session.to_owned(), scope: Vec::new() }
+    }
+
+    /// Who decides.
+    pub(crate) fn gate(&self, server: Option<Server>) -> Gate {
+        Gate::open(Setup {
+            server,
+            policy: self.policy.clone(),
+            patience: Patience { connect: Duration::from_secs(1), answer: ANSWER },
+            approval: Duration::from_secs(self.patience),
+            ..Setup::default()
+        })
+    }
 }
 
 /// The host of this name.
@@ -66,7 +88,7 @@ pub(crate) fn at_once() -> Option<ExitCode> {
     plainly(&arguments?).map(|args| run(&args))
 }
 
-fn plainly(arguments: &[String]) -> Option<Args> {
+pub(crate) fn plainly(arguments: &[String]) -> Option<Args> {
     let mut args = Args {
         host: Host::named(arguments.first()?)?,
         event: None,
@@ -128,15 +150,7 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
             return failed(args, None, mode, &problem);
         }
     };
-    let gate = Gate::open(Setup {
-        server,
-        policy: args.policy.clone(),
-        patience: Patience {
-            connect: Duration::from_millis(1000),
-            answer: Duration::from_secs(args.patience.max(1)),
-        },
-        ..Setup::default()
-    });
+    let gate = args.gate(server);
     let event = match read(args, input) {
         Ok(event) => event,
         Err((event, problem)) => {
@@ -149,7 +163,7 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
 }
 
 /// The server that was named, if one was.
-fn server(args: &Args) -> Result<Option<Server>, String> {
+pub(crate) fn server(args: &Args) -> Result<Option<Server>, String> {
     if args.server.is_none() && args.key_file.is_none() && args.project.is_none() {
         return Ok(None);
     }
@@ -180,9 +194,7 @@ fn read(args: &Args, input: impl Read) -> Result<Event, (Option<String>, String)
 }
 
 fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
-    let agent = args.agent.clone().unwrap_or_else(|| args.host.name().to_owned());
-    let (session, scope) = (event.session.clone(), event.scope.clone());
-    let place = Place { agent, session, scope };
+    let place = Place { scope: event.scope.clone(), ..args.place(&event.session) };
     match &event.kind {
         Kind::Before(tool) => {
             let id = tool.id.as_deref().map_or_else(made_up, short);
@@ -204,7 +216,11 @@ fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
                 None => gate.recall(&place, &what(tool)),
             };
             match id {
-                Some(id) => gate.settle(&place, &id, *status, Some(text)),
+                Some(id) => {
+                    let result = Some(facts::result(text));
+                    let outcome = Outcome { status: *status, result, ..Outcome::default() };
+                    gate.settle_soon(&place, &id, &outcome, text)
+                }
                 None => gate.standing(&place, None),
             }
         }
@@ -219,16 +235,15 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
     match answer.verdict {
         Verdict::Allow => Reply::Pass,
         Verdict::Warn => Reply::Warn(why),
+        // Without a server the host asks its own person; with one, nobody has answered in time.
+        Verdict::Ask if answer.by == By::Local => Reply::Ask(why),
         Verdict::Kill => {
             // A sub-agent may die alone; its session goes on.
-            let alone = !event.scope.is_empty() && {
-                let agent = args.agent.clone().unwrap_or_else(|| args.host.name().to_owned());
-                let place = Place { agent, session: event.session.clone(), scope: Vec::new() };
-                gate.standing(&place, None).verdict != Verdict::Kill
-            };
+            let alone = !event.scope.is_empty()
+                && gate.standing(&args.place(&event.session), None).verdict != Verdict::Kill;
             if alone { Reply::Refuse(why) } else { Reply::End(why) }
         }
-        _ => Reply::Refuse(why),
+        Verdict::Ask | Verdict::Block => Reply::Refuse(why),
     }
 }
 

@@ -5,10 +5,10 @@
 //! ours is taken out.
 
 mod diff;
-mod jsonc;
+pub(crate) mod jsonc;
 mod piece;
 pub(crate) mod plan;
-mod record;
+pub(crate) mod record;
 
 use std::fs;
 use std::io::{BufRead, IsTerminal, Write};
@@ -65,7 +65,7 @@ pub(crate) struct Which {
     /// The configuration of the project in this folder
     #[arg(long, conflicts_with = "user")]
     project: bool,
-    /// The user's configuration, for all projects [default]
+    /// The user's configuration, for all projects (unless said otherwise)
     #[arg(long)]
     user: bool,
     /// Show what would be written, and write nothing

@@ -12,6 +12,7 @@ mod config;
 mod control;
 mod database;
 mod demo;
+mod doctor;
 mod explain;
 mod grants;
 mod hook;
@@ -75,6 +76,8 @@ enum Command {
     Install(install::Args),
     /// Take it out again.
     Uninstall(install::Which),
+    /// Prove that a deny denies, at every door that is set up; says what it could not prove.
+    Doctor(doctor::Args),
     /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
     Hook(hook::Args),
     /// List the calls that wait for a person; approve or deny one.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Hook(args) => Ok(hook::run(&args)),
         Command::Approvals(args) => approvals::run(&args),
         Command::Grant(args) => grants::give(&args),

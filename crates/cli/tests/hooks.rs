@@ -9,10 +9,13 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use deadstop_client::Client;
 use deadstop_protocol::hook::{Host, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+#[path = "hooks/doctor.rs"]
+mod doctor;
 #[path = "hooks/install.rs"]
 mod install;
 #[path = "common/server.rs"]
@@ -64,6 +67,11 @@ impl Stage {
 fn nobody() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// No server at all, whatever runs on this machine.
+fn none() -> Option<String> {
+    Some("none".to_owned())
 }
 
 /// The event before a tool runs.
@@ -182,7 +190,7 @@ fn what_cannot_be_read_is_answered_as_the_policy_says() {
     for host in Host::ALL {
         let mut open = Stage::new("");
         let mut closed = Stage::new("fail_mode = \"closed\"\n");
-        (open.server, closed.server) = (None, None);
+        (open.server, closed.server) = (none(), none());
         for nonsense in ["", "nonsense", "[1]", "{\"tool_name\":", "{}", "\u{1}"] {
             passes(host, &open.hook(host, nonsense));
             let output = closed.hook(host, nonsense);
@@ -196,7 +204,7 @@ fn what_cannot_be_read_is_answered_as_the_policy_says() {
 fn states_that_are_damaged_are_answered_as_the_policy_says() {
     for (mode, refused) in [("open", false), ("closed", true)] {
         let mut stage = Stage::new(&format!("fail_mode = \"{mode}\"\n"));
-        stage.server = None;
+        stage.server = none();
         fs::create_dir_all(stage.folder.path().join(".local/state")).unwrap();
         fs::write(stage.folder.path().join(".local/state/deadstop"), "in the way").unwrap();
         let output = stage.hook(Host::Codex, &before(Host::Codex, "t", "ls"));
@@ -268,7 +276,7 @@ fn fifty(stage: &Stage) -> usize {
 #[test]
 fn fifty_at_once_with_local_files() {
     let mut stage = Stage::new("[steps]\nmax_steps = 10\n");
-    stage.server = None;
+    stage.server = none();
     assert_eq!(fifty(&stage), 10);
 }
 
@@ -287,4 +295,45 @@ fn fifty_at_once_with_a_server() {
     let output = stage.hook(Host::ClaudeCode, &before(Host::ClaudeCode, "t99", "ls"));
     assert!(Host::ClaudeCode.refuses("PreToolUse", &output), "{output:?}");
     assert!(output.stdout.contains("\"continue\":false"), "{output:?}");
+}
+
+/// The answers to a call that a person was asked about; the second may go ahead.
+fn asked(stage: &Stage, client: &Client, id: &str, word: &str) -> Output {
+    thread::scope(|scope| {
+        let hook = scope.spawn(|| stage.hook(Host::Codex, &before(Host::Codex, id, id)));
+        let waiting = loop {
+            let all = client.get("/api/approvals").unwrap();
+            match all["items"][0]["id"].as_str() {
+                Some(waiting) => break waiting.to_owned(),
+                None => assert!(!hook.is_finished(), "nobody was asked"),
+            }
+        };
+        let path = format!("/api/approvals/{waiting}/{word}");
+        let _: Value = client.post(&path, &json!({ "reason": "because" })).unwrap();
+        hook.join().unwrap()
+    })
+}
+
+#[test]
+fn a_person_decides_where_the_policy_says_ask() {
+    let policy = "[access]\ndeny = [\"Bash\"]\naction = \"ask\"\n";
+    let mut stage = Stage::new(policy);
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.toml"), policy).unwrap();
+    fs::write(folder.path().join("deadstop.toml"), "policy = \"policy.toml\"\n").unwrap();
+    let server = Server::start(folder.path());
+    stage.server = Some(server.url.clone());
+    let client = Client::new(&deadstop_client::Server::at(&server.url)).unwrap();
+    let approved = asked(&stage, &client, "t1", "approve");
+    passes(Host::Codex, &approved);
+    let denied = asked(&stage, &client, "t2", "deny");
+    assert!(Host::Codex.refuses("PreToolUse", &denied), "{denied:?}");
+    // Without a server the host asks its own person, where it can.
+    stage.server = none();
+    for (host, asks) in [(Host::ClaudeCode, true), (Host::Codex, false)] {
+        let output = stage.hook(host, &before(host, "t3", "ls"));
+        let said: Value = serde_json::from_str(&output.stdout).unwrap();
+        let decision = &said["hookSpecificOutput"]["permissionDecision"];
+        assert_eq!(decision, if asks { "ask" } else { "deny" }, "{host:?}");
+    }
 }

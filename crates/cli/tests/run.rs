@@ -358,3 +358,50 @@ fn a_running_server_can_be_used_and_can_stop_it() {
     serving.signal("TERM");
     assert_eq!(stage.finish(serving).code, 143);
 }
+
+/// Makes one call with the headers that the environment names, as SDKs do.
+const CALLER: &str = "import os, urllib.request
+headers = dict(line.split(': ', 1) for line in os.environ['OPENAI_CUSTOM_HEADERS'].splitlines())
+headers['content-type'] = 'application/json'
+url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'
+body = b'{\"model\":\"gpt-4o\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}'
+urllib.request.urlopen(urllib.request.Request(url, body, headers)).read()";
+
+#[test]
+fn a_server_with_keys_is_shown_one_and_the_command_can_call_with_it() {
+    let provider = Provider::start(HEALTHY);
+    let stage = Stage::new();
+    let config = format!("[providers.openai]\nbase_url = \"{}\"\n", provider.url(""));
+    fs::write(stage.path("deadstop.toml"), config).unwrap();
+    let make = |role: &str, name: &str| {
+        let args = ["keys", "create", "--role", role, "--name", name, "--data", "data"];
+        let made = stage.run(&args);
+        assert_eq!(made.code, 0, "{made:?}");
+        let file = stage.path(name);
+        fs::write(&file, made.text()).unwrap();
+        file.display().to_string()
+    };
+    let (admin, agent) = (make("admin", "root"), make("agent", "bot"));
+    let script = "deadstop serve --listen 127.0.0.1:0 --data data 2> served";
+    let script = script.replace("deadstop ", &format!("{} ", env!("CARGO_BIN_EXE_deadstop")));
+    let serving = stage.start(&["run", "--quiet", "--", "sh", "-c", &script]);
+    let served = stage.lines("served", 1);
+    let server = served.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+
+    let run = |key: &[&str]| {
+        let args = [&["run", "--server", server, "--agent", "caller"][..], key].concat();
+        Stage::new().run(&[&args[..], &["--", "python3", "-c", CALLER]].concat())
+    };
+    let keyless = run(&[]);
+    assert_eq!(keyless.code, 2, "{keyless:?}");
+    assert!(keyless.stderr.contains("wants a key"), "{}", keyless.stderr);
+    let by_agent = run(&["--key-file", &agent]);
+    assert_eq!(by_agent.code, 0, "{by_agent:?}");
+    assert!(by_agent.stderr.contains("1 model call"), "{}", by_agent.stderr);
+    assert!(!by_agent.stderr.contains("lift its own stop"), "{}", by_agent.stderr);
+    let by_admin = run(&["--key-file", &admin]);
+    assert_eq!(by_admin.code, 0, "{by_admin:?}");
+    assert!(by_admin.stderr.contains("lift its own stop"), "{}", by_admin.stderr);
+    serving.signal("TERM");
+    assert_eq!(stage.finish(serving).code, 143);
+}

@@ -20,6 +20,8 @@ const MOST_IDLE: usize = 8;
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
+    /// The server's clock, as it writes it.
+    pub(crate) date: Option<String>,
 }
 
 /// The connections to one server.
@@ -112,7 +114,7 @@ impl Pool {
                 idle.push(reader.line);
             }
         }
-        Ok(Reply { status: head.status, body })
+        Ok(Reply { status: head.status, body, date: head.date })
     }
 
     fn told(&self, fault: Fault) -> ClientError {
@@ -150,6 +152,7 @@ struct Head {
     status: u16,
     length: Length,
     kept: bool,
+    date: Option<String>,
 }
 
 enum Length {
@@ -195,8 +198,12 @@ impl Reader {
             }
             let status = words.next().and_then(|word| word.parse().ok());
             let status: u16 = status.ok_or(Fault::Malformed("it does not speak HTTP"))?;
-            let mut head =
-                Head { status, length: Length::UntilEnd, kept: line.starts_with("HTTP/1.1") };
+            let mut head = Head {
+                status,
+                length: Length::UntilEnd,
+                kept: line.starts_with("HTTP/1.1"),
+                date: None,
+            };
             self.headers(&mut head)?;
             match status {
                 100..200 => continue,
@@ -223,6 +230,7 @@ impl Reader {
                 "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => {
                     head.length = Length::Chunks;
                 }
+                "date" => head.date = Some(value.to_owned()),
                 "connection" if value.eq_ignore_ascii_case("close") => head.kept = false,
                 _ => {}
             }

@@ -134,6 +134,17 @@ pub struct Used {
     pub cache_write: u64,
 }
 
+/// An answer as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raw {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+    /// The server's clock, as its `date` header says.
+    pub date: Option<String>,
+}
+
 /// Talks to one server, over connections that stay open. Several threads may share it.
 #[derive(Debug)]
 pub struct Client {
@@ -230,6 +241,14 @@ impl Client {
     /// Any other order.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
         read(&self.pool.send("POST", path, Some(body.to_string().as_bytes()))?)
+    }
+
+    /// Sends anything anywhere, and gives back whatever comes.
+    pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Raw, ClientError> {
+        let body = body.map(Value::to_string);
+        let reply = self.pool.send(method, path, body.as_deref().map(str::as_bytes))?;
+        let http::Reply { status, body, date } = reply;
+        Ok(Raw { status, body: String::from_utf8_lossy(&body).into_owned(), date })
     }
 
     /// A refusal that says what was decided is an answer, not an error.

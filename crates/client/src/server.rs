@@ -36,6 +36,11 @@ impl Server {
         Ok(Server { url, key, project: filled("DEADSTOP_PROJECT") })
     }
 
+    /// Whether this is no server, by the wish of whoever wrote `none` in its place.
+    pub fn is_none(&self) -> bool {
+        self.url.trim() == "none"
+    }
+
     /// Whether the environment names a server.
     pub fn is_named() -> bool {
         filled("DEADSTOP_SERVER").is_some()

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
+use crate::guard::strikes::Blocked;
 use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
 use crate::ledger::{Learn, Reservation, Reserved, output_cost};
 use crate::policy::Mode;
@@ -395,7 +396,7 @@ fn refuse(mut trips: Vec<Trip>) -> Admission {
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
     if worst(&trips) == Verdict::Block {
         for link in chain.iter_mut() {
-            link.state.strikes.block();
+            link.state.refused(Blocked::of(view.call));
         }
         trips.extend(first(chain, view, strikes::blocked));
     }

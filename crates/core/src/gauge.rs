@@ -83,6 +83,7 @@ mod tests {
     use super::*;
     use crate::call::{Call, Destruction, ModelCall, Outcome, ResultFacts, Status, ToolCall};
     use crate::engine::{admit, settle};
+    use crate::guard::strikes::Blocked;
     use crate::policy::{Mode, PolicySet, Preset};
     use crate::scope::{Link, ScopeKind};
     use crate::settings::{Dollars, Seconds};
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(bench.read(&bench.session, "destructive_calls"), counts(2, 3));
         assert_eq!(bench.read(&bench.session, "destroyed_same_target"), counts(2, 3));
         assert_eq!(bench.read(&bench.session, "faults_in_a_row"), counts(2, 3));
-        bench.session.refused();
+        bench.session.refused(Blocked::Tool);
         assert_eq!(bench.read(&bench.session, "blocks_in_a_row"), counts(1, 5));
         bench.now = Time(bench.now.0 + 61_000);
         assert_eq!(bench.read(&bench.session, "destructive_calls"), counts(0, 3));

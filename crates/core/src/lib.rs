@@ -34,7 +34,7 @@ pub use guard::destructive::{DestructiveSettings, RawDestructive};
 pub use guard::loops::{LoopSettings, RawLoop};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
-pub use guard::strikes::{RawStrikes, StrikeSettings};
+pub use guard::strikes::{Blocked, RawStrikes, StrikeSettings};
 pub use guard::text_loop::{RawTextLoop, TextLoopSettings};
 pub use guard::time::{RawTime, TimeSettings};
 pub use guard::tokens::{RawTokens, TokenSettings};

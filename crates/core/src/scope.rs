@@ -12,7 +12,7 @@ use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
 use crate::guard::loops::Memory;
 use crate::guard::similarity::Window;
-use crate::guard::strikes::Strikes;
+use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::text_loop::Said;
 use crate::guard::velocity::Pace;
 use crate::ledger::Ledger;
@@ -24,8 +24,8 @@ use crate::units::Time;
 /// The version of the state blob that this engine writes.
 pub const STATE_VERSION: u8 = 2;
 
-/// What a state of version 1 ends without: grants, of which there were none.
-const NO_GRANTS: [u8; 2] = [0, 0];
+/// What a state of version 1 ends without: grants, of which there were none, and what was blocked.
+const NEW_SINCE: [u8; 3] = [0, 0, 0];
 
 /// What kind of scope it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -98,8 +98,9 @@ pub struct ScopeState {
     pub(crate) window: Window,
     pub(crate) said: Said,
     pub(crate) strikes: Strikes,
-    /// Last, so that states from before there were any can be read.
+    // From here on last, so that states from before they were kept can be read.
     pub(crate) grants: Grants,
+    pub(crate) blocked: Blocked,
 }
 
 impl ScopeState {
@@ -120,6 +121,7 @@ impl ScopeState {
             said: Said::default(),
             strikes: Strikes::default(),
             grants: Grants::default(),
+            blocked: Blocked::default(),
         }
     }
 
@@ -249,6 +251,7 @@ impl ScopeState {
             self.window = meanwhile.window;
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
+            self.blocked = meanwhile.blocked;
             self.grants.deeds = meanwhile.grants.deeds.clone();
         }
         let mut given = meanwhile.grants;
@@ -257,8 +260,9 @@ impl ScopeState {
 
     /// A call of this scope was refused, as a record of it says: the next one in a row may be the
     /// last. [`crate::admit`] counts those that it refuses by itself.
-    pub fn refused(&mut self) {
+    pub fn refused(&mut self, what: Blocked) {
         self.strikes.block();
+        self.blocked = what;
     }
 
     /// The state as bytes, version first.
@@ -272,7 +276,7 @@ impl ScopeState {
         match blob.split_first() {
             None => Err(BadBlob::Empty),
             Some((&STATE_VERSION, body)) => read(body),
-            Some((1, body)) => read(&[body, &NO_GRANTS].concat()),
+            Some((1, body)) => read(&[body, &NEW_SINCE].concat()),
             Some((&version, _)) => Err(BadBlob::Version(version)),
         }
     }
@@ -393,7 +397,7 @@ mod tests {
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
         blob[0] = 1;
-        blob.truncate(blob.len() - NO_GRANTS.len());
+        blob.truncate(blob.len() - NEW_SINCE.len());
         assert_eq!(ScopeState::from_blob(&blob), Ok(state.clone()));
         let grant = Grant {
             id: 7,

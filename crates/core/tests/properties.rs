@@ -519,7 +519,7 @@ mod properties {
             (
                 vec![STATE_VERSION + 1, 0, 0],
                 BadBlob::Version(STATE_VERSION + 1),
-                "the state has version 2, this engine reads 1: upgrade this node",
+                "the state has version 3, this engine reads 2: upgrade this node",
             ),
         ] {
             let bad = ScopeState::from_blob(&blob).unwrap_err();

@@ -11,8 +11,9 @@ use deadstop_core::Digest;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// How long others may work before we give up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long others may work before we give up: on a machine with too much to do, fifty hooks at once
+/// take seconds, and whoever gives up is not judged.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Most bytes of one file.
 const LARGEST: u64 = 4 * 1024 * 1024;
 /// How long a session's file is kept after its last call, and how long it is known to be dead.

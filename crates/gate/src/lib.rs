@@ -124,7 +124,8 @@ impl Answer {
 /// How a gate is set up.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
-    /// The server; `None` looks at the environment, and then at the usual place.
+    /// The server; `None` looks at the environment, and then at the usual place. One called `none`
+    /// is none.
     pub server: Option<Server>,
     /// A preset or a policy file; `None` looks at `DEADSTOP_POLICY` and then at the user's
     /// `deadstop.toml`.
@@ -133,7 +134,9 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// How long a server may take.
     pub patience: Patience,
-    /// Whether a server is asked at all.
+    /// How long a person may take to approve a call; nobody waits by default.
+    pub approval: Duration,
+    /// Whether no server is asked at all.
     pub alone: bool,
 }
 
@@ -152,9 +155,13 @@ impl Gate {
         let found = policy::find(setup.policy.as_deref());
         let fail_mode = found.policies.session.fail_mode;
         let mut notice = found.problem;
-        let remote = match setup.alone {
+        let none = match &setup.server {
+            Some(server) => server.is_none(),
+            None => Server::from_env().is_ok_and(|server| server.is_none()),
+        };
+        let remote = match setup.alone || none {
             true => None,
-            false => Remote::open(setup.server, setup.patience)
+            false => Remote::open(setup.server, setup.patience, setup.approval)
                 .map_err(|error| notice = notice.take().or(Some(error.to_string())))
                 .ok(),
         };
@@ -194,14 +201,19 @@ impl Gate {
     /// Waits until a call that runs is to be stopped, but no longer than so; tells why.
     pub fn watch(&self, place: &Place, id: &str, wait: Duration) -> Option<Answer> {
         let stopped = |answer: Answer| (answer.verdict >= Verdict::Block).then_some(answer);
-        if let Some(remote) = &self.remote {
-            if let Ok(answer) = remote.watch(place, id, wait) {
-                return stopped(answer);
-            }
+        if let Some(remote) = &self.remote
+            && let Ok(answer) = remote.watch(place, id, wait)
+        {
+            return stopped(answer);
         }
         // Nobody tells us of it, so we look from time to time.
         std::thread::sleep(wait.min(LOOK));
         stopped(self.local.known_dead(place)?)
+    }
+
+    /// Takes a tool as it is described now, in local files; false if nobody knows it there.
+    pub fn accept_here(&self, server: &str, tool: &str) -> Result<bool, GateError> {
+        self.local.accept(server, tool)
     }
 
     /// A server has listed its tools: which of them are not to be seen, and which have changed.
@@ -237,6 +249,16 @@ impl Gate {
             |local| local.standing(place, words),
         );
         answer.noticed(self.notice.clone())
+    }
+
+    /// Ends a session here, for good, whatever a server says.
+    pub fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+        self.local.kill(place, by, because)
+    }
+
+    /// Forgets all that local files know of a session, its end included.
+    pub fn forget(&self, place: &Place) -> Result<(), GateError> {
+        self.local.forget(place)
     }
 
     /// Keeps the id of a call that was asked for, for callers who will not know it when it has

@@ -214,6 +214,26 @@ impl Local {
         Ok(answer)
     }
 
+    pub(crate) fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        let session = chain.scopes.iter_mut().find(|scope| scope.kind == ScopeKind::Session);
+        if let Some(session) = session {
+            session.state.kill(by, because, now());
+        }
+        self.write(place, chain)
+    }
+
+    pub(crate) fn forget(&self, place: &Place) -> Result<(), GateError> {
+        let _held = self.hold()?;
+        let folder = self.folder()?;
+        let session = session_file(place);
+        for file in [killed(&session), ids_file(place), session] {
+            folder.remove(&file);
+        }
+        Ok(())
+    }
+
     /// Keeps the id under which a call was asked for, by what the caller knows of it later.
     pub(crate) fn remember(&self, place: &Place, key: u64, id: &str) -> Result<(), GateError> {
         let _held = self.hold()?;

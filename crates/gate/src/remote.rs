@@ -1,9 +1,10 @@
 //! The server's side of a gate.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Client, ClientError, Decided, Ended, Patience, ProposedCall, Receipt, Server, Used, escaped,
+    Approval, Client, ClientError, Decided, Ended, Patience, ProposedCall, Receipt, Server, Used,
+    escaped,
 };
 use deadstop_core::{Status, Verdict};
 use deadstop_protocol::mcp::Listed;
@@ -19,6 +20,9 @@ pub(crate) struct Remote {
     /// Whether somebody named it, or we only look whether one runs at the usual place.
     named: bool,
     pub(crate) project: Option<String>,
+    /// How long an answer may take, and how long a person's.
+    patience: Duration,
+    approval: Duration,
 }
 
 /// Why the server has not decided.
@@ -30,13 +34,18 @@ pub(crate) enum Failed {
 }
 
 impl Remote {
-    pub(crate) fn open(server: Option<Server>, patience: Patience) -> Result<Remote, ClientError> {
+    pub(crate) fn open(
+        server: Option<Server>,
+        patience: Patience,
+        approval: Duration,
+    ) -> Result<Remote, ClientError> {
         let (named, server) = match server {
             Some(server) => (true, server),
             None => (Server::is_named(), Server::from_env()?),
         };
         let project = server.project.clone();
-        Ok(Remote { client: Client::patient(&server, patience)?, named, project })
+        let client = Client::patient(&server, patience)?;
+        Ok(Remote { client, named, project, patience: patience.answer, approval })
     }
 
     pub(crate) fn ask(&self, ask: &Ask) -> Result<Answer, Failed> {
@@ -47,8 +56,34 @@ impl Remote {
             server: ask.server.as_deref(),
             arguments: &ask.arguments,
         };
-        let decided = self.client.propose(agent, session, scope, &[call]);
-        self.read(decided.map(|mut all| all.pop()))
+        let propose =
+            || self.client.propose(agent, session, scope, &[call]).map(|mut all| all.pop());
+        let first = propose();
+        let waits = first.as_ref().ok().and_then(Option::as_ref).and_then(waiting);
+        let decided = match waits {
+            // Once a person has decided, the same question has an answer.
+            Some(approval) if self.wait(&approval) => propose(),
+            _ => first,
+        };
+        self.read(decided)
+    }
+
+    /// Waits for a person's word; whether it came.
+    fn wait(&self, approval: &str) -> bool {
+        let until = Instant::now() + self.approval;
+        let step = self.patience.saturating_sub(Duration::from_secs(1)).as_secs().clamp(1, 30);
+        loop {
+            let left = until.saturating_duration_since(Instant::now()).as_secs();
+            if left == 0 {
+                return false;
+            }
+            let path = format!("/api/approvals/{}?wait={}", escaped(approval), left.min(step));
+            match self.client.get(&path) {
+                Ok(about) if about["state"] == "waiting" => {}
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
+        }
     }
 
     pub(crate) fn settle(
@@ -76,7 +111,16 @@ impl Remote {
             "hold_s": hold.as_secs(),
         });
         let decided = self.client.post::<All>(&path(&ask.place, "proposal"), &body);
-        self.read(decided.map(|mut all| all.calls.pop()))
+        let decided = decided.map(|mut all| all.calls.pop());
+        // A person was asked: whoever holds calls may ask again for the word.
+        let asks =
+            |decided: &Decided| decided.verdict == Verdict::Ask && decided.approval.is_some();
+        let waits = matches!(&decided, Ok(Some(decided)) if asks(decided));
+        let mut answer = self.read(decided)?;
+        if waits {
+            answer.verdict = Verdict::Ask;
+        }
+        Ok(answer)
     }
 
     pub(crate) fn settle_soon(
@@ -166,6 +210,14 @@ impl Remote {
     }
 }
 
+/// The question that waits for a person, if one does.
+fn waiting(decided: &Decided) -> Option<String> {
+    match (&decided.approval, decided.verdict) {
+        (Some(Approval::Id(id)), Verdict::Ask) => Some(id.clone()),
+        _ => None,
+    }
+}
+
 fn ended(status: Status) -> Ended {
     match status {
         Status::Ok => Ended::Ok,
@@ -182,7 +234,7 @@ fn path(place: &Place, what: &str) -> String {
 fn judged(decided: Decided) -> Answer {
     let Decided { allowed, verdict, trips, incident, .. } = decided;
     // What it says and how it is called must agree; the stricter of the two counts.
-    let verdict = if allowed { verdict } else { verdict.max(Verdict::Block) };
+    let verdict = if allowed { verdict } else { verdict.max(Verdict::Ask) };
     Answer { verdict, trips, incident, by: By::Server, notice: None }
 }
 
@@ -194,7 +246,9 @@ mod tests {
 
     #[test]
     fn the_usual_place_is_a_url() {
-        assert!(Remote::open(Some(Server::at(USUAL)), Patience::default()).is_ok());
-        assert!(Remote::open(Some(Server::at("nowhere")), Patience::default()).is_err());
+        assert!(Remote::open(Some(Server::at(USUAL)), Patience::default(), Duration::ZERO).is_ok());
+        assert!(
+            Remote::open(Some(Server::at("nowhere")), Patience::default(), Duration::ZERO).is_err()
+        );
     }
 }

@@ -83,6 +83,18 @@ impl Local {
         Ok(changed)
     }
 
+    /// Takes a tool as it is described now; false if nobody knows it.
+    pub(crate) fn accept(&self, server: &str, tool: &str) -> Result<bool, GateError> {
+        let folder = self.folder.as_ref().ok_or(GateError::Nowhere)?;
+        let _held = folder.hold()?;
+        let mut pins = self.pins(server)?;
+        let Some(pinned) = pins.get_mut(tool) else { return Ok(false) };
+        pinned.known = pinned.seen;
+        let bytes = serde_json::to_vec(&pins).unwrap_or_default();
+        folder.write(&tools_file(server), &bytes, Lasts::Surely)?;
+        Ok(true)
+    }
+
     fn pins(&self, server: &str) -> Result<Pins, GateError> {
         let folder = self.folder.as_ref().ok_or(GateError::Nowhere)?;
         let bytes = folder.read(&tools_file(server))?.unwrap_or_default();

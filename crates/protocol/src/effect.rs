@@ -5,6 +5,7 @@
 //! statement is parsed and not searched for scary words, and whatever cannot be understood
 //! destroys nothing.
 
+mod graphql;
 mod http;
 mod name;
 mod shell;
@@ -55,12 +56,18 @@ fn of_object(tool: &str, arguments: &Map<String, Value>) -> Effects {
     {
         return effects;
     }
+    if let Some(effects) = by_program(&words, arguments) {
+        return effects;
+    }
     if let Some(effects) = by_command(&words, arguments) {
         return effects;
     }
     if !words.is_database()
         && let Some(effects) = by_sql(&words, arguments)
     {
+        return effects;
+    }
+    if let Some(effects) = by_graphql(arguments) {
         return effects;
     }
     if let Some(effects) = http::of(arguments) {
@@ -126,6 +133,20 @@ fn by_name(tool: &str, words: &Words, arguments: &Map<String, Value>) -> Option<
         effects.destroy(name::last_part(tool), &target::of(arguments));
     }
     Some(effects)
+}
+
+/// Tools that run a program in another language.
+fn by_program(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
+    let language = words.language()?;
+    let keys = ["code", "script", "source", "program"];
+    let text = keys.iter().find_map(|key| arguments.get(*key)?.as_str())?;
+    Some(shell::of_program(language, text))
+}
+
+/// Tools that send a GraphQL document.
+fn by_graphql(arguments: &Map<String, Value>) -> Option<Effects> {
+    let keys = ["query", "mutation", "document", "graphql"];
+    keys.iter().find_map(|key| graphql::of(arguments.get(*key)?.as_str()?))
 }
 
 /// Tools that run a shell command.

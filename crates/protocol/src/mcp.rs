@@ -13,7 +13,9 @@ mod tools;
 pub use call::{Asked, Ended, asked, ended, suspect};
 pub use events::Events;
 pub use message::{Envelope, Message, Unreadable, key, read};
-pub use refusal::{Why, cancelled, failure, refuse, refuse_all, unreadable, unreadable_call};
+pub use refusal::{
+    Why, cancelled, failure, mismatch, refuse, refuse_all, unreadable, unreadable_call,
+};
 pub use tools::{Listed, Listing, listing};
 
 /// The method that runs a tool.

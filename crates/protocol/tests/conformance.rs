@@ -3,6 +3,8 @@
 //! `tests/conformance/scenarios.json` tells what is asked and what is answered. With `BLESS=1` the
 //! answers are written anew from what the engine says; look at the difference before it is kept.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;

@@ -286,8 +286,12 @@ impl Scope {
 
     /// A refusal that came from elsewhere, with what is known here.
     fn refuse(&self, refusal: Refusal) -> Refused {
-        let tree = self.session.tree();
         let at = if refusal.verdict == Verdict::Kill { SESSION } else { self.at };
+        self.refuse_at(at, refusal)
+    }
+
+    fn refuse_at(&self, at: usize, refusal: Refusal) -> Refused {
+        let tree = self.session.tree();
         let (state, root) = (tree.state(at), tree.state(0));
         let (own, all) = (&state.ledger().spent, &root.ledger().spent);
         let Refusal { verdict, guard, reason, explain, measured, limit, incident } = refusal;
@@ -313,14 +317,15 @@ impl Scope {
     }
 
     /// Why a call that was stopped may not go on.
-    pub(crate) fn why_stopped(&self) -> Refused {
+    pub fn why_stopped(&self) -> Refused {
         let tree = self.session.tree();
-        let kill = tree.killed().or_else(|| tree.state(self.at).killed()).cloned();
+        let at = tree.ender(self.at);
+        let kill = tree.killed().or_else(|| tree.state(at).killed()).cloned();
         drop(tree);
         let because = kill.map_or_else(|| "a scope above was ended".to_owned(), |k| k.because);
         let explain = format!("stopped: {because}");
         let reason = if self.session.is_killed() { "session_killed" } else { "scope_killed" };
-        self.refuse(Refusal { explain, ..unheard(Verdict::Kill, reason) })
+        self.refuse_at(at, Refusal { explain, ..unheard(Verdict::Kill, reason) })
     }
 
     fn note(

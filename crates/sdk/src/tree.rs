@@ -75,9 +75,7 @@ pub(crate) struct Ended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// Its name.
-    #[error(
-        "`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash"
-    )]
+    #[error("`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash")]
     Name(String),
     /// One of its limits.
     #[error(transparent)]
@@ -242,6 +240,15 @@ impl Tree {
     /// Whether the session is over.
     pub(crate) fn killed(&self) -> Option<&Kill> {
         self.nodes[..=SESSION].iter().find_map(|node| node.state.killed())
+    }
+
+    /// The outermost scope, from the session on, that is over and so ends this one; else itself.
+    pub(crate) fn ender(&self, at: usize) -> usize {
+        if self.killed().is_some() {
+            return SESSION;
+        }
+        let over = |at: &&usize| self.nodes[**at].state.killed().is_some();
+        self.nodes[at].path.iter().find(over).copied().unwrap_or(at)
     }
 
     /// Asks the engine about a call in a scope; tells which scopes that has ended.

@@ -1,5 +1,7 @@
 //! Sessions with a server: it has the last word, and each knows of the other's kills.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::time::{Duration, Instant};
 
 use deadstop_sdk::{ModelAsk, OpenError, Session, Tokens, Usage};
@@ -66,7 +68,8 @@ fn a_kill_at_one_is_a_kill_at_all() {
 
 #[test]
 fn one_budget_over_two_processes() {
-    let policy = "[budget]\nmax_cost_usd = 0.02\nreservation = \"ceiling\"\n[strikes]\nenabled = false\n";
+    let policy =
+        "[budget]\nmax_cost_usd = 0.02\nreservation = \"ceiling\"\n[strikes]\nenabled = false\n";
     let gate = Gate::start(policy);
     let sessions = [gate.open().unwrap(), gate.open().unwrap()];
     std::thread::scope(|threads| {

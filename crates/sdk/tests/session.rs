@@ -63,6 +63,19 @@ fn the_kill_switch_and_what_comes_after() {
 }
 
 #[test]
+fn a_call_that_is_cut_knows_which_scope_was_ended() {
+    let session = session("balanced");
+    let crew = session.scope("crew", Limits::default()).unwrap();
+    let worker = crew.scope("worker", Limits::default()).unwrap();
+    let running = worker.tool("read", &json!({})).unwrap();
+    crew.kill("enough of this");
+    let why = running.done("text").unwrap_err().why().clone();
+    assert_eq!((why.context.who.as_str(), why.context.depth), ("crew", 1));
+    assert_eq!((why.reason(), session.is_killed()), ("scope_killed", false));
+    assert!(why.explain.contains("enough of this"), "{}", why.explain);
+}
+
+#[test]
 fn in_log_only_everything_is_told_and_nothing_refused() {
     let told = Arc::new(AtomicUsize::new(0));
     let session = Session::builder("a")

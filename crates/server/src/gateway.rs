@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, GuardId, ModelCall, Outcome, Status, Trip, Verdict};
+use deadstop_core::{Call, ModelCall, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
@@ -29,10 +29,10 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
-use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
-use crate::api::problem::Code;
+use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER};
+use crate::caller::Caller;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, DEFAULT_PROJECT, Pending, Project, Refused, Running, Said, Warden};
+use crate::warden::{Chain, Pending, Project, Refused, Running, Said, Warden};
 use deadstop_store::StoreError;
 use flow::{Admitted, Flow};
 use route::Route;
@@ -76,7 +76,7 @@ impl Gateway {
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
-        let body = self.read_body(body).await?;
+        let body = read_body(body, self.config.max_body).await?;
         let api = route.provider.api;
         let dialect = request::dialect(api, parts.method.as_str(), &route.path);
 
@@ -152,26 +152,9 @@ impl Gateway {
         headers: &HeaderMap,
         route: &Route<'_>,
     ) -> Result<Caller, Response<Body>> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        // Where the server holds the provider's key, ours may stand in its place.
-        let instead = brought(headers)
-            .find(|key| key.starts_with("ds_"))
-            .filter(|_| route.provider.key.is_some());
-        if let Some(key) = text(KEY_HEADER).or(instead) {
-            let who = self.auth.by_key(key).await.map_err(|problem| match problem.code() {
-                // Nobody knows: the client may try again.
-                Code::StoreFailed => {
-                    unavailable("deadstop cannot look this key up: its database is away")
-                }
-                _ => {
-                    let text = "this Deadstop key is unknown, wrong or revoked";
-                    plain(StatusCode::UNAUTHORIZED, text)
-                }
-            })?;
-            if who.role == Role::Viewer {
-                return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
-            }
-            return Ok(Caller { project: who.project, agent: who.agent });
+        let holds = route.provider.key.is_some();
+        if let Some(caller) = Caller::by_key(&self.auth, headers, holds).await? {
+            return Ok(caller);
         }
         if let Some(key) = &route.provider.client_key {
             if brought(headers).any(|theirs| key.is(theirs)) {
@@ -180,19 +163,7 @@ impl Gateway {
             let text = "this server holds the provider's key; bring the Deadstop key in its place";
             return Err(plain(StatusCode::FORBIDDEN, text));
         }
-        match self.auth.keyed().await {
-            Ok(false) => {
-                let named = text(PROJECT_HEADER).and_then(identity::name);
-                Ok(Caller { project: named.unwrap_or(DEFAULT_PROJECT.to_owned()), agent: None })
-            }
-            Ok(true) => {
-                let text = "this server wants a Deadstop key in the header x-deadstop-key";
-                Err(plain(StatusCode::UNAUTHORIZED, text))
-            }
-            Err(_) => Err(unavailable(
-                "deadstop cannot find out whether it has keys: its database is away",
-            )),
-        }
+        Caller::without_key(&self.auth, headers).await
     }
 
     /// The answer to a call that was stopped before anything came back.
@@ -203,17 +174,6 @@ impl Gateway {
         match why {
             Some(cut) => self.refusal(exchange, &cut.trip, cut.incident.as_deref()),
             None => plain(StatusCode::FORBIDDEN, "stopped"),
-        }
-    }
-
-    async fn read_body(&self, body: Incoming) -> Result<Bytes, Response<Body>> {
-        match Limited::new(body, self.config.max_body).collect().await {
-            Ok(read) => Ok(read.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let text = "the request is larger than max_body_mib allows";
-                Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
-            }
-            Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
         }
     }
 
@@ -277,32 +237,12 @@ impl Gateway {
         request: &Excerpt,
         exchange: &Exchange,
     ) -> Result<(Running, Vec<Trip>), Response<Body>> {
-        let until = tokio::time::Instant::now() + self.config.hold;
-        loop {
-            // Registered before asking, so that a word said in between is not missed.
-            let changed: Vec<_> =
-                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let Refused { trips, incident } =
-                match self.warden.admit_asking(chain, call, request).await {
-                    Ok(admitted) => return Ok(admitted),
-                    Err(refused) => refused,
-                };
-            let Some(trip) = trips.first() else {
-                return Err(plain(StatusCode::FORBIDDEN, "refused"));
-            };
-            if trip.guard != GuardId::Paused {
-                // On disk before anybody is told.
-                match incident {
-                    Some(_) => self.warden.settle_incident().await,
-                    None => self.warden.settle_kills(chain).await,
-                }
-                return Err(self.refusal(exchange, trip, incident.as_deref()));
-            }
-            let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
-            if tokio::time::timeout_at(until, word).await.is_err() {
-                return Err(self.refusal(exchange, trip, None));
-            }
-        }
+        let hold = self.config.hold;
+        let admitted = self.warden.admit_patiently(chain, call, request, hold).await;
+        admitted.map_err(|Refused { trips, incident }| match trips.first() {
+            Some(trip) => self.refusal(exchange, trip, incident.as_deref()),
+            None => plain(StatusCode::FORBIDDEN, "refused"),
+        })
     }
 
     /// A refusal in the caller's own protocol.
@@ -324,18 +264,6 @@ impl Gateway {
             }
         }
         response
-    }
-}
-
-/// On whose behalf a call is made.
-struct Caller {
-    project: String,
-    agent: Option<String>,
-}
-
-impl Caller {
-    fn anybody() -> Caller {
-        Caller { project: DEFAULT_PROJECT.to_owned(), agent: None }
     }
 }
 
@@ -412,6 +340,18 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
         if let Some(name) = last.as_ref().filter(|name| keep(name)) {
             headers.append(name, value);
         }
+    }
+}
+
+/// Reads a request's body, up to a size.
+pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Response<Body>> {
+    match Limited::new(body, most).collect().await {
+        Ok(read) => Ok(read.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let text = "the request is larger than max_body_mib allows";
+            Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
+        }
+        Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
     }
 }
 

@@ -7,6 +7,7 @@
 mod alerts;
 mod api;
 mod backtest;
+mod caller;
 mod config;
 mod database;
 mod gateway;

@@ -20,25 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
-use deadstop_core::{Call, GuardId, Trip};
+use deadstop_core::{Call, Trip};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::BodyHints;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::mcp::{self, Message, Why};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
-use crate::api::problem::Code;
+use crate::api::auth::Auth;
+use crate::caller::Caller;
 use crate::config::{Config, McpServer};
 use crate::gateway::route::decoded;
-use crate::gateway::{Lines, brought, decode, identify, plain, unavailable, warned};
-use crate::warden::{Chain, DEFAULT_PROJECT, Refused, Running, Warden};
+use crate::gateway::{Lines, decode, identify, plain, read_body, unavailable, warned};
+use crate::warden::{Chain, Refused, Running, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -65,12 +63,6 @@ pub(crate) struct Route {
     agent: Option<String>,
     session: Option<String>,
     server: String,
-}
-
-/// On whose behalf a call is made.
-struct Caller {
-    project: String,
-    agent: Option<String>,
 }
 
 impl Mcp {
@@ -136,7 +128,7 @@ impl Mcp {
     ) -> Result<Response<Body>, Response<Body>> {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, &upstream.server).await?;
-        let body = self.read_body(body).await?;
+        let body = read_body(body, self.max_body).await?;
         if parts.method != Method::POST {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream);
@@ -149,7 +141,9 @@ impl Mcp {
             json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
         })?;
         let messages = envelope.messages();
-        headers_agree(&parts.headers, messages)?;
+        if let Some(message) = mismatched(&parts.headers, messages) {
+            return Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)));
+        }
         let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
         if !messages.iter().any(is_ours) {
             let onward = Onward::new(&parts, body, upstream);
@@ -233,31 +227,11 @@ impl Mcp {
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Why> {
-        let until = Instant::now() + self.hold;
-        loop {
-            // Registered before asking, so that a word said in between is not missed.
-            let changed: Vec<_> =
-                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let Refused { trips, incident } = match self.warden.admit(chain, call, request) {
-                Ok(admitted) => return Ok(admitted),
-                Err(refused) => refused,
-            };
-            let Some(trip) = trips.first() else {
-                return Err(Why::failed("refused", "refused; do not retry"));
-            };
-            if trip.guard == GuardId::Paused {
-                let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
-                if tokio::time::timeout_at(until, word).await.is_ok() {
-                    continue;
-                }
-            }
-            // On disk before anybody is told.
-            match incident {
-                Some(_) => self.warden.settle_incident().await,
-                None => self.warden.settle_kills(chain).await,
-            }
-            return Err(Why::of(trip, incident.as_deref()));
-        }
+        let admitted = self.warden.admit_patiently(chain, call, request, self.hold).await;
+        admitted.map_err(|Refused { trips, incident }| match trips.first() {
+            Some(trip) => Why::of(trip, incident.as_deref()),
+            None => Why::failed("refused", "refused; do not retry"),
+        })
     }
 
     /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
@@ -266,37 +240,10 @@ impl Mcp {
         headers: &HeaderMap,
         server: &McpServer,
     ) -> Result<Caller, Response<Body>> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        // Where the server holds the credentials, our key may stand in their place.
         let holds = server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-        let instead = brought(headers).find(|key| key.starts_with("ds_")).filter(|_| holds);
-        if let Some(key) = text(KEY_HEADER).or(instead) {
-            let who = self.auth.by_key(key).await.map_err(|problem| match problem.code() {
-                Code::StoreFailed => {
-                    unavailable("deadstop cannot look this key up: its database is away")
-                }
-                _ => {
-                    let text = "this Deadstop key is unknown, wrong or revoked";
-                    plain(StatusCode::UNAUTHORIZED, text)
-                }
-            })?;
-            if who.role == Role::Viewer {
-                return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
-            }
-            return Ok(Caller { project: who.project, agent: who.agent });
-        }
-        match self.auth.keyed().await {
-            Ok(false) => {
-                let named = text(PROJECT_HEADER).and_then(identity::name);
-                Ok(Caller { project: named.unwrap_or(DEFAULT_PROJECT.to_owned()), agent: None })
-            }
-            Ok(true) => {
-                let text = "this server wants a Deadstop key in the header x-deadstop-key";
-                Err(plain(StatusCode::UNAUTHORIZED, text))
-            }
-            Err(_) => Err(unavailable(
-                "deadstop cannot find out whether it has keys: its database is away",
-            )),
+        match Caller::by_key(&self.auth, headers, holds).await? {
+            Some(caller) => Ok(caller),
+            None => Caller::without_key(&self.auth, headers).await,
         }
     }
 
@@ -338,17 +285,6 @@ impl Mcp {
         self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
     }
 
-    async fn read_body(&self, body: Incoming) -> Result<Bytes, Response<Body>> {
-        match Limited::new(body, self.max_body).collect().await {
-            Ok(read) => Ok(read.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let text = "the request is larger than max_body_mib allows";
-                Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
-            }
-            Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
-        }
-    }
-
     fn not_found(&self) -> Response<Body> {
         let names: Vec<&str> = self.servers.keys().map(String::as_str).collect();
         let text = match names.is_empty() {
@@ -363,9 +299,9 @@ impl Mcp {
 
 /// In the protocol's newer form headers repeat what a message is about, for those who route by
 /// them. One that says something else would be routed by what nobody has judged.
-fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Response<Body>> {
+fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Option<&'m Message<'a>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let [message] = messages else { return Ok(()) };
+    let [message] = messages else { return None };
     let method = message.method.as_deref();
     let differs = match (text("mcp-method"), method) {
         (Some(said), Some(method)) => said != method,
@@ -376,11 +312,7 @@ fn headers_agree(headers: &HeaderMap, messages: &[Message<'_>]) -> Result<(), Re
     let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
     let misnamed = method == Some(mcp::CALL)
         && named.is_some_and(|said| name().is_none_or(|name| name != said));
-    if !differs && !misnamed {
-        return Ok(());
-    }
-    let problem = "the headers Mcp-Method and Mcp-Name must say what the message says";
-    Err(json(StatusCode::BAD_REQUEST, mcp::unreadable(problem)))
+    (differs || misnamed).then_some(message)
 }
 
 /// A JSON-RPC answer of our own.

@@ -15,8 +15,18 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 struct Files;
 
 /// The page's own addresses, by their first part; what comes after is for its script to read.
-const PLACES: [&str; 9] =
-    ["", "agents", "sessions", "incidents", "costs", "alerts", "audit", "settings", "sign-in"];
+const PLACES: [&str; 10] = [
+    "",
+    "agents",
+    "sessions",
+    "incidents",
+    "approvals",
+    "costs",
+    "alerts",
+    "audit",
+    "settings",
+    "sign-in",
+];
 /// Files whose names change with their content.
 const ASSETS: &str = "assets";
 /// Files that browsers look for by name.

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use deadstop_core::{
-    GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict, admit_approved,
-    settle,
+    Blocked, GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict,
+    admit_approved, settle,
 };
-use deadstop_store::StoredCall;
+use deadstop_store::{CallKind, StoredCall};
 
 use crate::warden::Facts;
 
@@ -242,9 +242,15 @@ impl Reel {
                     settle(chain, &facts.call, ticket, &facts.outcome, at);
                 });
             }
-            (Moment::Refused, _) if counts(call) => still.run.chain(policies, nested, |chain| {
-                chain.iter_mut().for_each(|link| link.state.refused());
-            }),
+            (Moment::Refused, _) if counts(call) => {
+                let what = match call.kind {
+                    CallKind::Model => Blocked::Model,
+                    CallKind::Tool => Blocked::Tool,
+                };
+                still.run.chain(policies, nested, |chain| {
+                    chain.iter_mut().for_each(|link| link.state.refused(what));
+                });
+            }
             _ => {}
         }
     }

@@ -37,10 +37,10 @@ pub(crate) fn post(server: &str, message: &Value) -> Ask {
 
 /// A tool call.
 pub(crate) fn call(id: u64, tool: &str, arguments: Value) -> Value {
-    json!({
-        "jsonrpc": "2.0", "id": id, "method": "tools/call",
-        "params": { "name": tool, "arguments": arguments },
-    })
+    let params = json!({ "name": tool });
+    let mut call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    call["params"]["arguments"] = arguments;
+    call
 }
 
 /// A server's answer to whatever it was asked.

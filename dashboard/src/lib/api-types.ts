@@ -111,6 +111,117 @@ export interface paths {
         };
         trace?: never;
     };
+    "/api/agents/{name}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants of an agent. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those in force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Given"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Gives an agent a grant, for all its sessions together. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewGrant"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{name}/grants/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a grant of an agent back. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The grant */
+                    id: string;
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description As it was */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/agents/{name}/kill-switch": {
         parameters: {
             query?: never;
@@ -1499,6 +1610,109 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/mcp/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tools that were seen. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Those of one server. */
+                    server?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tools"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Tells of a listing. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Seen"];
+                };
+            };
+            responses: {
+                /** @description What to make of it */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Judged"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/mcp/tools/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts a tool as it is described now. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Acceptance"];
+                };
+            };
+            responses: {
+                /** @description Accepted */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tool"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/openapi.json": {
         parameters: {
             query?: never;
@@ -2782,6 +2996,123 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants of a session. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those in force */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Given"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Gives a session a grant. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["NewGrant"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{agent}/{session}/grants/{id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a grant of a session back. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The grant */
+                    id: string;
+                    /** @description The session */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Because"];
+                };
+            };
+            responses: {
+                /** @description As it was */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Grant"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{agent}/{session}/kill": {
         parameters: {
             query?: never;
@@ -3403,6 +3734,17 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description A change that somebody accepts. */
+        Acceptance: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason?: string;
+            /** @description The server. */
+            server: string;
+            /** @description The tool. */
+            tool: string;
+        };
         /** @description That somebody has seen an incident. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
@@ -3482,6 +3824,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 agent: {
@@ -3490,6 +3833,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -3600,6 +3944,7 @@ export interface components {
                         allow: unknown[];
                         ask: unknown[];
                         deny: unknown[];
+                        pin_tools: string;
                         rules: unknown[];
                     };
                     ask_timeout_s: number;
@@ -3931,7 +4276,7 @@ export interface components {
             open_after_failures: number;
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -4159,6 +4504,44 @@ export interface components {
          * @enum {string}
          */
         FieldProblem: "unknown" | "missing" | "invalid";
+        /** @description The grants of an agent or a session. */
+        Given: {
+            /** @description Those that are in force, in the order in which they were given. */
+            items: components["schemas"]["Grant"][];
+        };
+        /** @description A grant as it is now. */
+        Grant: {
+            /** @description Who gave it. */
+            by: string;
+            /**
+             * Format: int32
+             * @description How much may be destroyed with it.
+             */
+            deletes: number;
+            /**
+             * Format: int64
+             * @description When it ends.
+             */
+            expires_ms: number;
+            /**
+             * Format: int64
+             * @description When it was given.
+             */
+            given_ms: number;
+            /** @description Its id. */
+            id: string;
+            /**
+             * Format: int32
+             * @description How much of that is left.
+             */
+            left: number;
+            /** @description Why. */
+            reason: string;
+            /** @description Only these targets. */
+            target: string | null;
+            /** @description Only by these tools. */
+            tool: string | null;
+        };
         /** @description Incidents of one agent with the same guard and reason. */
         Group: {
             /** @description The agent. */
@@ -4257,6 +4640,13 @@ export interface components {
             evidence: components["schemas"]["Piece"][];
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
+        };
+        /** @description What is to be done with a listing. */
+        Judged: {
+            /** @description Tools that have changed since they were first seen. */
+            changed: string[];
+            /** @description Tools that the policy does not allow. */
+            hidden: string[];
         };
         /** @description A key, without its secret. */
         Key: {
@@ -4425,6 +4815,33 @@ export interface components {
         MadeTarget: components["schemas"]["Target"] & {
             /** @description What a webhook is signed with, where it was made here. It is shown this once. */
             secret: string | null;
+        };
+        /** @description An allowance for a destructive batch. */
+        NewGrant: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /**
+             * Format: int32
+             * @description How much may be destroyed with it.
+             * @example 50
+             */
+            deletes: number;
+            /**
+             * Format: int64
+             * @description Seconds until it ends.
+             * @example 600
+             */
+            expires_in_s: number;
+            /** @description Why. */
+            reason: string;
+            /**
+             * @description Only these targets; `*` stands for any characters. One without a star may be destroyed again
+             *     and again.
+             * @example tmp_*
+             */
+            target?: string | null;
+            /** @description Only by these tools; `*` stands for any characters. */
+            tool?: string | null;
         };
         /** @description A session that is open. */
         Opened: {
@@ -5173,6 +5590,11 @@ export interface components {
         Proposal: {
             /** @description The calls, in order. */
             calls: components["schemas"]["ProposedCall"][];
+            /**
+             * Format: int64
+             * @description How long they may be held while the session is paused, in seconds; 0 refuses them at once.
+             */
+            hold_s?: number;
             /** @description The nested scopes in which they are made, the outermost first. */
             scope?: string[];
         };
@@ -5215,6 +5637,11 @@ export interface components {
             text?: string | null;
             /** @description The tokens that it used, by the provider's figures. */
             usage?: components["schemas"]["Used"];
+            /**
+             * @description Whether to answer only when it is on disk. A session that is dead always is.
+             * @default true
+             */
+            wait: boolean;
         };
         /** @description A refusal: an error whose code is a guard's, with what was decided. */
         Refusal: {
@@ -5248,6 +5675,11 @@ export interface components {
             scope?: string[];
             /** @description What was said since the last report. */
             text?: string;
+            /**
+             * Format: int64
+             * @description Answers when the call is to be stopped, or after so many milliseconds.
+             */
+            wait_ms?: number;
         };
         /** @description How many days things are kept; null for ever. */
         Retention: {
@@ -5414,6 +5846,15 @@ export interface components {
             by: string;
             /** @description What they had to say. */
             note: string;
+        };
+        /** @description A tool in a listing. */
+        SeenTool: {
+            /** @description Whether its server says that it destroys something. */
+            destructive?: boolean;
+            /** @description A digest of its description, 16 hexadecimal digits. */
+            fingerprint: string;
+            /** @description Its name. */
+            name: string;
         };
         /** @description A session. */
         Session: components["schemas"]["Totals"] & {
@@ -5672,6 +6113,34 @@ export interface components {
             /** @description Its delivery; how it ended stands in the log. */
             delivery: string;
         };
+        /** @description A tool of an MCP server. */
+        Tool: {
+            /** @description Who has accepted a change last. */
+            accepted_by: string | null;
+            /** @description Whether it is described otherwise than when it was first seen, or accepted. */
+            changed: boolean;
+            /**
+             * Format: int64
+             * @description When it changed.
+             */
+            changed_ms: number | null;
+            /** @description Whether its server says that it destroys something. */
+            destructive: boolean;
+            /**
+             * Format: int64
+             * @description When it was first seen.
+             */
+            first_ms: number;
+            /** @description The server. */
+            server: string;
+            /** @description Its name. */
+            tool: string;
+        };
+        /** @description Tools of MCP servers. */
+        Tools: {
+            /** @description By server and name. */
+            items: components["schemas"]["Tool"][];
+        };
         /** @description What calls came to. */
         Totals: {
             /**
@@ -5765,6 +6234,7 @@ export interface components {
                 allow: unknown[];
                 ask: unknown[];
                 deny: unknown[];
+                pin_tools: string;
                 rules: unknown[];
             };
             agent: {
@@ -5773,6 +6243,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5883,6 +6354,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;
@@ -5968,6 +6440,7 @@ export interface components {
                     allow: unknown[];
                     ask: unknown[];
                     deny: unknown[];
+                    pin_tools: string;
                     rules: unknown[];
                 };
                 ask_timeout_s: number;

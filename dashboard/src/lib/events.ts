@@ -11,6 +11,8 @@ export interface LiveEvent {
   session: string;
   text: string;
   incident?: string;
+  /** The call that waits for a person, if it is about one. */
+  approval?: string;
 }
 
 /** One event as it stood on the wire. */

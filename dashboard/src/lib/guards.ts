@@ -21,7 +21,7 @@ export interface Section {
 
 const ACTION: Field = {
   key: 'action', label: 'When it trips',
-  choices: [['warn', 'Warn: let it pass'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
+  choices: [['warn', 'Warn: let it pass'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
 };
 const ENDS: Field = {
   key: 'ends', label: 'A termination ends',
@@ -98,6 +98,7 @@ export const SECTIONS: Section[] = [
     fields: [
       { key: 'allow', label: 'Only these tools', hint: 'One name or pattern a line, such as read_*. Empty: all.' },
       { key: 'deny', label: 'Never these tools', hint: 'One name or pattern a line.' },
+      { key: 'ask', label: 'Ask a person before these tools', hint: 'One name or pattern a line. The call waits under Approvals.' },
       { key: 'rules', label: 'Rules on arguments', hint: 'As JSON, as in a policy file.' }, ACTION,
     ],
   },
@@ -105,6 +106,7 @@ export const SECTIONS: Section[] = [
 
 export const GENERAL: Field[] = [
   { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
+  { key: 'ask_timeout_s', label: 'A call waits for a person', unit: 'seconds', hint: 'Where the action is ask; then it is refused.' },
   { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
 ];
 

@@ -6,6 +6,7 @@ export const PLACES: [key: string, address: string, name: string][] = [
   ['a', '/agents', 'Agents'],
   ['s', '/sessions', 'Sessions'],
   ['i', '/incidents', 'Incidents'],
+  ['p', '/approvals', 'Approvals'],
   ['c', '/costs', 'Costs'],
   ['l', '/alerts', 'Alerts'],
   ['u', '/audit', 'Audit'],

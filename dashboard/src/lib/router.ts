@@ -3,7 +3,7 @@ import { createSubscriber } from 'svelte/reactivity';
 
 export type Place =
   | 'now' | 'agents' | 'agent' | 'sessions' | 'session' | 'incidents' | 'incident'
-  | 'costs' | 'alerts' | 'audit' | 'settings' | 'sign-in' | 'nowhere';
+  | 'approvals' | 'costs' | 'alerts' | 'audit' | 'settings' | 'sign-in' | 'nowhere';
 
 export interface Route {
   place: Place;
@@ -19,6 +19,7 @@ const ROUTES: [Place, string][] = [
   ['session', '/sessions/:agent/:session'],
   ['incidents', '/incidents'],
   ['incident', '/incidents/:id'],
+  ['approvals', '/approvals'],
   ['costs', '/costs'],
   ['alerts', '/alerts'],
   ['audit', '/audit'],

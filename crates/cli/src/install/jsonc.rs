@@ -26,11 +26,11 @@ enum Kind {
 
 /// A JSON file as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Jsonc(String);
+pub(crate) struct Jsonc(String);
 
 impl Jsonc {
     /// Reads a file; one that is empty is an empty object.
-    pub(super) fn read(text: &str) -> anyhow::Result<Jsonc> {
+    pub(crate) fn read(text: &str) -> anyhow::Result<Jsonc> {
         let text = if text.trim().is_empty() { "{}\n" } else { text };
         let doc = Jsonc(text.to_owned());
         match doc.root()?.kind {
@@ -39,19 +39,19 @@ impl Jsonc {
         }
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.0
     }
 
     /// The value at a path.
-    pub(super) fn get(&self, path: &[&str]) -> Option<Value> {
+    pub(crate) fn get(&self, path: &[&str]) -> Option<Value> {
         let root = self.root().ok()?;
         let node = find(&root, path)?;
         value(self.0.get(node.start..node.end)?)
     }
 
     /// Sets the value at a path; objects on the way are made.
-    pub(super) fn set(&mut self, path: &[&str], to: &Value) -> anyhow::Result<()> {
+    pub(crate) fn set(&mut self, path: &[&str], to: &Value) -> anyhow::Result<()> {
         let Some((last, above)) = path.split_last() else { bail!("no path") };
         let root = self.root()?;
         if let Some(node) = find(&root, path) {
@@ -76,7 +76,7 @@ impl Jsonc {
     }
 
     /// Adds an item to the array at a path, which is made if it is not there.
-    pub(super) fn push(&mut self, path: &[&str], item: &Value) -> anyhow::Result<()> {
+    pub(crate) fn push(&mut self, path: &[&str], item: &Value) -> anyhow::Result<()> {
         let root = self.root()?;
         let Some(node) = find(&root, path) else {
             self.set(path, &Value::Array(Vec::new()))?;
@@ -89,7 +89,7 @@ impl Jsonc {
     }
 
     /// Removes the items of the array at a path that are ours, and what is empty then.
-    pub(super) fn remove_items(
+    pub(crate) fn remove_items(
         &mut self,
         path: &[&str],
         ours: &dyn Fn(&Value) -> bool,
@@ -111,7 +111,7 @@ impl Jsonc {
     }
 
     /// Removes the value at a path, and the objects around it that are empty then.
-    pub(super) fn unset(&mut self, path: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn unset(&mut self, path: &[&str]) -> anyhow::Result<()> {
         let Some((last, above)) = path.split_last() else { return Ok(()) };
         let root = self.root()?;
         let Some(Node { start, end, kind: Kind::Object(members) }) = find(&root, above) else {

@@ -267,7 +267,42 @@ pub(crate) fn shell(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
+/// The words of a line that [`shell`] has written.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quoted = false;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            '\\' if !quoted => word.get_or_insert_default().extend(letters.next()),
+            ' ' if !quoted => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// A path that holds wherever it is used from.
 pub(crate) fn whole(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        for line in [&["/opt/dead stop/deadstop", "hook", "it's"][..], &["a", "", "$HOME;ls", "\\"]]
+        {
+            let given: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(words(&shell(&given)), given);
+        }
+    }
 }

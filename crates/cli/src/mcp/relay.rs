@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use deadstop_core::{Digest, Outcome, Status};
-use deadstop_gate::{Answer, Ask, Gate, Place};
+use deadstop_core::{Digest, Outcome, Status, Verdict};
+use deadstop_gate::{Answer, Ask, By, Gate, Place};
 use deadstop_protocol::mcp::{self, Envelope, Message, Why};
 use serde_json::json;
 
@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(2);
 /// How long one question about a call that runs, or is held, waits for its answer.
 const WAIT: Duration = Duration::from_secs(20);
+/// How often is asked for a person's word.
+const WORD: Duration = Duration::from_millis(250);
 /// How long a call is held while its session is paused.
 const HOLD: Duration = Duration::from_secs(300);
 
@@ -101,7 +103,7 @@ impl Relay {
     }
 
     /// Passes on what the client says, until it says no more.
-    pub(super) fn from_client(self: &Arc<Relay>, mut client: impl BufRead) {
+    pub(super) fn hear_client(self: &Arc<Relay>, mut client: impl BufRead) {
         let mut asker = Asker::new(self);
         let mut line = Vec::new();
         loop {
@@ -140,7 +142,7 @@ impl Relay {
     }
 
     /// Passes on what the server says, until it says no more.
-    pub(super) fn from_server(&self, mut server: impl BufRead) {
+    pub(super) fn hear_server(&self, mut server: impl BufRead) {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -160,7 +162,8 @@ impl Relay {
             }
         }
         let text = "the MCP server has ended before it answered";
-        for key in lock(&self.flights).keys() {
+        let open = lock(&self.flights).keys();
+        for key in open {
             self.fail(key, "server_died", text);
         }
     }
@@ -277,6 +280,11 @@ impl Relay {
         let until = Instant::now() + HOLD;
         loop {
             let answer = self.gate.ask_held(&ask, WAIT);
+            // A person was asked; the server knows when that has taken too long.
+            if answer.verdict == Verdict::Ask && answer.by == By::Server {
+                thread::sleep(WORD);
+                continue;
+            }
             let paused = answer.trips.first().is_some_and(|trip| trip.guard == "paused");
             if !paused || Instant::now() >= until {
                 return answer;

@@ -76,12 +76,12 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     thread::spawn(move || ended.send(waiting.wait().map(Over::Itself)));
     let (talking, gone) = (Arc::clone(&relay), tell);
     thread::spawn(move || {
-        talking.from_client(BufReader::with_capacity(64 << 10, io::stdin()));
+        talking.hear_client(BufReader::with_capacity(64 << 10, io::stdin()));
         gone.send(Ok(Over::NoClient))
     });
     let hearing = Arc::clone(&relay);
     let hearing = thread::spawn(move || {
-        hearing.from_server(BufReader::with_capacity(64 << 10, from_server));
+        hearing.hear_server(BufReader::with_capacity(64 << 10, from_server));
     });
 
     let [hangup, interrupt, terminate] = &mut signals;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use deadstop_gate::{Gate, Setup};
 use serde_json::json;
 
 use crate::remote::{Server, operator};
@@ -35,6 +36,9 @@ pub(crate) struct Accept {
     /// Why
     #[arg(long, default_value = "")]
     reason: String,
+    /// In the local files that decide where no server runs
+    #[arg(long, conflicts_with = "all")]
+    local: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -65,6 +69,17 @@ pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) fn accept(args: &Accept) -> anyhow::Result<ExitCode> {
+    if let Some(tool) = args.tool.as_deref().filter(|_| args.local) {
+        let gate = Gate::open(Setup { alone: true, ..Setup::default() });
+        if !gate.accept_here(&args.name, tool)? {
+            let problem = format!("no tool {tool} of {} was seen here", args.name);
+            return Err(Hinted::error(problem, "a server remembers its own: leave out --local"));
+        }
+        let done = json!({ "server": args.name, "tool": tool, "changed": false });
+        let told = format!("accepted {}/{}", args.name, ui::printable(tool));
+        ui::print(&if args.server.json { done.to_string() } else { told })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     ui::runtime()?.block_on(async {
         let names = match &args.tool {
             Some(tool) => vec![tool.clone()],

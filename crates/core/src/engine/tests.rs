@@ -16,6 +16,7 @@ mod granting;
 mod periods;
 mod reservations;
 mod standing;
+mod striking;
 
 /// Named scopes, parents before their children; a path such as `p/a/s` picks a chain.
 #[derive(Default)]
@@ -320,7 +321,7 @@ fn a_refused_call_leaves_no_trace_but_a_strike() {
                 let told: Vec<_> =
                     admission.trips.iter().map(|t| (t.reason.as_str(), t.context.depth)).collect();
                 assert_eq!(told, [(reason, depth)]);
-                expected.iter_mut().for_each(|state| state.strikes.block());
+                expected.iter_mut().for_each(|state| state.refused(Blocked::of(&call)));
                 assert_eq!(world.states(), expected, "{reason} at {depth}");
             }
         }

@@ -107,8 +107,12 @@ impl AccessSettings {
 pub(crate) fn admit(seat: &Seat<'_>) -> Option<Trip> {
     let call = seat.call.tool()?;
     let access = &seat.policy.access;
-    let found = denied(access, call).or_else(|| changed(access, call))?;
-    let Denied { reason, because, action } = found;
+    let found = [denied(access, call), changed(access, call)].into_iter().flatten();
+    let strictest = found.reduce(|one, two| match two.action.verdict() > one.action.verdict() {
+        true => two,
+        false => one,
+    });
+    let Denied { reason, because, action } = strictest?;
     let mut trip = seat.trip(GuardId::Access, reason, action);
     trip.because = because;
     Some(trip)

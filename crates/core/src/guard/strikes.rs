@@ -4,11 +4,13 @@
 //! stop, or nothing it calls answers any more. **Lets pass** errors that a tool answers with: an
 //! agent may learn from those, and coding agents see several in a row every day. **Trips** on the
 //! last of `consecutive_blocks` blocked calls, or of `consecutive_errors` calls that failed without
-//! an answer. **Recovers** with the first call that is admitted, or answered.
+//! an answer. **Recovers** with the first call that is admitted, or answered. Between two blocked tool
+//! calls an agent asks its model what to do next: that is no way out of the row, unless a person has
+//! spoken and was answered.
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Status;
+use crate::call::{Call, Status};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
 use crate::scope::{ScopeKind, ScopeState};
@@ -52,6 +54,26 @@ impl Strikes {
     }
 }
 
+/// What kind of call was blocked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Blocked {
+    /// A request to a model, or nothing yet.
+    #[default]
+    Model,
+    /// A call of a tool.
+    Tool,
+}
+
+impl Blocked {
+    /// The kind of this call.
+    pub fn of(call: &Call) -> Blocked {
+        match call {
+            Call::Model(_) => Blocked::Model,
+            Call::Tool(_) => Blocked::Tool,
+        }
+    }
+}
+
 fn counts_here(scope: &ScopeState) -> bool {
     scope.kind == ScopeKind::Session
 }
@@ -69,11 +91,18 @@ pub(crate) fn blocked(seat: &Seat<'_>) -> Option<Trip> {
 pub(crate) struct Guard;
 
 impl super::Guard for Guard {
-    fn commit(&self, scope: &mut ScopeState, _note: &mut Note<'_>) {
-        scope.strikes.blocks = 0;
+    fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
+        if note.call.tool().is_some() || scope.blocked == Blocked::Model {
+            scope.strikes.blocks = 0;
+        }
     }
 
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
+        // Once it is answered: an agent that tries a refused request again says the same words.
+        let heard = end.call.model().is_some_and(|call| call.from_person);
+        if heard && end.outcome.status == Status::Ok {
+            lesson.scope.strikes.blocks = 0;
+        }
         let errors = &mut lesson.scope.strikes.errors;
         match end.outcome.status {
             Status::Fault => *errors = errors.saturating_add(1),

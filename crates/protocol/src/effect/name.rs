@@ -5,6 +5,8 @@
 
 use deadstop_core::Effect;
 
+use super::shell::Language;
+
 /// More words than this say nothing new.
 const MAX_WORDS: usize = 8;
 
@@ -65,10 +67,19 @@ impl<'a> Words<'a> {
 
     /// Whether the tool is called after destroying something.
     pub(super) fn destroys(&self) -> bool {
-        let lead = usize::from(
-            one_of(self.word(0), LEADS)
-                && one_of(self.word(1), &["delete", "drop", "destroy", "terminate", "purge"]),
-        );
+        // `mcp_github_delete_repository`: a server's name says nothing about the tool.
+        let server = if self.word(0).eq_ignore_ascii_case("mcp") { 2 } else { 0 };
+        let lead = server
+            + usize::from(
+                one_of(self.word(server), LEADS)
+                    && one_of(
+                        self.word(server + 1),
+                        &["delete", "drop", "destroy", "terminate", "purge"],
+                    ),
+            );
+        if self.ends_in_deletion() {
+            return true;
+        }
         let (verb, object) = (self.word(lead), self.word(lead + 1));
         if one_of(verb, &["delete", "drop", "truncate", "destroy", "purge", "wipe", "erase"]) {
             // A bare `drop` is a mouse gesture as often as not.
@@ -77,6 +88,17 @@ impl<'a> Words<'a> {
         }
         (verb.eq_ignore_ascii_case("terminate") && one_of(object, MACHINES))
             || (verb.eq_ignore_ascii_case("remove") && one_of(object, STORES))
+            || (verb.eq_ignore_ascii_case("empty") && one_of(object, &["trash", "bin", "bucket"]))
+    }
+
+    /// `user_delete`, `http_delete`: the thing first, and then what is done to it.
+    fn ends_in_deletion(&self) -> bool {
+        let last = self.word(self.len.wrapping_sub(1));
+        let things = &self.words[..self.len.saturating_sub(1)];
+        (1..=2).contains(&things.len())
+            && one_of(last, &["delete", "destroy", "purge"])
+            && !things.iter().any(|word| one_of(word, NOT_DONE) || one_of(word, READS))
+            && !one_of(things[things.len() - 1], NOT_THINGS)
     }
 
     /// Whether the tool edits text, where `command` and `operation` mean something else.
@@ -90,6 +112,17 @@ impl<'a> Words<'a> {
             || (self.any(&["run", "exec", "execute"])
                 && self.any(&["command", "commands", "cmd", "script"]))
             || SHELLS.iter().any(|name| self.is(name))
+    }
+
+    /// The language of the programs that the tool runs.
+    pub(super) fn language(&self) -> Option<Language> {
+        if self.any(&["python", "ipython", "jupyter"]) {
+            Some(Language::Python)
+        } else if self.any(&["javascript", "node", "nodejs", "js"]) {
+            Some(Language::JavaScript)
+        } else {
+            None
+        }
     }
 
     /// Whether the tool talks to a database.
@@ -248,6 +281,14 @@ const NOT_THINGS: &[&str] = &[
     "off",
     "zone",
     "here",
+];
+
+/// Before `delete`, these say that nothing is deleted: not yet, not for good, or not at all.
+const NOT_DONE: &[&str] = &[
+    "can", "may", "should", "could", "is", "was", "un", "undo", "cancel", "confirm", "soft", "set",
+    "unset", "on", "before", "after", "pre", "post", "allow", "prevent", "no", "not", "mark",
+    "for", "to", "and", "or", "restore", "request", "schedule", "toggle", "enable", "disable",
+    "test",
 ];
 
 const MACHINES: &[&str] = &[

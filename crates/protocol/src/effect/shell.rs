@@ -4,18 +4,23 @@
 //! state (the working directory, plain variables, files made on the way) to tell `rm -rf "$tmp"`
 //! from `rm -rf data`. What a single command does is in `command` and the files beside it.
 
+mod code;
 mod command;
+mod disks;
 mod files;
 mod git;
+mod output;
 mod reads;
 mod syntax;
 mod tools;
+mod windows;
 mod word;
 
 use brush_parser::ast;
 use deadstop_core::Effect;
 
 use super::Effects;
+pub(super) use code::Language;
 use word::Variables;
 
 /// Scripts inside scripts (`bash -c`, `$(…)`, `ssh`) are followed this deep.
@@ -52,6 +57,33 @@ pub(super) fn of_argv(argv: &[&str]) -> Effects {
     walk.effects
 }
 
+/// What a program in another language would do.
+pub(super) fn of_program(language: Language, text: &str) -> Effects {
+    let mut walk = Walk::new();
+    walk.code(language, text);
+    walk.effects
+}
+
+/// What a script prints, if it does no more than print: as a command decodes what it is about to
+/// run.
+fn printed(script: &str, variables: &Variables) -> Option<String> {
+    const PRINTS: [&str; 5] = ["base64", "xxd", "rev", "printf", "echo -e"];
+    let plain = script.len() <= MAX_PRINTED && !script.contains("$(") && !script.contains('`');
+    if !plain || !PRINTS.iter().any(|word| script.contains(word)) || !variables.may_print() {
+        return None;
+    }
+    let mut walk = Walk { variables: variables.clone(), ..Walk::new() };
+    let program = syntax::parse(script)?;
+    let mut last = Input::default();
+    for list in &program.complete_commands {
+        last = walk.list(list);
+    }
+    Some(last.text?.trim_end_matches('\n').to_owned())
+}
+
+/// Longest script of which it is worked out what it prints.
+const MAX_PRINTED: usize = 4096;
+
 /// A walk through a script, with what is known on the way.
 struct Walk {
     effects: Effects,
@@ -60,6 +92,8 @@ struct Walk {
     cwd: String,
     /// Files and directories that the script itself made.
     made: Vec<String>,
+    /// Names that the script gave to commands.
+    aliases: Vec<(String, String)>,
     depth: u8,
     scripts: u16,
 }
@@ -80,6 +114,8 @@ struct Parts {
     assignments: Vec<(String, String)>,
     /// The text of a here-document or here-string.
     fed: Option<String>,
+    /// Files that are written afresh, and that somebody could miss.
+    emptied: Vec<String>,
 }
 
 impl Walk {
@@ -89,6 +125,7 @@ impl Walk {
             variables: Variables::new(),
             cwd: String::new(),
             made: Vec::new(),
+            aliases: Vec::new(),
             depth: 0,
             scripts: 0,
         }
@@ -112,21 +149,25 @@ impl Walk {
         self.depth -= 1;
     }
 
-    fn list(&mut self, list: &ast::CompoundList) {
+    /// Walks commands; gives what the last of them prints.
+    fn list(&mut self, list: &ast::CompoundList) -> Input {
+        let mut last = Input::default();
         for ast::CompoundListItem(and_or, _) in &list.0 {
             for (_, pipeline) in and_or {
-                self.pipeline(pipeline);
+                last = self.pipeline(pipeline);
             }
         }
+        last
     }
 
-    fn pipeline(&mut self, pipeline: &ast::Pipeline) {
+    fn pipeline(&mut self, pipeline: &ast::Pipeline) -> Input {
         let mut input = Input::default();
         for command in &pipeline.seq {
             let output = self.command(command, &input);
             let from = if input.from.is_empty() { output.from } else { input.from };
             input = Input { text: output.text, from };
         }
+        input
     }
 
     fn command(&mut self, command: &ast::Command, input: &Input) -> Input {
@@ -151,8 +192,12 @@ impl Walk {
         use ast::CompoundCommand as C;
         match compound {
             C::Arithmetic(_) => {}
-            C::ArithmeticForClause(clause) => self.list(&clause.body.list),
-            C::BraceGroup(group) => self.list(&group.list),
+            C::ArithmeticForClause(clause) => {
+                self.list(&clause.body.list);
+            }
+            C::BraceGroup(group) => {
+                self.list(&group.list);
+            }
             C::Subshell(subshell) => {
                 let cwd = self.cwd.clone();
                 self.list(&subshell.list);
@@ -174,7 +219,9 @@ impl Walk {
                 self.list(&clause.condition);
                 self.list(&clause.then);
                 for other in clause.elses.iter().flatten() {
-                    other.condition.iter().for_each(|condition| self.list(condition));
+                    if let Some(condition) = &other.condition {
+                        self.list(condition);
+                    }
                     self.list(&other.body);
                 }
             }
@@ -224,7 +271,10 @@ impl Walk {
                 item => self.item(item, &mut parts),
             }
         }
-        let Parts { argv, assignments, fed } = parts;
+        let Parts { argv, assignments, fed, emptied } = parts;
+        if !emptied.is_empty() && prints_nothing(&argv) {
+            self.effects.destroy("truncate", &super::target::join(&emptied));
+        }
         if argv.is_empty() || declares {
             for (name, value) in assignments {
                 self.variables.set(&name, &value);
@@ -235,8 +285,12 @@ impl Walk {
             Some(text) => Input { text: Some(text), from: Vec::new() },
             None => Input { text: input.text.clone(), from: input.from.clone() },
         };
+        if argv[0] == "tee" && input.text.as_deref() == Some("") {
+            let empties = ["truncate", "-s", "0"].map(str::to_owned);
+            self.run(&[&empties, &argv[1..]].concat(), &input);
+        }
         self.run(&argv, &input);
-        Input { text: command::prints(&argv, &input), from: argv }
+        Input { text: output::prints(&argv, &input), from: argv }
     }
 
     fn item(&mut self, item: &ast::CommandPrefixOrSuffixItem, parts: &mut Parts) {
@@ -254,12 +308,13 @@ impl Walk {
                 }
             }
             ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
+                parts.emptied.extend(self.empties(redirect));
                 if let Some(text) = self.redirect(redirect) {
                     parts.fed = Some(text);
                 }
             }
             ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
-                self.list(&subshell.list);
+                parts.fed = self.list(&subshell.list).text.or(parts.fed.take());
             }
         }
     }
@@ -268,6 +323,18 @@ impl Walk {
         for redirect in redirects.iter().flat_map(|list| &list.0) {
             self.redirect(redirect);
         }
+    }
+
+    /// The file that a redirection empties, if somebody could miss what is in it.
+    fn empties(&mut self, redirect: &ast::IoRedirect) -> Option<String> {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target};
+        let ast::IoRedirect::File(_, kind, Target::Filename(word)) = redirect else {
+            return None;
+        };
+        let name = word::expand(&word.value, &self.variables).fields.join(" ");
+        let writes = matches!(kind, Kind::Write | Kind::Clobber);
+        let missed = writes && !name.starts_with("/dev/") && !self.is_throwaway(&name);
+        missed.then(|| self.resolve(&name))
     }
 
     /// Notes what a redirection writes, and gives back the text that it feeds to standard input.
@@ -282,11 +349,10 @@ impl Walk {
                 if matches!(kind, Kind::Write | Kind::Clobber) {
                     self.make(&name);
                 }
-                None
+                (matches!(kind, Kind::Read) && name == "/dev/null").then(String::new)
             }
             ast::IoRedirect::File(_, _, Target::ProcessSubstitution(_, subshell)) => {
-                self.list(&subshell.list);
-                None
+                self.list(&subshell.list).text
             }
             ast::IoRedirect::File(_, Kind::DuplicateOutput, Target::Duplicate(word)) => {
                 let name = self.expand(word).join(" ");
@@ -318,6 +384,9 @@ impl Walk {
         if !matches!(path, "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/tty") {
             self.effects.raise(Effect::Changes);
         }
+        if disks::is_disk(path) {
+            self.effects.destroy("write", path);
+        }
     }
 
     /// Expands a word, and runs the commands inside it.
@@ -330,6 +399,15 @@ impl Walk {
         }
         expanded.fields
     }
+}
+
+/// Whether a command prints nothing at all, so that what it is written to is emptied.
+fn prints_nothing(argv: &[String]) -> bool {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    matches!(
+        words.as_slice(),
+        [] | [":" | "true"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
+    )
 }
 
 const DECLARES: &[&str] = &["export", "declare", "local", "readonly", "typeset"];

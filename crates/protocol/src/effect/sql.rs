@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use deadstop_core::Effect;
 use sqlparser::ast::{
-    AlterTableOperation, Delete, FromTable, ObjectType, Query, Statement, TableFactor, Visit,
-    Visitor,
+    AlterTableOperation, Delete, FromTable, MergeAction, MergeClause, ObjectType, Query, Statement,
+    TableFactor, Visit, Visitor,
 };
 use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
 use sqlparser::keywords::Keyword;
@@ -26,16 +26,130 @@ const MAX_OPERATORS: usize = 300;
 
 /// What these statements do, or `None` when they are not SQL.
 pub(super) fn of(text: &str) -> Option<Effects> {
-    if text.len() > MAX_TEXT || !starts_like_sql(text) {
+    inside(text, 0)
+}
+
+/// Statements inside statements are followed this deep.
+const MAX_DEPTH: u8 = 3;
+
+fn inside(text: &str, depth: u8) -> Option<Effects> {
+    if text.len() > MAX_TEXT || depth > MAX_DEPTH {
         return None;
     }
-    let statements = parse(text)?;
+    // What MySQL carries out although it stands in a comment.
+    if text.contains("/*!") {
+        let plain = text.replace("*/", " ");
+        return inside(&plain.split("/*!").map(unversioned).collect::<String>(), depth + 1);
+    }
+    if let Some(inner) = carried(text) {
+        return inside(&inner, depth + 1).or(Some(Effects::only(Effect::Changes)));
+    }
+    if !starts_like_sql(text) {
+        return None;
+    }
+    let Some(statements) = parse(text) else {
+        return plain_words(text);
+    };
     let mut effects = Effects::only(Effect::Inert);
     for statement in &statements {
         run(statement, &mut effects);
     }
     (!statements.is_empty()).then_some(effects)
 }
+
+fn unversioned(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_digit())
+}
+
+/// The statement inside a statement that runs it: a block of its own, or a text.
+fn carried(text: &str) -> Option<String> {
+    let rest = text.trim_start();
+    let word = first_word(rest);
+    if word.eq_ignore_ascii_case("do") {
+        let open = rest.find('$')?;
+        let tag = &rest[open..=open + 1 + rest[open + 1..].find('$')?];
+        let body = rest[open + tag.len()..].split(tag).next()?.trim();
+        let lower = body.to_ascii_lowercase();
+        let from = lower.find("begin").map_or(0, |at| at + "begin".len());
+        let to = lower.rfind("end").filter(|at| *at > from).unwrap_or(body.len());
+        return body.get(from..to).map(str::to_owned);
+    }
+    let runs = word.eq_ignore_ascii_case("exec") || word.eq_ignore_ascii_case("execute");
+    let open = rest.find('\'').filter(|_| runs)?;
+    let close = rest.rfind('\'').filter(|close| *close > open)?;
+    Some(rest[open + 1..close].replace("\'\'", "\'"))
+}
+
+/// What no dialect understands may still say in its first words what it is about, and say nothing
+/// else: `DROP USER bob`, `DELETE TOP (10) FROM t`.
+fn plain_words(text: &str) -> Option<Effects> {
+    let tokens = Tokenizer::new(&GenericDialect {}, text).tokenize().ok()?;
+    let mut effects = Effects::only(Effect::Changes);
+    for statement in tokens.split(|token| *token == Token::SemiColon) {
+        let words: Vec<String> = statement
+            .iter()
+            .filter(|token| !matches!(token, Token::Whitespace(_)))
+            .map(|token| match token {
+                Token::Word(word) => word.value.clone(),
+                other => other.to_string(),
+            })
+            .collect();
+        let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
+        let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
+        match upper.as_slice() {
+            ["DROP", kind, rest @ ..] if DROPPED.contains(kind) && rest.len() <= 8 => {
+                let at = if rest.starts_with(&["IF", "EXISTS"]) { 4 } else { 2 };
+                let rest = &upper[at.min(upper.len())..];
+                let names = rest.iter().take_while(|word| !AFTER_NAMES.contains(word)).count();
+                let after = rest.get(names..).unwrap_or(&[]);
+                let names = &words[at.min(words.len())..(at + names).min(words.len())];
+                // Names are joined by dots and commas; words in a row are English.
+                let english = names.windows(2).any(|pair| pair.iter().all(|w| is_name(w)));
+                if !names.is_empty() && !english && after.iter().all(|w| AFTER_NAMES.contains(w)) {
+                    let target = format!("{}={}", kind.to_ascii_lowercase(), names.concat());
+                    effects.destroy(&format!("DROP {kind}"), &target);
+                }
+            }
+            ["DELETE", "TOP", "(", _, ")", "FROM", table, ..] => {
+                effects.destroy("DELETE", &format!("table={}", table.to_ascii_lowercase()));
+            }
+            ["ALTER", "TABLE", table, "DROP" | "TRUNCATE", "PARTITION", ..] => {
+                let table = table.to_ascii_lowercase();
+                effects.destroy("ALTER TABLE DROP PARTITION", &format!("table={table}"));
+            }
+            _ => {}
+        }
+    }
+    (!effects.destroys.is_empty()).then_some(effects)
+}
+
+fn is_name(word: &str) -> bool {
+    word.chars().all(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// What a DROP can be about that not every parser knows.
+const DROPPED: &[&str] = &[
+    "TABLE",
+    "DATABASE",
+    "SCHEMA",
+    "VIEW",
+    "INDEX",
+    "USER",
+    "ROLE",
+    "KEYSPACE",
+    "COLLECTION",
+    "TABLESPACE",
+    "WAREHOUSE",
+    "STAGE",
+    "DATASET",
+    "BUCKET",
+    "CATALOG",
+    "SERVER",
+    "EVENT",
+];
+
+/// What may stand behind the names.
+const AFTER_NAMES: &[&str] = &["CASCADE", "RESTRICT", "PURGE", "CONSTRAINTS", "FORCE", "SYNC"];
 
 fn parse(text: &str) -> Option<Vec<Statement>> {
     let dialects: [&dyn Dialect; 4] =
@@ -205,13 +319,32 @@ fn one(statement: &Statement, effects: &mut Effects) {
             Some(target) => effects.destroy("DELETE", &target),
             None => effects.raise(Effect::Changes),
         },
+        Statement::Merge(merge) => {
+            effects.raise(Effect::Changes);
+            let deletes =
+                |clause: &MergeClause| matches!(clause.action, MergeAction::Delete { .. });
+            if merge.clauses.iter().any(deletes) {
+                effects.destroy("MERGE DELETE", &format!("table={}", plain(&[&merge.table])));
+            }
+        }
+        Statement::CreateTable(create) if create.or_replace && !create.temporary => {
+            let target = format!("table={}", plain(&[&create.name]));
+            effects.destroy("CREATE OR REPLACE TABLE", &target);
+        }
         Statement::AlterTable(alter) => {
             effects.raise(Effect::Changes);
             for operation in &alter.operations {
-                if let AlterTableOperation::DropColumn { column_names, .. } = operation {
-                    let target =
-                        format!("column={}.{}", plain(&[&alter.name]), plain(column_names));
-                    effects.destroy("ALTER TABLE DROP COLUMN", &target);
+                let table = plain(&[&alter.name]);
+                match operation {
+                    AlterTableOperation::DropColumn { column_names, .. } => {
+                        let target = format!("column={table}.{}", plain(column_names));
+                        effects.destroy("ALTER TABLE DROP COLUMN", &target);
+                    }
+                    AlterTableOperation::DropPartitions { partitions, .. } => {
+                        let target = format!("partition={table}.{}", plain(partitions));
+                        effects.destroy("ALTER TABLE DROP PARTITION", &target);
+                    }
+                    _ => {}
                 }
             }
         }

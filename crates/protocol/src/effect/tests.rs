@@ -3,6 +3,7 @@
 
 mod commands;
 mod limits;
+mod table;
 
 use deadstop_core::Effect;
 use serde_json::{Value, json};
@@ -186,7 +187,6 @@ fn search_words_are_not_statements() {
         ("find_products", "drop shipping suppliers"),
         ("run_query", "delete old files"),
         ("run_query", "truncate the table that nobody uses please"),
-        ("graphql", "mutation { deleteUser(id: 1) { id } }"),
     ] {
         check(tool, &json!({ "query": words }), "");
     }

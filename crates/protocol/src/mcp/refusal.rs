@@ -104,6 +104,12 @@ pub fn unreadable(problem: &str) -> Vec<u8> {
     answer("null", &json!({ "code": -32700, "message": format!("deadstop: {problem}") }))
 }
 
+/// The answer to a request whose headers say something else than its message.
+pub fn mismatch(id: Option<&str>) -> Vec<u8> {
+    let message = "deadstop: Mcp-Method and Mcp-Name must say what the message says";
+    answer(id.unwrap_or("null"), &json!({ "code": -32020, "message": message }))
+}
+
 /// The answer to a call that has no name, or more than one.
 pub fn unreadable_call(id: &str) -> Vec<u8> {
     let message = "deadstop: params must name the tool once, under `name`";

@@ -421,7 +421,7 @@ pub(crate) async fn progress(
     Body(report): Body<Report>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
-    stopped(&app, &chain, Duration::from_millis(report.wait_ms)).await;
+    stopped(&app, &chain, &report).await;
     let reply = {
         let mut governed = chain.innermost().governed.lock();
         let reported = governed.get(&report.id).ok_or_else(no_call)?;
@@ -523,17 +523,25 @@ async fn held(chain: &Chain, wait: Duration) {
     }
 }
 
-/// Waits until calls of a chain are stopped, or this server stops, for as long as the caller will.
-async fn stopped(app: &App, chain: &Chain, wait: Duration) {
-    if wait.is_zero() {
-        return;
-    }
+/// How often a call that is waited for is looked at: it may have ended.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
+async fn stopped(app: &App, chain: &Chain, report: &Report) {
+    let until = Instant::now() + Duration::from_millis(report.wait_ms);
+    let runs = || {
+        let mut governed = chain.innermost().governed.lock();
+        governed.get(&report.id).is_some_and(|reported| reported.running.is_some())
+    };
     let stops = chain.stops();
     let stops = stops.iter().map(|stop| Box::pin(stop.cancelled()));
-    tokio::select! {
-        _ = futures_util::future::select_all(stops) => {}
-        () = app.warden.events.over.cancelled() => {}
-        () = tokio::time::sleep(wait) => {}
+    let mut stop = futures_util::future::select_all(stops);
+    while Instant::now() < until && runs() {
+        tokio::select! {
+            _ = &mut stop => return,
+            () = app.warden.events.over.cancelled() => return,
+            () = tokio::time::sleep_until(until.min(Instant::now() + LOOK)) => {}
+        }
     }
 }
 

@@ -213,6 +213,9 @@ fn unreachable_server(problem: &str) -> Response<Body> {
     plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
 }
 
+/// Over when what was decided is on disk.
+type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// An event stream on its way to the client.
 struct Passing {
     upstream: Option<Answer>,
@@ -223,7 +226,7 @@ struct Passing {
     deadline: Pin<Box<Sleep>>,
     ready: VecDeque<Bytes>,
     /// What the client is told once it is on disk.
-    last_words: Option<(Pin<Box<dyn Future<Output = ()> + Send>>, Bytes)>,
+    last_words: Option<(Written, Bytes)>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -286,7 +289,7 @@ impl Passing {
             return;
         }
         let (warden, chain) = (Arc::clone(&self.reading.warden), self.reading.chain.clone());
-        let written = Box::pin(async move { warden.settle_kills(&chain).await });
+        let written: Written = Box::pin(async move { warden.settle_kills(&chain).await });
         self.last_words = Some((written, Bytes::from(words)));
     }
 

@@ -69,31 +69,31 @@ impl Flight {
                 why = Why::of(trip, incident.as_deref());
             }
         }
-        self.end(Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
+        self.end(&Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
         why
     }
 
     /// It was answered.
     pub(super) fn settle(&mut self, ended: &Ended) {
-        self.end(ended.outcome.clone(), &ended.text);
+        self.end(&ended.outcome, &ended.text);
     }
 
     /// It will not be answered.
     pub(super) fn fail(&mut self, status: Status, text: &str) {
-        self.end(Outcome { status, ..Outcome::default() }, text);
+        self.end(&Outcome { status, ..Outcome::default() }, text);
     }
 
-    fn end(&mut self, outcome: Outcome, text: &str) {
+    fn end(&mut self, outcome: &Outcome, text: &str) {
         let Some(running) = self.running.take() else { return };
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        self.warden.settle(&self.chain, &self.call, running, outcome, said);
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.end(Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
+        self.end(&Outcome { status: Status::Cancelled, ..Outcome::default() }, "");
     }
 }

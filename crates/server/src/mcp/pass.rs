@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, h
 use http_body_util::{BodyExt, Full};
 
 use crate::config::McpServer;
-use crate::gateway::{Answer, Lines, OURS, brought, keep_headers, strip_hop_by_hop};
+use crate::gateway::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
 
 /// How long a server may take to hear that a call was cancelled.
 const TOLD: Duration = Duration::from_secs(5);
@@ -38,8 +38,17 @@ impl Onward {
         strip_hop_by_hop(&mut headers);
         // The origin was checked here, and is ours: it says nothing to another server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
-        let key = brought(&headers).any(|key| key.starts_with("ds_"));
-        keep_headers(&mut headers, |name| !ours(name) && !(key && name == header::AUTHORIZATION));
+        // Our own keys are nobody else's business, wherever they stand.
+        let is_key = |value: &HeaderValue| {
+            let value = value.as_bytes();
+            value.strip_prefix(b"Bearer ").unwrap_or(value).starts_with(b"ds_")
+        };
+        let keys: Vec<HeaderName> = headers
+            .iter()
+            .filter(|(_, value)| is_key(value))
+            .map(|(name, _)| name.clone())
+            .collect();
+        keep_headers(&mut headers, |name| !ours(name) && !keys.contains(name));
         let uri = target(&upstream.server.url, parts.uri.query());
         let host = uri.authority().map(|authority| HeaderValue::from_str(authority.as_str()));
         if let Some(Ok(host)) = host {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, Time, Trip, Verdict};
+use deadstop_core::{Call, GuardId, Time, Trip, Verdict};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_store::AuditEvent;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Chain, Event, Refused, Running, Said, Warden, now};
 use crate::alerts::Alert;
@@ -311,6 +312,38 @@ impl Warden {
                 self.ask(chain, call, request, refused.trips)?.answer().await
             }
             decided => decided,
+        }
+    }
+
+    /// The same, and a call in a scope that is held waits for a person's word as well, for so long.
+    /// What refuses it is on disk before anybody is told.
+    pub(crate) async fn admit_patiently(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        hold: Duration,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        let until = Instant::now() + hold;
+        loop {
+            // Registered before asking, so that a word said in between is not missed.
+            let changed: Vec<_> =
+                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
+            let refused = match self.admit_asking(chain, call, request).await {
+                Ok(admitted) => return Ok(admitted),
+                Err(refused) => refused,
+            };
+            if refused.trips.first().is_some_and(|trip| trip.guard == GuardId::Paused) {
+                let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
+                if tokio::time::timeout_at(until, word).await.is_ok() {
+                    continue;
+                }
+            }
+            match refused.incident {
+                Some(_) => self.settle_incident().await,
+                None => self.settle_kills(chain).await,
+            }
+            return Err(refused);
         }
     }
 

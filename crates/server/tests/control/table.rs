@@ -193,6 +193,13 @@ impl World {
                 json!({ "policy": policy })
             }
             "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
+            "/api/mcp/tools" => json!({
+                "agent": "wall-governor", "session": "governed", "server": "wall-server",
+                "tools": [{ "name": "wall-tool", "fingerprint": "0123456789abcdef" }],
+            }),
+            "/api/mcp/tools/accept" => json!({
+                "server": "wall-server", "tool": "wall-tool", "reason": "wall-reason",
+            }),
             _ if path.ends_with("/preflight") => json!({ "model": "gpt-4o" }),
             _ if path.ends_with("/progress") => json!({ "text": "so far" }),
             _ if path.ends_with("/receipt") => json!({ "status": "ok" }),
@@ -308,6 +315,10 @@ async fn snapshot(world: &World) -> Vec<Value> {
         let mut value = got.json();
         // The clock goes on.
         value["unstopped"] = Value::Null;
+        // Among them the time that goes by.
+        if let Some(limits) = value.pointer_mut("/live/limits") {
+            *limits = Value::Null;
+        }
         seen.push(value);
     }
     seen

@@ -6,7 +6,7 @@
 use deadstop_core::Effect;
 
 use super::super::{http, sql, target};
-use super::{Input, MAX_DEPTH, Walk, files, git, reads, tools};
+use super::{Input, Language, MAX_DEPTH, Walk, disks, files, git, reads, tools};
 
 /// A program that runs another: its options that take a value, and how many words of its own come
 /// before the other program.
@@ -33,7 +33,52 @@ const WRAPPERS: &[Wrapper] = &[
     Wrapper("flock", &["-w", "-E"], 1),
     Wrapper("busybox", &[], 0),
     Wrapper("strace", &["-e", "-o", "-p", "-s"], 0),
+    Wrapper("pkexec", &["--user"], 0),
+    Wrapper("gosu", &[], 1),
+    Wrapper("su-exec", &[], 1),
+    Wrapper("runuser", &["-u", "-g", "-G"], 0),
+    Wrapper("systemd-run", &["-p", "-u", "--unit", "-E"], 0),
+    Wrapper("unshare", &[], 0),
+    Wrapper("nsenter", &["-t"], 0),
+    Wrapper("taskset", &["-c", "-p"], 0),
+    Wrapper("chrt", &[], 1),
+    Wrapper("firejail", &[], 0),
+    Wrapper("xvfb-run", &["-s", "-n"], 0),
+    Wrapper("screen", &["-S", "-t", "-c"], 0),
+    Wrapper("npx", &["-p", "--package", "-w"], 0),
+    Wrapper("bunx", &[], 0),
+    Wrapper("pnpx", &[], 0),
+    Wrapper("shx", &[], 0),
+    Wrapper("cross-env", &[], 0),
+    Wrapper("dotenv", &["-e", "-f"], 0),
 ];
+
+/// Programs that run another after a word of their own: `poetry run pytest`, and `--` where they
+/// have options in between.
+const RUNNERS: &[(&str, &str)] = &[
+    ("poetry", "run"),
+    ("uv", "run"),
+    ("pipenv", "run"),
+    ("pdm", "run"),
+    ("hatch", "run"),
+    ("rye", "run"),
+    ("conda", "run"),
+    ("bundle", "exec"),
+    ("pnpm", "exec"),
+    ("pnpm", "dlx"),
+    ("yarn", "exec"),
+    ("yarn", "dlx"),
+    ("npm", "exec"),
+    ("mise", "exec"),
+    ("op", "run"),
+    ("doppler", "run"),
+    ("infisical", "run"),
+    ("dotenvx", "run"),
+    ("aws-vault", "exec"),
+];
+
+/// Names for commands that are remembered.
+const MAX_ALIASES: usize = 32;
 
 const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash"];
 
@@ -47,7 +92,22 @@ impl Walk {
             self.effects.raise(Effect::Changes);
             return;
         }
+        if let Some(inner) = first.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'))
+            && inner.contains(',')
+        {
+            // `{rm,-rf,data}` is one word to the eye and three to the shell.
+            let words: Vec<String> = inner.split(',').map(str::to_owned).collect();
+            return self.run(&[&words, arguments].concat(), input);
+        }
         let name = first.rsplit('/').next().unwrap_or(first);
+        if let Some(at) = self.aliases.iter().position(|(alias, _)| alias == name) {
+            // While it is expanded it is a command like any other.
+            let (alias, words) = self.aliases.remove(at);
+            let rest = arguments.iter().map(|word| format!(" '{}'", word.replace('\'', "'\\''")));
+            self.script(&(words.clone() + &rest.collect::<String>()));
+            self.aliases.push((alias, words));
+            return;
+        }
         if let [only] = arguments
             && matches!(only.as_str(), "--help" | "--version")
         {
@@ -71,12 +131,27 @@ impl Walk {
             return;
         }
         let mut rest = after_options(arguments, wrapper.1);
-        if matches!(wrapper.0, "env" | "sudo") {
+        if wrapper.0 == "env"
+            && let Some(script) = value_of(arguments, &["-S", "--split-string"])
+        {
+            return self.script(&script);
+        }
+        if matches!(wrapper.0, "env" | "sudo" | "cross-env") {
             while rest.first().is_some_and(|word| is_assignment(word)) {
                 rest = &rest[1..];
             }
         }
         let rest = rest.get(wrapper.2..).unwrap_or(&[]);
+        if let ("flock", [flag, script, ..]) = (wrapper.0, rest)
+            && flag == "-c"
+        {
+            return self.script(script);
+        }
+        if let ("taskset", [mask, ..]) = (wrapper.0, rest)
+            && mask.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return self.run(&rest[1..], input);
+        }
         if rest.is_empty() {
             self.effects.raise(if wrapper.0 == "env" { Effect::Reads } else { Effect::Changes });
         }
@@ -113,22 +188,61 @@ impl Walk {
             "ssh" => {
                 let rest = after_options(arguments, SSH_VALUES);
                 self.effects.raise(Effect::Reads);
-                match rest.get(1..) {
-                    Some(words) if !words.is_empty() => self.elsewhere(&words.join(" ")),
+                let words = rest.get(1..).unwrap_or(&[]);
+                let words = words.strip_prefix(&["--".to_owned()]).unwrap_or(words);
+                let shell = words.first().is_some_and(|name| SHELLS.contains(&name.as_str()));
+                match (words, &input.text) {
+                    (words, Some(script)) if shell && !words.iter().any(|w| w.ends_with('c')) => {
+                        self.elsewhere(script);
+                    }
+                    (words, _) if !words.is_empty() => self.elsewhere(&words.join(" ")),
                     _ => match &input.text {
                         Some(script) => self.elsewhere(script),
                         None => self.effects.raise(Effect::Changes),
                     },
                 }
             }
-            "su" => match value_of(arguments, &["-c", "--command"]) {
+            "source" | "." => match (&input.text, arguments) {
+                (Some(script), []) => self.script(&script.clone()),
+                _ => self.effects.raise(Effect::Changes),
+            },
+            "alias" => {
+                for (alias, words) in arguments.iter().filter_map(|word| word.split_once('=')) {
+                    self.aliases.retain(|(known, _)| known != alias);
+                    if self.aliases.len() < MAX_ALIASES {
+                        self.aliases.push((alias.to_owned(), words.to_owned()));
+                    }
+                }
+                self.effects.raise(Effect::Reads);
+            }
+            "at" | "batch" => match &input.text {
+                Some(script) => self.script(&script.clone()),
+                None => self.effects.raise(Effect::Changes),
+            },
+            "script" => {
+                let runs = |word: &String| word.starts_with('-') && word.ends_with('c');
+                let at = arguments.iter().position(runs);
+                match at.and_then(|at| arguments.get(at + 1)) {
+                    Some(script) => self.script(&script.clone()),
+                    None => self.effects.raise(Effect::Changes),
+                }
+            }
+            "tmux" => {
+                self.effects.raise(Effect::Changes);
+                for script in arguments.iter().skip(1).filter(|word| word.contains(' ')) {
+                    self.script(script);
+                }
+            }
+            "ansible" => self.ansible(arguments),
+            "su" | "runuser" => match value_of(arguments, &["-c", "--command"]) {
                 Some(script) => self.script(&script),
                 None => self.effects.raise(Effect::Changes),
             },
             "xargs" | "parallel" => self.xargs(arguments, input),
             "find" | "fd" | "fdfind" => self.find(arguments),
             "docker" | "podman" | "kubectl" | "oc" | "docker-compose" => {
-                let Some(inner) = inside_container(arguments) else {
+                let inner = inside_container(arguments).or_else(|| with_volumes(arguments));
+                let Some(inner) = inner else {
                     return false;
                 };
                 let inner = inner.to_vec();
@@ -136,9 +250,31 @@ impl Walk {
                 self.run(&inner, input);
                 self.cwd = cwd;
             }
-            _ => return false,
+            _ if RUNNERS.iter().any(|(runner, _)| *runner == name) => {
+                let Some(rest) = after_runner(name, arguments) else { return false };
+                self.run(rest, input);
+            }
+            _ => match Language::of(name) {
+                Some(language) => return self.interpreter(language, arguments, input),
+                None => return self.windows(name, arguments, input),
+            },
         }
         true
+    }
+
+    /// `ansible hosts -m shell -a 'script'`, and files that are to be absent.
+    fn ansible(&mut self, arguments: &[String]) {
+        self.effects.raise(Effect::Changes);
+        let module = value_of(arguments, &["-m", "--module-name"]).unwrap_or_default();
+        let given = value_of(arguments, &["-a", "--args"]).unwrap_or_default();
+        match module.rsplit('.').next().unwrap_or_default() {
+            "shell" | "command" | "raw" | "" => self.elsewhere(&given),
+            "file" if given.contains("state=absent") => {
+                let path = given.split_whitespace().find_map(|word| word.strip_prefix("path="));
+                self.effects.destroy("ansible file absent", path.unwrap_or_default());
+            }
+            _ => {}
+        }
     }
 
     /// A script on another machine, where neither our directory nor our files are.
@@ -150,8 +286,11 @@ impl Walk {
     }
 
     fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
-        let rehearsal = arguments.iter().any(|word| {
-            word == "--help" || word.starts_with("--dry-run") || word.starts_with("--dryrun")
+        let options = || arguments.iter().take_while(|word| *word != "--");
+        let rehearsal = options().any(|word| match word.split_once('=') {
+            // Kubernetes has a word for no rehearsal at all.
+            Some(("--dry-run" | "--dryrun", value)) => !matches!(value, "none" | "false"),
+            _ => matches!(word.as_str(), "--help" | "--dry-run" | "--dryrun"),
         });
         if rehearsal {
             self.effects.raise(Effect::Reads);
@@ -160,12 +299,16 @@ impl Walk {
         match name {
             "cd" | "pushd" => self.change_directory(arguments),
             "git" => git::run(self, arguments),
-            "curl" | "wget" | "http" | "xh" => self.request(name, arguments),
-            "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client" => {
+            "curl" | "wget" | "http" | "https" | "xh" => self.request(name, arguments),
+            "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client"
+            | "sqlcmd" | "cqlsh" | "snowsql" | "cockroach" | "trino" | "presto" | "beeline"
+            | "hive" | "spark-sql" | "usql" | "mysqlsh" => {
                 self.database(name, arguments, input);
             }
             _ if files::run(self, name, arguments) => {}
-            _ => match tools::destroys(name, arguments, input.text.as_deref()) {
+            _ => match disks::destroys(name, arguments)
+                .or_else(|| tools::destroys(name, arguments, input))
+            {
                 Some((verb, target)) => self.effects.destroy(&verb, &target),
                 None => {
                     self.effects.raise(reads::effect(name, arguments));
@@ -187,9 +330,23 @@ impl Walk {
     fn request(&mut self, name: &str, arguments: &[String]) {
         let method = value_of(arguments, &["-X", "--request", "--method"])
             .or_else(|| arguments.iter().find_map(|word| short_method(word)))
-            .or_else(|| arguments.first().filter(|_| matches!(name, "http" | "xh")).cloned())
+            .or_else(|| {
+                let at = arguments.iter().position(|word| {
+                    word.starts_with('-') && !word.starts_with("--") && word.ends_with('X')
+                })?;
+                arguments.get(at + 1).cloned()
+            })
+            .or_else(|| {
+                let first = arguments.iter().find(|word| !word.starts_with('-'));
+                first.filter(|_| matches!(name, "http" | "https" | "xh")).cloned()
+            })
             .unwrap_or_default();
-        if !method.eq_ignore_ascii_case("delete") {
+        let overridden = arguments.iter().any(|word| {
+            let word = word.to_ascii_lowercase();
+            word.starts_with("x-http-method") && word.trim_end().ends_with("delete")
+        });
+        let by_query = arguments.iter().any(|word| word.contains("/_delete_by_query"));
+        if !method.eq_ignore_ascii_case("delete") && !overridden && !by_query {
             self.effects.raise(reads::request(name, &method, arguments));
             return;
         }
@@ -212,7 +369,9 @@ impl Walk {
         let mut texts: Vec<String> = Vec::new();
         let flags: &[&str] = match name {
             "psql" => &["-c", "--command"],
-            "mysql" | "mariadb" => &["-e", "--execute"],
+            "mysql" | "mariadb" | "cqlsh" | "cockroach" | "hive" | "beeline" | "spark-sql"
+            | "mysqlsh" | "trino" | "presto" => &["-e", "--execute"],
+            "sqlcmd" => &["-Q", "-q"],
             _ => &["-c", "--query", "-q"],
         };
         for (index, word) in arguments.iter().enumerate() {
@@ -226,7 +385,7 @@ impl Walk {
                 texts.push(text.to_owned());
             }
         }
-        if name == "sqlite3" {
+        if name == "sqlite3" || (name == "duckdb" && texts.is_empty()) {
             let mut words = arguments.iter().filter(|word| !word.starts_with('-'));
             if words.next().is_some_and(|file| file == ":memory:" || self.is_throwaway(file)) {
                 self.effects.raise(Effect::Changes);
@@ -252,6 +411,7 @@ impl Walk {
     fn xargs(&mut self, arguments: &[String], input: &Input) {
         let rest =
             after_options(arguments, &["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"]);
+        let rest = unwrapped(rest);
         let first = rest.first().map_or("", String::as_str);
         let name = first.rsplit('/').next().unwrap_or(first);
         let given = rest
@@ -276,20 +436,6 @@ const SSH_VALUES: &[&str] = &[
     "-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-S", "-w", "-W",
 ];
 
-/// What a command prints, where that can be read off it.
-pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
-    let (name, words) = argv.split_first()?;
-    match name.as_str() {
-        "echo" | "printf" => {
-            let words =
-                words.iter().skip_while(|w| matches!(w.as_str(), "-n" | "-e" | "-ne" | "-en"));
-            Some(words.map(|word| word.replace("\\n", "\n")).collect::<Vec<_>>().join(" "))
-        }
-        "cat" if words.is_empty() || words == ["-"] => input.text.clone(),
-        _ => None,
-    }
-}
-
 /// The words after the options, given the options that take a value.
 pub(super) fn after_options<'a>(words: &'a [String], valued: &[&str]) -> &'a [String] {
     let mut rest = words;
@@ -301,6 +447,32 @@ pub(super) fn after_options<'a>(words: &'a [String], valued: &[&str]) -> &'a [St
         }
     }
     rest
+}
+
+/// A command without the wrappers around it.
+fn unwrapped(words: &[String]) -> &[String] {
+    let mut rest = words;
+    while let Some(wrapper) = rest.first().and_then(|first| WRAPPERS.iter().find(|w| w.0 == *first))
+    {
+        let inner = after_options(&rest[1..], wrapper.1).get(wrapper.2..).unwrap_or(&[]);
+        if inner.is_empty() {
+            break;
+        }
+        rest = inner;
+    }
+    rest
+}
+
+/// The command that a runner runs.
+fn after_runner<'a>(name: &str, arguments: &'a [String]) -> Option<&'a [String]> {
+    let (word, rest) = arguments.split_first()?;
+    if !RUNNERS.contains(&(name, word.as_str())) {
+        return None;
+    }
+    match rest.iter().position(|word| word == "--") {
+        Some(dashes) => rest.get(dashes + 1..),
+        None => Some(after_options(rest, &["-n", "--name", "--with", "-p", "--python", "-e"])),
+    }
 }
 
 /// The value of an option, written as `-X v`, or `--long=v`.
@@ -326,6 +498,47 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
     })
+}
+
+/// The command in `docker run -v /srv:/srv image cmd`: what is in the image comes back with it, what
+/// is in a volume does not.
+fn with_volumes(arguments: &[String]) -> Option<&[String]> {
+    const VALUED: &[&str] = &[
+        "-v",
+        "--volume",
+        "--mount",
+        "-e",
+        "--env",
+        "--env-file",
+        "--name",
+        "-w",
+        "--workdir",
+        "-u",
+        "--user",
+        "-p",
+        "--publish",
+        "--network",
+        "--net",
+        "-m",
+        "--memory",
+        "--cpus",
+        "-l",
+        "--label",
+        "-h",
+        "--hostname",
+        "--entrypoint",
+        "--platform",
+        "--add-host",
+        "--device",
+    ];
+    let at = arguments.iter().take(3).position(|word| word == "run")?;
+    let rest = &arguments[at + 1..];
+    let mounts = |word: &String| {
+        matches!(word.as_str(), "-v" | "--volume" | "--mount")
+            || ["--volume=", "--mount=", "-v="].iter().any(|start| word.starts_with(start))
+    };
+    let command = after_options(rest, VALUED).get(1..)?;
+    (rest.iter().any(mounts) && !command.is_empty()).then_some(command)
 }
 
 /// The command in `docker exec box cmd`, `docker compose exec box cmd`, `kubectl exec pod -- cmd`.

@@ -5,11 +5,14 @@ use deadstop_core::Effect;
 use super::super::target;
 use super::Walk;
 use super::command::value_of;
+use super::disks::is_disk;
 
 /// Runs a command about files or disks; false when it is not one.
 pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
     match name {
-        "rm" | "unlink" | "shred" | "srm" => walk.remove(&verb(name, arguments), arguments),
+        "rm" | "unlink" | "shred" | "srm" | "wipe" | "rimraf" | "del-cli" => {
+            walk.remove(&verb(name, arguments), arguments);
+        }
         "truncate" => {
             let emptied = value_of(arguments, &["-s", "--size"]).or_else(|| {
                 arguments.iter().find_map(|word| Some(word.strip_prefix("-s")?.to_owned()))
@@ -24,12 +27,27 @@ pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
         }
         "dd" => {
             let to = arguments.iter().find_map(|word| word.strip_prefix("of="));
-            match to.filter(|to| is_disk(to)) {
-                Some(disk) => walk.effects.destroy("dd", disk),
-                None => walk.effects.raise(Effect::Changes),
+            let empties = arguments.iter().any(|w| w == "if=/dev/null" || w.contains("notrunc"));
+            match to {
+                Some(disk) if is_disk(disk) => walk.effects.destroy("dd", disk),
+                Some(file) if empties => walk.remove("dd", &[file.to_owned()]),
+                _ => walk.effects.raise(Effect::Changes),
             }
         }
-        "wipefs" | "blkdiscard" | "mkswap" => walk.disk(name, arguments),
+        "rsync" => {
+            let deletes = arguments.iter().any(|word| word.starts_with("--del"));
+            let rehearses = arguments
+                .iter()
+                .any(|w| w.starts_with('-') && !w.starts_with("--") && w.contains('n'));
+            match arguments.iter().rev().find(|word| !word.starts_with('-')) {
+                Some(to) if deletes && !rehearses => {
+                    walk.remove("rsync --delete", std::slice::from_ref(to));
+                }
+                _ => walk.effects.raise(Effect::Changes),
+            }
+        }
+        "cp" | "mv" | "tee" if walk.overwrites(name, arguments) => {}
+        "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" => walk.disk(name, arguments),
         name if name.starts_with("mkfs") => walk.disk(name, arguments),
         _ => return false,
     }
@@ -50,16 +68,24 @@ fn verb(name: &str, arguments: &[String]) -> String {
     }
 }
 
-/// A device that holds data; `/dev/null` and its like do not.
-fn is_disk(path: &str) -> bool {
-    let Some(device) = path.strip_prefix("/dev/") else {
-        return false;
-    };
-    let harmless = ["null", "zero", "full", "stdout", "stderr", "tty", "fd", "shm"];
-    !harmless.contains(&device.split('/').next().unwrap_or(device))
-}
-
 impl Walk {
+    /// `cp /dev/null file`, `mv file /dev/null`, and anything written to a disk.
+    fn overwrites(&mut self, name: &str, arguments: &[String]) -> bool {
+        let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        match (name, words.as_slice()) {
+            ("cp", [from, to]) if *from == "/dev/null" => {
+                self.remove("cp /dev/null", &[(*to).clone()]);
+            }
+            ("mv", [files @ .., to]) if *to == "/dev/null" && !files.is_empty() => {
+                let files: Vec<String> = files.iter().map(|file| (*file).clone()).collect();
+                self.remove("mv to /dev/null", &files);
+            }
+            (_, [.., to]) if is_disk(to) => self.effects.destroy(name, to),
+            _ => return false,
+        }
+        true
+    }
+
     /// Removes whatever of these operands somebody could miss.
     fn remove(&mut self, verb: &str, arguments: &[String]) {
         self.effects.raise(Effect::Changes);

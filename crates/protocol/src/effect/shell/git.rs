@@ -21,6 +21,12 @@ pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
         {
             place = walk.resolve(path);
         }
+        if word == "-c"
+            && let Some((name, script)) = rest.get(1).and_then(|set| set.split_once("=!"))
+            && name.starts_with("alias.")
+        {
+            walk.script(script);
+        }
         rest = rest.get(if valued { 2 } else { 1 }..).unwrap_or(&[]);
     }
     let Some((command, words)) = rest.split_first() else {
@@ -47,6 +53,19 @@ pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
         "branch" if short(words, 'D') || (forced(words) && deletes(words)) => {
             Some(("git branch -D", target::join(&operands)))
         }
+        "reflog" if operands.first().is_some_and(|word| *word == "expire") => {
+            let now = words.iter().any(|word| word.starts_with("--expire") && word.contains("now"));
+            now.then(|| ("git reflog expire", place.clone()))
+        }
+        "filter-branch" | "filter-repo" => Some(("git filter-branch", place.clone())),
+        "update-ref" if deletes(words) => Some(("git update-ref -d", target::join(&operands))),
+        "worktree" if operands.first().is_some_and(|word| *word == "remove") && forced(words) => {
+            let path = operands.get(1).map(|path| walk.resolve(path)).unwrap_or_default();
+            (!walk.is_throwaway(&path)).then_some(("git worktree remove --force", path))
+        }
+        "checkout" if forced(words) && operands.is_empty() => {
+            Some(("git checkout --force", place.clone()))
+        }
         "stash" if operands.first().is_some_and(|word| *word == "clear") => {
             Some(("git stash clear", place.clone()))
         }
@@ -63,7 +82,11 @@ fn push(words: &[String], operands: &[&String]) -> Option<(&'static str, String)
     let mut refs = operands.iter().skip(1);
     let verb = if deletes(words) || refs.clone().any(|name| name.starts_with(':')) {
         "git push --delete"
-    } else if forced(words) || long(words, "--mirror") || refs.any(|name| name.starts_with('+')) {
+    } else if forced(words)
+        || long(words, "--mirror")
+        || long(words, "--prune")
+        || refs.any(|name| name.starts_with('+'))
+    {
         "git push --force"
     } else {
         return None;

@@ -7,7 +7,7 @@
 use brush_parser::ast::Program;
 use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 
-/// Longer scripts are not read.
+/// Of longer scripts only so much is read, up to the end of a line.
 const MAX_TEXT: usize = 64 * 1024;
 
 /// Brackets open at once anywhere in the text, here-documents included.
@@ -18,7 +18,8 @@ const MAX_NESTING: usize = 10;
 
 /// Parses a script, or gives up.
 pub(super) fn parse(text: &str) -> Option<Program> {
-    if text.len() > MAX_TEXT || text.contains('\0') || too_many_brackets(text) {
+    let text = beginning(text)?;
+    if text.contains('\0') || too_many_brackets(text) {
         return None;
     }
     let options = ParserOptions::default();
@@ -27,6 +28,14 @@ pub(super) fn parse(text: &str) -> Option<Program> {
         return None;
     }
     parse_tokens(&tokens, &options).ok()
+}
+
+fn beginning(text: &str) -> Option<&str> {
+    if text.len() <= MAX_TEXT {
+        return Some(text);
+    }
+    let start = &text[..text.floor_char_boundary(MAX_TEXT)];
+    start.rfind('\n').map(|end| &start[..end])
 }
 
 fn too_many_brackets(text: &str) -> bool {

@@ -3,15 +3,18 @@
 //! Mostly a table: a program, and the words that must follow in this order for something to be
 //! gone. Options between them do not matter, what comes after is the target.
 
-use super::super::{http, target};
+use super::super::name::Words;
+use super::super::{graphql, http, sql, target};
+use super::Input;
 use super::command::value_of;
 
 /// What such a command destroys: the deed and the target.
 pub(super) fn destroys(
     name: &str,
     arguments: &[String],
-    fed: Option<&str>,
+    input: &Input,
 ) -> Option<(String, String)> {
+    let fed = input.text.as_deref();
     match name {
         "aws" => return aws(arguments),
         "terraform" | "tofu" | "terragrunt" => return terraform(name, arguments),
@@ -19,10 +22,54 @@ pub(super) fn destroys(
         | "oci" => {
             return cloud(name, arguments);
         }
-        "redis-cli" | "valkey-cli" => return redis(name, arguments, fed),
+        "redis-cli" | "valkey-cli" => return redis(name, arguments, input),
         "mongo" | "mongosh" => return mongo(name, arguments, fed),
         "docker" | "podman" | "docker-compose" if is_down_with_volumes(arguments) => {
             return Some((format!("{name} compose down -v"), String::new()));
+        }
+        "gh" if arguments.iter().take(2).eq(["api", "graphql"].iter()) => {
+            let query = arguments.iter().find_map(|word| word.strip_prefix("query="))?;
+            let deed = graphql::of(query)?.destroys.into_iter().next()?;
+            return Some((format!("gh api {}", deed.verb), deed.target));
+        }
+        "grpcurl" => {
+            let method = arguments.iter().rev().find(|word| word.contains('/'))?;
+            let gone = Words::of(method).destroys();
+            return gone.then(|| ("grpcurl".to_owned(), method.clone()));
+        }
+        "bq" if arguments.first().is_some_and(|word| word == "query") => return query(arguments),
+        "wrangler" if arguments.iter().any(|word| word == "execute") => return query(arguments),
+        "crontab" => {
+            let all = arguments.iter().any(|word| word == "-r");
+            return all.then(|| ("crontab -r".to_owned(), String::new()));
+        }
+        "rclone" if arguments.first().is_some_and(|word| word == "sync") => {
+            let to = operands(arguments).last().copied().unwrap_or_default().to_owned();
+            return Some(("rclone sync".to_owned(), to));
+        }
+        "kubectl" | "oc" | "k" if operands(arguments).first() == Some(&"replace") => {
+            let forced = arguments.iter().any(|word| word == "--force");
+            return forced.then(|| (format!("{name} replace --force"), String::new()));
+        }
+        "nomad" => {
+            let purged = arguments.iter().any(|w| w.trim_start_matches('-') == "purge");
+            return purged.then(|| ("nomad purge".to_owned(), target::join(&operands(arguments))));
+        }
+        "deluser" if !arguments.iter().any(|word| word.starts_with("--remove")) => return None,
+        "python" | "python3" if arguments.first().is_some_and(|w| w.ends_with("manage.py")) => {
+            let command = arguments.get(1).map_or("", String::as_str);
+            let gone = matches!(command, "flush" | "reset_db" | "sqlflush");
+            return gone.then(|| (format!("manage.py {command}"), String::new()));
+        }
+        "kafka-topics" | "kafka-topics.sh" if arguments.iter().any(|w| w == "--delete") => {
+            let topic = value_of(arguments, &["--topic"]).unwrap_or_default();
+            return Some(("kafka-topics --delete".to_owned(), topic));
+        }
+        "prisma" => {
+            let words = operands(arguments);
+            let gone = words.iter().take(2).eq(["migrate", "reset"].iter())
+                || arguments.iter().any(|word| word == "--force-reset");
+            return gone.then(|| ("prisma reset".to_owned(), String::new()));
         }
         "gh" | "glab" if arguments.first().is_some_and(|word| word == "api") => {
             let method = value_of(arguments, &["-X", "--method"])?;
@@ -56,16 +103,48 @@ struct Deed(&'static str, &'static [&'static str]);
 
 const DEEDS: &[Deed] = &[
     Deed("kubectl", &["delete"]),
+    Deed("k", &["delete"]),
     Deed("oc", &["delete"]),
     Deed("helm", &["uninstall|delete|del|un"]),
     Deed("docker", &["rm|rmi"]),
     Deed("docker", &["container|image|network", "rm"]),
     Deed("docker", &["volume", "rm|prune"]),
+    Deed("docker", &["container", "prune"]),
+    Deed("docker", &["stack|service|secret|config", "rm|remove"]),
+    Deed("docker", &["compose", "rm"]),
+    Deed("docker-compose", &["rm"]),
     Deed("docker", &["system", "prune"]),
     Deed("podman", &["rm|rmi"]),
     Deed("podman", &["volume", "rm|prune"]),
     Deed("podman", &["system", "prune|reset"]),
     Deed("pulumi", &["destroy|down"]),
+    Deed("pulumi", &["stack", "rm"]),
+    Deed("sam", &["delete"]),
+    Deed("amplify", &["delete"]),
+    Deed("eb", &["terminate"]),
+    Deed("sst", &["remove"]),
+    Deed("supabase", &["db", "reset"]),
+    Deed("supabase", &["projects", "delete"]),
+    Deed("turso", &["db", "destroy"]),
+    Deed("pscale", &["database|branch", "delete"]),
+    Deed("vault", &["delete"]),
+    Deed("vault", &["kv", "delete|destroy"]),
+    Deed("consul", &["kv", "delete"]),
+    Deed("rabbitmqctl", &["purge_queue|delete_queue|delete_vhost|delete_user|reset"]),
+    Deed("influx", &["delete"]),
+    Deed("influx", &["bucket", "delete"]),
+    Deed("userdel", &[]),
+    Deed("deluser", &[]),
+    Deed("rails", &["db:drop|db:reset|db:purge|db:drop:all"]),
+    Deed("rake", &["db:drop|db:reset|db:purge|db:drop:all"]),
+    Deed("php", &["artisan", "migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
+    Deed("artisan", &["migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
+    Deed("mix", &["ecto.drop|ecto.reset"]),
+    Deed("sequelize", &["db:drop"]),
+    Deed("sequelize-cli", &["db:drop"]),
+    Deed("typeorm", &["schema:drop"]),
+    Deed("flyway", &["clean"]),
+    Deed("liquibase", &["drop-all|dropAll"]),
     Deed("cdk", &["destroy"]),
     Deed("serverless", &["remove"]),
     Deed("sls", &["remove"]),
@@ -141,10 +220,14 @@ fn aws(arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let (service, deed) = (words.first()?, words.get(1)?);
     let goes = match *service {
+        "s3" if *deed == "sync" => arguments.iter().any(|word| word == "--delete"),
         "s3" => matches!(*deed, "rm" | "rb"),
         // Taking a message off a queue is how a queue is used.
         "sqs" => deed.starts_with("delete-queue") || *deed == "purge-queue",
-        _ => deed.starts_with("delete-") || deed.starts_with("terminate-"),
+        "kms" if *deed == "schedule-key-deletion" => true,
+        _ => ["delete-", "terminate-", "batch-delete-", "purge-"]
+            .iter()
+            .any(|start| deed.starts_with(start)),
     };
     goes.then(|| (format!("aws {service} {deed}"), target::join(&words[2..])))
 }
@@ -152,6 +235,18 @@ fn aws(arguments: &[String]) -> Option<(String, String)> {
 fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let command = words.iter().find(|word| !matches!(**word, "run-all" | "run"))?;
+    let next = words.iter().skip_while(|word| *word != command).nth(1).copied();
+    if matches!((*command, next), ("state", Some("rm")) | ("workspace", Some("delete"))) {
+        return Some((format!("{name} {command} {}", next.unwrap_or_default()), {
+            target::join(words.get(2..).unwrap_or(&[]))
+        }));
+    }
+    let replaced = arguments.iter().find_map(|word| {
+        word.trim_start_matches('-').strip_prefix("replace=").filter(|_| *command == "apply")
+    });
+    if let Some(replaced) = replaced {
+        return Some((format!("{name} apply -replace"), replaced.to_owned()));
+    }
     let destroys = *command == "destroy"
         || (*command == "apply"
             && arguments.iter().any(|word| word == "-destroy" || word == "--destroy"));
@@ -166,24 +261,45 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
 
 fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
-    let at = words
-        .iter()
-        .take(6)
-        .position(|word| matches!(*word, "delete" | "destroy" | "purge" | "rm"))?;
+    let at = words.iter().take(6).position(|word| {
+        matches!(*word, "delete" | "destroy" | "purge" | "rm") || word.starts_with("delete-")
+    })?;
     let named = value_of(arguments, &["--name"]);
     let rest = words.get(at + 1..).unwrap_or(&[]);
     let target = if rest.is_empty() { named.unwrap_or_default() } else { target::join(rest) };
     Some((format!("{name} {}", words[..=at].join(" ")), target))
 }
 
-fn redis(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {
-    let said =
-        arguments.iter().map(String::as_str).chain(fed.into_iter().flat_map(str::split_whitespace));
-    let flush = said
-        .map(str::to_ascii_uppercase)
-        .find(|word| matches!(word.as_str(), "FLUSHALL" | "FLUSHDB"))?;
+/// SQL that a cloud's tool runs.
+fn query(arguments: &[String]) -> Option<(String, String)> {
+    let text = value_of(arguments, &["--command"]);
+    let text = text.as_ref().or_else(|| arguments.iter().rev().find(|word| word.contains(' ')))?;
+    let deed = sql::of(text)?.destroys.into_iter().next()?;
+    Some((deed.verb, deed.target))
+}
+
+fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
     let host = value_of(arguments, &["-h", "-u"]).unwrap_or_default();
-    Some((format!("{name} {flush}"), http::place(&host)))
+    let fed = input.text.as_deref().unwrap_or_default();
+    let mut said: Vec<Vec<&str>> =
+        fed.lines().map(|line| line.split_whitespace().collect()).collect();
+    said.push(operands(arguments).into_iter().filter(|word| **word != *host).collect());
+    said.iter().find_map(|words| {
+        let (command, keys) = words.split_first()?;
+        match command.to_ascii_uppercase().as_str() {
+            flush @ ("FLUSHALL" | "FLUSHDB") => {
+                Some((format!("{name} {flush}"), http::place(&host)))
+            }
+            delete @ ("DEL" | "UNLINK") => {
+                let keys = match keys {
+                    [] => target::join(&input.from),
+                    keys => target::join(keys),
+                };
+                Some((format!("{name} {delete}"), keys))
+            }
+            _ => None,
+        }
+    })
 }
 
 fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {

@@ -3,6 +3,7 @@
 //! The parser hands words over as they were written. Reading them here, in one pass and without a
 //! grammar, keeps the common case (a bare word) free of cost.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// Stands between the values that a loop gives its variable, and splits a word wherever it lands.
@@ -18,11 +19,21 @@ const MAX_VALUE: usize = 4096;
 const MAX_WORD: usize = 64 * 1024;
 
 /// What variables are known to hold.
-pub(super) struct Variables(HashMap<String, String>);
+#[derive(Clone)]
+pub(super) struct Variables(HashMap<String, String>, Cell<u16>);
+
+/// Substitutions of one call of which it is worked out what they print.
+const MAX_PRINTED: u16 = 50;
 
 impl Variables {
     pub(super) fn new() -> Variables {
-        Variables(HashMap::new())
+        Variables(HashMap::new(), Cell::new(0))
+    }
+
+    /// Whether one more substitution may be worked out; counts it.
+    pub(super) fn may_print(&self) -> bool {
+        self.1.set(self.1.get().saturating_add(1));
+        self.1.get() <= MAX_PRINTED
     }
 
     pub(super) fn set(&mut self, name: &str, value: &str) {
@@ -59,7 +70,8 @@ pub(super) fn expand(raw: &str, variables: &Variables) -> Expanded {
     if raw.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b)) {
         return Expanded { fields: vec![raw.to_owned()], scripts: Vec::new() };
     }
-    let mut reader = Reader { rest: raw, variables, out: Expanded::default(), field: None };
+    let mut reader =
+        Reader { all: raw, rest: raw, variables, out: Expanded::default(), field: None };
     reader.read();
     let Reader { mut out, field, .. } = reader;
     out.fields.extend(field);
@@ -76,8 +88,13 @@ pub(super) fn substitutions(text: &str) -> Vec<String> {
         return Vec::new();
     }
     let variables = Variables::new();
-    let mut reader =
-        Reader { rest: text, variables: &variables, out: Expanded::default(), field: None };
+    let mut reader = Reader {
+        all: text,
+        rest: text,
+        variables: &variables,
+        out: Expanded::default(),
+        field: None,
+    };
     while let Some(c) = reader.next() {
         match c {
             '\\' => {
@@ -98,6 +115,7 @@ enum Quoted {
 }
 
 struct Reader<'a> {
+    all: &'a str,
     rest: &'a str,
     variables: &'a Variables,
     out: Expanded,
@@ -251,6 +269,14 @@ impl<'a> Reader<'a> {
     /// is plain.
     fn run(&mut self, script: &str, quoted: Quoted) {
         let mut words = script.split_whitespace();
+        if let Some(text) = super::printed(script, self.variables) {
+            match quoted {
+                Quoted::Yes => self.push(&text),
+                Quoted::No => self.split(&text),
+            }
+            self.out.scripts.push(script.to_owned());
+            return;
+        }
         match words.next() {
             Some("mktemp") => self.push(TEMPORARY),
             Some("cat") if script.trim_start()[3..].trim_start().starts_with("<<") => {
@@ -292,7 +318,11 @@ impl<'a> Reader<'a> {
                     Some('t') => self.push("\t"),
                     Some('x') => self.code(2, 16),
                     Some('u') => self.code(4, 16),
-                    Some('0') => self.code(3, 8),
+                    Some(c @ '0'..='7') => {
+                        let before = self.rest.len() + c.len_utf8();
+                        self.rest = &self.all[self.all.len() - before..];
+                        self.code(3, 8);
+                    }
                     Some(c) => self.push_char(c),
                     None => {}
                 },

@@ -59,6 +59,55 @@ fn deep_nesting_is_given_up() {
     }
 }
 
+/// A megabyte of anything is read in part, or not at all, and takes no longer for that.
+#[test]
+fn a_megabyte_is_bounded() {
+    let megabyte = |text: &str| text.repeat((1 << 20) / text.len() + 1);
+    // As much as is read of it at most.
+    let most = |text: &str| text.repeat(60_000 / text.len());
+    for script in [
+        megabyte("rm x; "),
+        megabyte("rm -rf data\n"),
+        megabyte("echo cm0gLXJmIGRhdGE= | base64 -d | sh\n"),
+        megabyte("{rm,-rf,data}\n"),
+        megabyte("> file\n"),
+        format!("python3 -c '{}'", megabyte("os.remove(x);")),
+        format!("printf '{}' | sh", megabyte("%s\\x72")),
+        format!("echo {} | base64 -d | sh", megabyte("cm0gLXJmIGRhdGE7")),
+        format!("redis-cli {}", megabyte("DEL ")),
+        format!("ls | xargs {} rm", megabyte("sudo ")),
+        most("x=$(echo cm0= | base64 -d)\n"),
+        most("alias a='rm b'; a\n"),
+        most("python3 -c \"import os; os.remove('x')\"\n"),
+        most("echo cm0gLXJmIGRhdGE= | base64 -d | sh\n"),
+        format!("python3 -c '{}'", most("os.remove(x);")),
+        format!("python3 -c '{}'", most("os.remove(")),
+    ] {
+        assert!(of("bash", &json!({ "command": script })).destroys.len() <= 32);
+    }
+    // The beginning of a long script is seen.
+    let padded = format!("rm -rf data\n{}", megabyte("# nothing to see here\n"));
+    assert_eq!(of("bash", &json!({ "command": padded })).destroys.len(), 1);
+    for sql in [
+        megabyte("DROP TABLE x; "),
+        megabyte("/*! DROP TABLE x */"),
+        megabyte("DO $$ "),
+        most("/*! DROP TABLE x */;"),
+        most("EXEC('"),
+        most("DROP USER a b c;"),
+    ] {
+        of("run_sql", &json!({ "sql": sql }));
+    }
+    for (tool, key, text) in [
+        ("run_python", "code", megabyte("os.remove('x')\n")),
+        ("run_python", "code", most("'''")),
+        ("graphql", "query", format!("mutation {{{}", megabyte(" deleteX(id: 1)"))),
+        ("graphql", "query", most("mutation { a(")),
+    ] {
+        of(tool, &json!({ key: text }));
+    }
+}
+
 /// Scripts as a model might write them, broken in every way.
 fn scraps() -> impl Strategy<Value = String> {
     let scrap = prop::sample::select(vec![
@@ -123,6 +172,17 @@ fn scraps() -> impl Strategy<Value = String> {
         "\u{1f}",
         "\0",
         "mktemp",
+        "base64 -d",
+        "rev",
+        "printf '%s' ",
+        "alias x=",
+        "python3 -c ",
+        "os.remove(",
+        "{rm,-rf,",
+        "/*!",
+        "DO $$ BEGIN ",
+        "docker run -v a:b i ",
+        "flock x -c ",
         "cat",
         "echo ",
         "-n ",

@@ -1,0 +1,277 @@
+//! Model calls: over HTTP, or told by whoever makes them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use deadstop_sdk::{Api, Exchange, ModelAsk, Outgoing, Scope, Tokens, Usage, api_of};
+use napi::bindgen_prelude::{Buffer, Either, Either3, Object, Uint8Array};
+use napi::{Env, Result};
+use napi_derive::napi;
+use serde::Deserialize;
+
+use crate::convert::{mistake, refusal, status};
+use crate::engine::{BODY, Decided, Engine, FLAGS, Shared, later};
+
+/// Flags if all is as it was, other bytes, or a refusal as JSON.
+type Passed = Either3<u32, Buffer, String>;
+
+/// A request to a model API.
+struct Asked {
+    api: String,
+    host: String,
+    /// Its method and its path, as HTTP has them.
+    line: String,
+    body: Vec<u8>,
+}
+
+fn bytes_of(body: Either<String, Uint8Array>) -> Vec<u8> {
+    match body {
+        Either::A(text) => text.into_bytes(),
+        Either::B(bytes) => bytes.to_vec(),
+    }
+}
+
+/// A model call, as far as whoever makes it knows.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Told {
+    model: String,
+    provider: Option<String>,
+    input_tokens: u64,
+    max_output_tokens: Option<u64>,
+    prompt: Option<String>,
+    from_person: bool,
+}
+
+/// What a model call has used.
+#[napi(object)]
+pub struct Used {
+    /// Tokens of the prompt, without those from a cache.
+    pub input: f64,
+    /// Tokens of the answer.
+    pub output: f64,
+    /// Tokens read from a cache.
+    pub cache_read: f64,
+    /// Tokens written to a cache.
+    pub cache_write: f64,
+}
+
+impl Shared {
+    fn request(&self, scope: &Scope, asked: &Asked) -> Decided {
+        let Asked { api, host, line, body } = asked;
+        let (method, path) = line.split_once(' ').unwrap_or(("POST", line));
+        let api = match api.as_str() {
+            "openai" => Api::OpenAi,
+            "anthropic" => Api::Anthropic,
+            "gemini" => Api::Gemini,
+            _ => api_of(host, path),
+        };
+        match scope.request(&Outgoing { api, provider: host, method, path, body }) {
+            Ok(exchange) => {
+                let changed = if exchange.body().is_some() { BODY } else { 0 };
+                let number = self.exchanges().put(exchange);
+                Either::A(number << FLAGS | changed | self.flags())
+            }
+            Err(refused) => Either::B(refusal(&refused)),
+        }
+    }
+
+    fn model(&self, scope: &Scope, told: &Told) -> Decided {
+        let ask = ModelAsk {
+            model: &told.model,
+            provider: told.provider.as_deref(),
+            input_tokens: told.input_tokens,
+            max_output_tokens: told.max_output_tokens,
+            prompt: told.prompt.as_deref(),
+            from_person: told.from_person,
+        };
+        match scope.model(&ask) {
+            Ok(running) => {
+                let number = self.running().put(running);
+                Either::A(number << FLAGS | self.flags())
+            }
+            Err(refused) => Either::B(refusal(&refused)),
+        }
+    }
+
+    /// Works on an exchange. Its list is not locked meanwhile: a kill may want to end another.
+    fn with<T>(&self, number: u32, work: impl FnOnce(&mut Exchange) -> T) -> Option<T> {
+        let mut exchange = self.exchanges().lend(number)?;
+        let done = work(&mut exchange);
+        let unwanted = self.exchanges().give_back(number, exchange);
+        drop(unwanted);
+        Some(done)
+    }
+
+    fn push(&self, number: u32, bytes: &[u8]) -> Passed {
+        let passed = self.with(number, |exchange| {
+            exchange.push(bytes).map(|passed| match passed {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(bytes) => Some(bytes),
+            })
+        });
+        match passed {
+            None | Some(Ok(None)) => Either3::A(self.flags()),
+            Some(Ok(Some(bytes))) => Either3::B(bytes.into()),
+            Some(Err(refused)) => Either3::C(refusal(&refused)),
+        }
+    }
+
+    fn finish(&self, number: u32) -> Passed {
+        let rest = self.with(number, Exchange::finish);
+        let done = self.exchanges().take(number);
+        drop(done);
+        match rest {
+            None => Either3::A(self.flags()),
+            Some(Ok(rest)) if rest.is_empty() => Either3::A(self.flags()),
+            Some(Ok(rest)) => Either3::B(rest.into()),
+            Some(Err(refused)) => Either3::C(refusal(&refused)),
+        }
+    }
+}
+
+#[napi]
+impl Engine {
+    /// May a request be sent?
+    #[napi]
+    pub fn request(
+        &self,
+        scope: u32,
+        api: String,
+        host: String,
+        line: String,
+        body: Either<String, Uint8Array>,
+    ) -> Result<Decided> {
+        let scope = self.shared.scope(scope)?;
+        let body = bytes_of(body);
+        Ok(self.shared.request(&scope, &Asked { api, host, line, body }))
+    }
+
+    /// The same, where a server is asked.
+    #[napi(ts_return_type = "Promise<number | string>")]
+    pub fn request_later<'env>(
+        &self,
+        env: &'env Env,
+        scope: u32,
+        api: String,
+        host: String,
+        line: String,
+        body: Either<String, Uint8Array>,
+    ) -> Result<Object<'env>> {
+        // Bytes of Node's own stay on its thread.
+        let asked = Asked { api, host, line, body: bytes_of(body) };
+        let (shared, scope) = (Arc::clone(&self.shared), self.shared.scope(scope)?);
+        later(env, move || shared.request(&scope, &asked))
+    }
+
+    /// The body to send in place of the one that was given.
+    #[napi]
+    pub fn body(&self, exchange: u32) -> Option<Buffer> {
+        let mut exchanges = self.shared.exchanges();
+        exchanges
+            .get(exchange)
+            .and_then(|exchange| exchange.body())
+            .map(|body| body.to_vec().into())
+    }
+
+    /// The answer begins.
+    #[napi]
+    pub fn answer(&self, exchange: u32, status: u32, content_type: String) {
+        let status = u16::try_from(status).unwrap_or(500);
+        self.shared.with(exchange, |exchange| exchange.answer(status, &content_type));
+    }
+
+    /// The next bytes of the answer.
+    #[napi]
+    pub fn push(&self, exchange: u32, bytes: &[u8]) -> Passed {
+        self.shared.push(exchange, bytes)
+    }
+
+    /// The same, where a server is asked about the tool calls in them.
+    #[napi(ts_return_type = "Promise<number | Buffer | string>")]
+    pub fn push_later<'env>(
+        &self,
+        env: &'env Env,
+        exchange: u32,
+        bytes: &[u8],
+    ) -> Result<Object<'env>> {
+        let (shared, bytes) = (Arc::clone(&self.shared), bytes.to_vec());
+        later(env, move || shared.push(exchange, &bytes))
+    }
+
+    /// The answer is complete.
+    #[napi]
+    pub fn finish(&self, exchange: u32) -> Passed {
+        self.shared.finish(exchange)
+    }
+
+    /// The same, where a server is asked about the tool calls in it.
+    #[napi(ts_return_type = "Promise<number | Buffer | string>")]
+    pub fn finish_later<'env>(&self, env: &'env Env, exchange: u32) -> Result<Object<'env>> {
+        let shared = Arc::clone(&self.shared);
+        later(env, move || shared.finish(exchange))
+    }
+
+    /// The call was not answered, or its answer broke off.
+    #[napi]
+    pub fn broken(&self, exchange: u32) {
+        self.shared.with(exchange, Exchange::broken);
+        let done = self.shared.exchanges().take(exchange);
+        drop(done);
+    }
+
+    /// Nobody wants the rest.
+    #[napi]
+    pub fn abandon(&self, exchange: u32) {
+        self.shared.with(exchange, Exchange::abandon);
+        let done = self.shared.exchanges().take(exchange);
+        drop(done);
+    }
+
+    /// May a model be asked? For calls that are not made over HTTP; told as JSON.
+    #[napi]
+    pub fn model(&self, scope: u32, told: String) -> Result<Decided> {
+        let told: Told = serde_json::from_str(&told).map_err(mistake)?;
+        let scope = self.shared.scope(scope)?;
+        Ok(self.shared.model(&scope, &told))
+    }
+
+    /// The same, where a server is asked.
+    #[napi(ts_return_type = "Promise<number | string>")]
+    pub fn model_later<'env>(
+        &self,
+        env: &'env Env,
+        scope: u32,
+        told: String,
+    ) -> Result<Object<'env>> {
+        let told: Told = serde_json::from_str(&told).map_err(mistake)?;
+        let (shared, scope) = (Arc::clone(&self.shared), self.shared.scope(scope)?);
+        later(env, move || shared.model(&scope, &told))
+    }
+
+    /// May its answer go on? Tokens from its beginning, text that is new.
+    #[napi]
+    pub fn progress(&self, call: u32, output_tokens: f64, text: String) -> Decided {
+        let mut running = self.shared.running();
+        let Some(mut call_out) = running.lend(call) else { return Either::A(self.shared.flags()) };
+        drop(running);
+        let judged = call_out.progress(output_tokens as u64, &text);
+        let unwanted = self.shared.running().give_back(call, call_out);
+        drop(unwanted);
+        self.shared.settled(judged)
+    }
+
+    /// It has ended.
+    #[napi]
+    pub fn end_model(&self, call: u32, how: u32, used: Used, text: String) -> Decided {
+        let taken = self.shared.running().take(call);
+        let usage = Usage {
+            input: Tokens(used.input as u64),
+            output: Tokens(used.output as u64),
+            cache_read: Tokens(used.cache_read as u64),
+            cache_write: Tokens(used.cache_write as u64),
+        };
+        let ended = taken.map_or(Ok(()), |running| running.end_model(status(how), usage, &text));
+        self.shared.settled(ended)
+    }
+}

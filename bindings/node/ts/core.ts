@@ -1,0 +1,186 @@
+// A session's inside: the engine, calls in flight, observers. Users see `Session` and `Scope`.
+
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { DeadstopKilled, refusalOf, tripOf } from './errors.js';
+import type { DeadstopBlocked, Trip } from './errors.js';
+import { Engine } from './native.js';
+
+/** Is told of what trips. Cannot prevent anything: what it throws becomes a warning. */
+export type OnTripped = (trip: Trip) => unknown;
+
+/** How a call ends. */
+export const OK = 0;
+export const ERROR = 1;
+export const CANCELLED = 3;
+
+/** Flags below a call's number: see `engine.rs`. */
+const TRIPS = 1;
+export const BODY = 2;
+const FLAGS = 2;
+
+/** A call on its way. */
+export interface Flight {
+  readonly scope: number;
+  /** Breaks it off. */
+  cut(error: DeadstopKilled): void;
+}
+
+interface Entered {
+  readonly core: Core;
+  readonly scope: number;
+}
+
+/** The scopes that this piece of work is in, of any session, the innermost last. */
+const entered = new AsyncLocalStorage<readonly Entered[]>();
+
+export class Core {
+  readonly engine: Engine;
+  readonly governed: boolean;
+  /** The scope in which the session begins. */
+  root = 0;
+  restored = false;
+  readonly #flights = new Set<Flight>();
+  readonly #signals = new Map<number, AbortController>();
+  readonly #observers: OnTripped[] = [];
+
+  constructor(options: object) {
+    // The engine holds the function, so that the function must not hold the session.
+    let self: WeakRef<Core> | undefined;
+    this.engine = new Engine(JSON.stringify(options), () => self?.deref()?.woken());
+    self = new WeakRef(this);
+    this.governed = this.engine.governed;
+    remember(this);
+  }
+
+  /** The scope that this piece of work is in. */
+  current(): number {
+    const scopes = entered.getStore();
+    if (scopes !== undefined) {
+      for (let at = scopes.length - 1; at >= 0; at--) {
+        const scope = scopes[at]!;
+        if (scope.core === this) return scope.scope;
+      }
+    }
+    return this.root;
+  }
+
+  /** Runs something in a scope. */
+  enter<T>(scope: number, work: () => T): T {
+    return entered.run([...(entered.getStore() ?? []), { core: this, scope }], work);
+  }
+
+  /** A call that was admitted: its number, with flags below. Throws if it was refused. */
+  admitted(decided: number | string): number {
+    if (typeof decided === 'string') throw this.refused(decided);
+    if (decided & TRIPS) this.tell();
+    return decided >>> FLAGS;
+  }
+
+  /** A call that was settled. Throws if that ended its scope. */
+  settled(decided: number | string): void {
+    if (typeof decided === 'string') throw this.refused(decided);
+    if (decided & TRIPS) this.tell();
+  }
+
+  /** The error for a refusal; what else it has ended is ended first. */
+  refused(text: string): DeadstopKilled | DeadstopBlocked {
+    const error = refusalOf(text);
+    this.tell();
+    if (error instanceof DeadstopKilled) this.sweep();
+    return error;
+  }
+
+  /** Why a scope is over. */
+  why(scope: number): DeadstopKilled {
+    return refusalOf(this.engine.why(scope)) as DeadstopKilled;
+  }
+
+  kill(scope: number, reason: string): void {
+    this.engine.kill(scope, reason);
+    this.sweep();
+    this.tell();
+    this.engine.lasting();
+  }
+
+  /** Something happened on another thread. */
+  woken(): void {
+    this.sweep();
+    this.tell();
+  }
+
+  begin(flight: Flight): void {
+    this.#flights.add(flight);
+  }
+
+  /** Whether it was on its way until now. */
+  over(flight: Flight): boolean {
+    return this.#flights.delete(flight);
+  }
+
+  /** The signal of a scope: aborted once it is over. */
+  signal(scope: number): AbortSignal {
+    let controller = this.#signals.get(scope);
+    if (controller === undefined) {
+      controller = new AbortController();
+      this.#signals.set(scope, controller);
+      this.#abort();
+    }
+    return controller.signal;
+  }
+
+  observe(scope: number, observer: OnTripped): void {
+    this.engine.observe(scope, this.#observers.push(observer) - 1);
+  }
+
+  /** Breaks off whatever is in a scope that is over. */
+  sweep(): void {
+    for (const flight of this.#flights) {
+      if (!this.engine.isStopped(flight.scope)) continue;
+      this.#flights.delete(flight);
+      flight.cut(this.why(flight.scope));
+    }
+    this.#abort();
+  }
+
+  #abort(): void {
+    for (const [scope, { signal }] of this.#signals) {
+      if (!signal.aborted && this.engine.isOver(scope)) {
+        this.#signals.get(scope)!.abort(this.why(scope));
+      }
+    }
+  }
+
+  /** Tells observers. */
+  tell(): void {
+    const trips = JSON.parse(this.engine.takeTrips()) as { observer: number; why: unknown }[];
+    for (const { observer, why } of trips) {
+      try {
+        const said = this.#observers[observer]?.(tripOf(why));
+        if (said instanceof Promise) said.catch(warn);
+      } catch (error) {
+        warn(error);
+      }
+    }
+  }
+}
+
+function warn(error: unknown): void {
+  const told = error instanceof Error ? error : new Error(String(error));
+  process.emitWarning(`onTripped threw ${told.name}: ${told.message}`, 'DeadstopWarning');
+}
+
+const alive = new Set<WeakRef<Core>>();
+const gone = new FinalizationRegistry<WeakRef<Core>>((core) => alive.delete(core));
+let leaving = false;
+
+function remember(core: Core): void {
+  const weak = new WeakRef(core);
+  alive.add(weak);
+  gone.register(core, weak);
+  if (leaving) return;
+  leaving = true;
+  // What waits is sent, but nobody waits for long.
+  process.on('exit', () => {
+    for (const core of alive) core.deref()?.engine.flush(1000);
+  });
+}

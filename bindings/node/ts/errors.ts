@@ -1,0 +1,126 @@
+// What is thrown, and what observers are told.
+
+/** Where a guard tripped, and what had been spent by then. */
+export interface KillContext {
+  /** The scope whose guard tripped. */
+  readonly who: string;
+  /** Its kind. */
+  readonly kind: 'project' | 'agent' | 'session' | 'nested';
+  /** How many scopes are above it inside the session: 0 for the session itself. */
+  readonly depth: number;
+  /** Why, as a stable code: `input_exceeded`, `repetition`, `session_killed`. */
+  readonly reason: string;
+  readonly inputTokensSpent: number;
+  readonly outputTokensSpent: number;
+  /** Milliseconds since that scope was opened. */
+  readonly elapsedMs: number;
+  /** Input tokens of the whole session. */
+  readonly accumulatedInputTokens: number;
+  /** Output tokens of the whole session. */
+  readonly accumulatedOutputTokens: number;
+}
+
+/** A guard firing, as observers are told of it. */
+export interface Trip {
+  /** Which guard. */
+  readonly guard: string;
+  /** What is done about it. */
+  readonly verdict: 'warn' | 'ask' | 'block' | 'kill';
+  /** One sentence for people. */
+  readonly explain: string;
+  readonly measured: unknown;
+  readonly limit: unknown;
+  /** The incident at the server, if it became one. */
+  readonly incident: string | null;
+  readonly context: KillContext;
+  /** The stable code. */
+  readonly reason: string;
+}
+
+/** Something that is used wrongly: a policy, a name, a second wrap of one client. */
+export class DeadstopError extends Error {
+  override readonly name: string = 'DeadstopError';
+}
+
+/** This call may not run; others may. An agent may learn from it. */
+export class DeadstopBlocked extends DeadstopError {
+  override readonly name = 'DeadstopBlocked';
+  readonly code = 'DEADSTOP_BLOCKED';
+  readonly trip: Trip;
+
+  constructor(message: string, trip: Trip) {
+    super(message);
+    this.trip = trip;
+  }
+
+  /** Who, what was spent, for how long, why, and how deep. */
+  get context(): KillContext {
+    return this.trip.context;
+  }
+
+  /** The stable code: `denied`, `paused`. */
+  get reason(): string {
+    return this.trip.reason;
+  }
+}
+
+/**
+ * A scope is over, and so is whoever runs in it. Let it propagate; catch it at the top, if at all.
+ *
+ * It is a `TypeError`, as p-retry and others that were built on it take one for a fault that trying
+ * again does not mend. Whoever retries all the same gets it again, at once.
+ */
+export class DeadstopKilled extends TypeError {
+  override readonly name = 'DeadstopKilled';
+  readonly code = 'DEADSTOP_KILLED';
+  /** For whoever looks before trying again. */
+  readonly retryable = false;
+  /** The same in other words. */
+  readonly isRetryable = false;
+  readonly trip: Trip;
+
+  constructor(message: string, trip: Trip) {
+    super(message);
+    this.trip = trip;
+  }
+
+  /** Who, what was spent, for how long, why, and how deep. */
+  get context(): KillContext {
+    return this.trip.context;
+  }
+
+  /** The stable code: `max_steps`, `repetition`, `session_killed`. */
+  get reason(): string {
+    return this.trip.reason;
+  }
+}
+
+/** The engine's words have underscores, JavaScript's have humps. */
+export function humps<T>(value: unknown): T {
+  if (Array.isArray(value)) return value.map(humps) as T;
+  if (value === null || typeof value !== 'object') return value as T;
+  const told: Record<string, unknown> = {};
+  for (const [key, inner] of Object.entries(value)) told[hump(key)] = humps(inner);
+  return told as T;
+}
+
+export function hump(word: string): string {
+  return word.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+export function underscored(word: string): string {
+  return word.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** What the engine tells of a trip. */
+export function tripOf(why: unknown): Trip {
+  const trip = humps<Trip & { context: KillContext }>(why);
+  return { ...trip, reason: trip.context.reason };
+}
+
+/** The error for a refusal, which comes as JSON. */
+export function refusalOf(text: string): DeadstopKilled | DeadstopBlocked {
+  const { killed, message, why } = JSON.parse(text) as { killed: boolean; message: string; why: unknown };
+  const trip = tripOf(why);
+  return killed ? new DeadstopKilled(message, trip) : new DeadstopBlocked(message, trip);
+}

@@ -1,0 +1,297 @@
+// A `fetch` under guard: requests are read before they are sent, answers as they come.
+
+import { BODY } from './core.js';
+import type { Core, Flight } from './core.js';
+import { DeadstopBlocked, DeadstopKilled } from './errors.js';
+
+export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
+
+/** Which API a client speaks; `any` if only the address can tell. */
+export type Family = 'openai' | 'anthropic' | 'any';
+
+/** A call whose answer is read. Whoever forgets the answer forgets this, too. */
+class Call implements Flight {
+  readonly scope: number;
+  readonly #core: Core;
+  readonly #exchange: number;
+  readonly #controller = new AbortController();
+  /** The caller's; loosely, because clients hang the answer on it. */
+  readonly #signal: WeakRef<AbortSignal> | undefined;
+  readonly #aborted: () => void;
+  #killed: DeadstopKilled | undefined;
+  /** Breaks off whoever waits. */
+  #reject: ((error: unknown) => void) | undefined;
+  /** Breaks off whoever reads. */
+  answer: WeakRef<ReadableStreamDefaultController<Uint8Array>> | undefined;
+
+  constructor(core: Core, scope: number, exchange: number, signal: AbortSignal | null | undefined) {
+    this.#core = core;
+    this.scope = scope;
+    this.#exchange = exchange;
+    this.#signal = signal ? new WeakRef(signal) : undefined;
+    this.#aborted = () => {
+      // Whoever asked does not want it any more.
+      if (this.#end()) core.engine.abandon(exchange);
+      this.#controller.abort(this.#signal?.deref()?.reason);
+    };
+    core.begin(this);
+    if (signal?.aborted) this.#aborted();
+    else signal?.addEventListener('abort', this.#aborted, { once: true });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get body(): Uint8Array | null {
+    return this.#core.engine.body(this.#exchange);
+  }
+
+  /** Waits for something, or for the end of its scope. */
+  wait<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#reject = reject;
+      work.then(resolve, reject);
+    });
+  }
+
+  begins(response: Response): void {
+    this.#core.engine.answer(this.#exchange, response.status, response.headers.get('content-type') ?? '');
+  }
+
+  cut(error: DeadstopKilled): void {
+    this.#killed = error;
+    this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
+    this.#core.engine.abandon(this.#exchange);
+    this.#reject?.(error);
+    this.answer?.deref()?.error(error);
+    this.#controller.abort(error);
+  }
+
+  /** Judges bytes, or the end; gives what may be passed on. */
+  async pass(bytes: Uint8Array | null): Promise<Uint8Array | null> {
+    const { engine, governed } = this.#core;
+    const exchange = this.#exchange;
+    let passed: number | Uint8Array | string;
+    if (bytes === null) {
+      passed = governed ? await engine.finishLater(exchange) : engine.finish(exchange);
+      if (!this.#end() && !this.#killed) return null;
+    } else {
+      passed = governed ? await engine.pushLater(exchange, bytes) : engine.push(exchange, bytes);
+    }
+    // Meanwhile, while a server was asked.
+    if (this.#killed) throw this.#killed;
+    if (typeof passed === 'string') {
+      this.abandon();
+      throw this.#core.refused(passed);
+    }
+    if (typeof passed === 'number') {
+      this.#core.settled(passed);
+      return bytes;
+    }
+    this.#core.tell();
+    return passed;
+  }
+
+  /** It failed by itself. */
+  broken(): void {
+    if (this.#end()) this.#core.engine.broken(this.#exchange);
+  }
+
+  /** Nobody reads the rest. */
+  abandon(): void {
+    if (this.#end()) this.#core.engine.abandon(this.#exchange);
+    this.#controller.abort();
+  }
+
+  /** It was answered with an error, which the engine knows. */
+  done(): void {
+    if (this.#end()) this.#core.engine.abandon(this.#exchange);
+  }
+
+  #end(): boolean {
+    this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
+    return this.#core.over(this);
+  }
+}
+
+/** Answers that nobody reads any more are settled when they are collected. */
+const forgotten = new FinalizationRegistry<Call>((call) => call.abandon());
+
+/** Puts a `fetch` under guard. `refuse` says how a refusal is told to whoever calls. */
+export function guardFetch(
+  core: Core,
+  original: Fetch,
+  family: Family,
+  refuse: (error: Error) => Response = (error) => {
+    throw error;
+  },
+): Fetch {
+  return async function fetch(input, init) {
+    if (core.restored) return original(input, init);
+    const request = await read(input, init);
+    const { url, method, body } = request;
+    const { host, path } = place(url);
+    const { engine } = core;
+    const scope = core.current();
+    let call: Call;
+    let decided: number | string;
+    try {
+      decided = core.governed
+        ? await engine.requestLater(scope, family, host, `${method} ${path}`, body)
+        : engine.request(scope, family, host, `${method} ${path}`, body);
+      call = new Call(core, scope, core.admitted(decided), request.signal);
+    } catch (error) {
+      return refuse(error as Error);
+    }
+    const changed = Number(decided) & BODY ? call.body : null;
+    const sent: RequestInit = { ...request.init, signal: call.signal };
+    if (changed !== null) {
+      sent.body = changed as BodyInit;
+      sent.headers = withoutLength(sent.headers);
+    }
+    try {
+      const response = await call.wait(original(url, sent));
+      call.begins(response);
+      return await answered(call, response);
+    } catch (error) {
+      if (error instanceof DeadstopKilled || error instanceof DeadstopBlocked) return refuse(error);
+      call.broken();
+      throw error;
+    }
+  };
+}
+
+async function answered(call: Call, response: Response): Promise<Response> {
+  if (response.status >= 400) {
+    call.done();
+    return response;
+  }
+  const body = response.body;
+  if (body === null) {
+    await call.pass(null);
+    return response;
+  }
+  const { status, statusText, headers, url } = response;
+  const as = (body: BodyInit): Response => {
+    const guarded = new Response(body, { status, statusText, headers });
+    return Object.defineProperty(guarded, 'url', { value: url });
+  };
+  // A document is of no use before it is complete: it is judged before anybody sees it.
+  if (headers.get('content-type')?.startsWith('application/json')) {
+    const whole = new Uint8Array(await call.wait(response.arrayBuffer()));
+    const passed = await call.pass(whole);
+    const rest = await call.pass(null);
+    return as((rest === null ? passed : Buffer.concat([passed ?? whole, rest])) as BodyInit);
+  }
+  const chunks = chunksOf(body);
+  const stream = new ReadableStream<Uint8Array>(
+    {
+      start(controller) {
+        call.answer = new WeakRef(controller);
+      },
+      async pull(controller) {
+        for (;;) {
+          const read = await next(call, chunks);
+          const passed = await call.pass(read);
+          if (passed !== null && passed.length > 0) controller.enqueue(passed);
+          if (read === null) return controller.close();
+          if (passed !== null && passed.length > 0) return;
+        }
+      },
+      async cancel(reason) {
+        call.abandon();
+        await chunks.cancel(reason);
+      },
+    },
+    { highWaterMark: 0 },
+  );
+  forgotten.register(stream, call);
+  return as(stream);
+}
+
+async function next(call: Call, chunks: Chunks): Promise<Uint8Array | null> {
+  try {
+    return await chunks.next();
+  } catch (error) {
+    call.broken();
+    throw error;
+  }
+}
+
+interface Chunks {
+  next(): Promise<Uint8Array | null>;
+  cancel(reason: unknown): Promise<unknown>;
+}
+
+/** A body in pieces: of a web stream, or of one of Node's, which other fetches bring. */
+function chunksOf(body: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>): Chunks {
+  if ('getReader' in body) {
+    const reader = body.getReader();
+    return {
+      next: async () => (await reader.read()).value ?? null,
+      cancel: (reason) => reader.cancel(reason),
+    };
+  }
+  const chunks = body[Symbol.asyncIterator]();
+  return {
+    next: async () => {
+      const { done, value } = await chunks.next();
+      return done ? null : value;
+    },
+    cancel: async () => chunks.return?.(),
+  };
+}
+
+interface Read {
+  url: string;
+  method: string;
+  body: string | Uint8Array;
+  signal: AbortSignal | null | undefined;
+  init: RequestInit;
+}
+
+/** A request, as far as it can be read: what is sent in pieces is not. */
+async function read(input: string | URL | Request, init: RequestInit = {}): Promise<Read> {
+  if (typeof input === 'string' || input instanceof URL) {
+    const { body, method = 'GET', signal } = init;
+    const text = typeof body === 'string' || body instanceof Uint8Array ? body : await blob(body);
+    return { url: String(input), method, body: text, signal, init };
+  }
+  const request = new Request(input, init);
+  const body = new Uint8Array(await request.clone().arrayBuffer());
+  const { url, method, headers, signal, redirect } = request;
+  const sent: RequestInit = { ...init, method, headers, redirect };
+  if (body.length > 0) sent.body = body as BodyInit;
+  return { url, method, body, signal, init: sent };
+}
+
+async function blob(body: RequestInit['body']): Promise<string | Uint8Array> {
+  if (body instanceof ArrayBuffer) return new Uint8Array(body);
+  if (body instanceof Blob) return new Uint8Array(await body.arrayBuffer());
+  return '';
+}
+
+function withoutLength(headers: RequestInit['headers']): Headers {
+  const kept = new Headers(headers);
+  kept.delete('content-length');
+  return kept;
+}
+
+const places = new Map<string, { host: string; path: string }>();
+
+/** The host and path of an address. Clients use the same few over and over. */
+function place(url: string): { host: string; path: string } {
+  const known = places.get(url);
+  if (known !== undefined) return known;
+  let found = { host: '', path: url };
+  try {
+    const { hostname, pathname } = new URL(url);
+    found = { host: hostname, path: pathname };
+  } catch {
+    // `fetch` will say so.
+  }
+  if (places.size >= 100) places.clear();
+  places.set(url, found);
+  return found;
+}

@@ -1,0 +1,115 @@
+//! What a command prints, where that can be read off it: what is echoed, decoded or turned round
+//! on its way into a shell is a script like any other.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Input;
+
+/// What a command prints, given what it is fed.
+pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
+    let (name, words) = argv.split_first()?;
+    let fed = || input.text.clone();
+    let flags = || words.iter().filter(|word| word.starts_with('-'));
+    match name.rsplit('/').next().unwrap_or(name) {
+        "echo" => {
+            let is_flag = |w: &&String| matches!(w.as_str(), "-n" | "-e" | "-ne" | "-en" | "-E");
+            let escapes = words.iter().take_while(is_flag).any(|word| word.contains('e'));
+            let words: Vec<&str> = words.iter().skip_while(is_flag).map(String::as_str).collect();
+            let text = words.join(" ");
+            Some(if escapes { unescaped(&text) } else { text.replace("\\n", "\n") })
+        }
+        "printf" => {
+            let (format, values) = words.split_first()?;
+            Some(formatted(&unescaped(format), values))
+        }
+        "cat" | "tee" if words.is_empty() || words == ["-"] => fed(),
+        "tac" | "sort" | "uniq" if words.is_empty() => fed(),
+        "base64" | "gbase64" => {
+            let decodes = flags().any(|flag| {
+                matches!(flag.as_str(), "-d" | "-D" | "--decode" | "-di" | "-id" | "-d-")
+            });
+            let text: String = fed()?.split_whitespace().collect();
+            let plain = STANDARD.decode(text).ok().filter(|_| decodes)?;
+            String::from_utf8(plain).ok()
+        }
+        "xxd" if flags().any(|flag| flag.contains('r')) && flags().any(|f| f.contains('p')) => {
+            unhexed(&fed()?)
+        }
+        "rev" => Some(fed()?.lines().map(|l| l.chars().rev().collect::<String>() + "\n").collect()),
+        _ => None,
+    }
+}
+
+/// A format with its values put in, one after the other.
+fn formatted(format: &str, values: &[String]) -> String {
+    let mut values = values.iter();
+    let mut out = String::new();
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let mut after = rest[at + 1..].chars();
+        match after.next() {
+            Some('%') => out.push('%'),
+            Some('b' | 's' | 'd' | 'q') => {
+                out.push_str(values.next().map_or("", String::as_str));
+            }
+            Some(other) => out.extend(['%', other]),
+            None => out.push('%'),
+        }
+        rest = after.as_str();
+    }
+    out.push_str(rest);
+    for value in values {
+        out.push(' ');
+        out.push_str(value);
+    }
+    out
+}
+
+/// `\n`, `\x72` and `\162` as the characters that they stand for.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        let (radix, most) = match chars.peek() {
+            Some('n') => {
+                chars.next();
+                out.push('\n');
+                continue;
+            }
+            Some('t') => {
+                chars.next();
+                out.push('\t');
+                continue;
+            }
+            Some('x') => {
+                chars.next();
+                (16, 2)
+            }
+            Some('0'..='7') => (8, 4),
+            _ => {
+                out.push('\\');
+                continue;
+            }
+        };
+        let mut number = 0;
+        for _ in 0..most {
+            let Some(digit) = chars.peek().and_then(|c| c.to_digit(radix)) else { break };
+            number = number * radix + digit;
+            chars.next();
+        }
+        out.push(char::from_u32(number).unwrap_or('?'));
+    }
+    out
+}
+
+fn unhexed(text: &str) -> Option<String> {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    let bytes = digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect();
+    String::from_utf8(bytes).ok()
+}
