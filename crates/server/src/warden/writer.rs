@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 /// How often changes are written when nobody waits for them.
 const EVERY: Duration = Duration::from_millis(500);
 /// Calls that wait before they are written at once.
-const MANY: usize = 4096;
+const MANY: usize = 1024;
 /// Calls that may wait; more are dropped and counted.
 const MOST: usize = 65_536;
 /// Bytes of what was said in them that may wait; more are dropped.
