@@ -28,10 +28,21 @@ async fn a_kill_reaches_a_call_in_flight() {
         })
         .await;
         let slow = post("files", &call(7, "slow", json!({}))).by("a", "s").with("x-own", "1");
+        let (begun, begins) = tokio::sync::oneshot::channel();
         let asked = tokio::spawn({
             let (slow, address) = (slow.clone(), gate.address);
-            async move { slow.send_to(address).await }
+            async move {
+                if !stream {
+                    begun.send(()).unwrap();
+                    return slow.send_to(address).await;
+                }
+                let mut answering = Box::pin(slow.open(address)).await.unwrap();
+                answering.until("notifications/progress").await;
+                begun.send(()).unwrap();
+                Box::pin(answering.rest()).await
+            }
         });
+        soon("its beginning", begins).await.unwrap();
         until("the call", || async { gate.scope("s").await["in_flight"] == 1 }).await;
         gate.upstream.answering(1).await;
         let order = json!({ "agent": "a", "session": "s", "reason": "enough" });
@@ -41,7 +52,6 @@ async fn a_kill_reaches_a_call_in_flight() {
         assert_eq!(error["code"], 403, "{error}");
         assert!(error["message"].as_str().unwrap().contains("enough"), "{error}");
         assert!(error["message"].as_str().unwrap().ends_with("do not retry"), "{error}");
-        assert_eq!(got.text().contains("notifications/progress"), stream);
         until("the cancellation", || async { cancelled(&gate) }).await;
         assert_eq!(gate.upstream.last().header("x-own"), Some("1"));
         let later = super::error(&gate.ask(&slow).await);
