@@ -38,6 +38,11 @@ const LASTING: Duration = Duration::from_secs(2);
 /// Between two attempts to find a server that is away.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// What the server says of a session whose limit was used up.
+pub(crate) const USED_UP: &str = "session_killed_budget";
+/// How often is looked whether calls that may finish have.
+const DRAINING: Duration = Duration::from_millis(10);
+
 /// Where the server is.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Address {
@@ -102,7 +107,7 @@ struct Queue {
 #[derive(Debug, Deserialize)]
 struct Standing {
     version: String,
-    /// `running`, `paused` or `killed`.
+    /// `running`, `paused`, `draining` or `killed`.
     state: String,
     why: Option<String>,
     policy: Value,
@@ -357,7 +362,10 @@ impl Line {
             }
             Ok(_) => Ok(()),
             Err(ClientError::Refused(problem)) if dies(&problem) => {
-                self.dead(&problem.detail);
+                // Where a limit was used up others may finish; the listener hears of it.
+                if problem.code != USED_UP {
+                    self.dead(&problem.detail);
+                }
                 Ok(())
             }
             // The server has forgotten the call, or does not want to hear of it.
@@ -397,11 +405,31 @@ impl Line {
         }
     }
 
+    /// The session is over at the server, and what runs may finish: nothing new is let through there.
+    fn drain(&self, session: &Session, why: &str) {
+        self.queue().knows_kill = true;
+        self.changed.notify_all();
+        let (watched, why) = (Arc::downgrade(&session.0), why.to_owned());
+        let waiting = move || {
+            while let Some(session) = watched.upgrade().map(Session) {
+                if session.is_idle() || session.is_killed() {
+                    return session.end("the server", &why);
+                }
+                drop(session);
+                std::thread::sleep(DRAINING);
+            }
+        };
+        if std::thread::Builder::new().name("deadstop-drains".to_owned()).spawn(waiting).is_err() {
+            session.end("the server", "no thread could be had to wait for calls that run");
+        }
+    }
+
     fn hear(&self, standing: &Standing) {
         let Some(session) = self.session() else { return };
         let why = standing.why.as_deref().unwrap_or("no reason given");
         match standing.state.as_str() {
             "killed" => self.dead(why),
+            "draining" => self.drain(&session, why),
             "paused" => session.tree().pause(SESSION, Some(why), session.now()),
             _ => session.tree().pause(SESSION, None, session.now()),
         }

@@ -1,6 +1,7 @@
 //! A scope, and the calls that are made in it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use deadstop_core::{
     Answer, Call, FailMode, ModelCall, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip,
@@ -209,6 +210,7 @@ impl Scope {
         }
         let word = if verdict == Verdict::Ask { Word::Approved } else { Word::None };
         let (id, asked, scope) = (self.session.call_id(), asked(), self.path());
+        let asking = Asking::new(&self.session);
         let remote = match authority.ask(&Question { id: &id, scope: &scope, call: &asked }) {
             Told::Allowed => Remote { id, late: None },
             // Nobody is there who could be asked.
@@ -224,7 +226,13 @@ impl Scope {
             // The server hears of it when it is back.
             Told::Away => Remote { id, late: Some(asked) },
             Told::Refused(refusal) => {
-                if refusal.verdict == Verdict::Kill {
+                drop(asking);
+                // A limit that is used up lets finish what was let pass before; once that is done,
+                // whoever listens to the server ends the session.
+                let drains = ["steps", "tokens", "budget", "time"].contains(&&*refusal.guard)
+                    || refusal.reason == crate::govern::USED_UP;
+                let now_or_later = !drains || self.session.is_idle();
+                if refusal.verdict == Verdict::Kill && now_or_later {
                     let mut tree = self.session.tree();
                     let ended = tree.kill(self.at, "the server", &refusal.explain, now);
                     drop(tree);
@@ -234,6 +242,7 @@ impl Scope {
             }
         };
         let admitted = self.admit_here(call, word);
+        drop(asking);
         match admitted {
             Ok(mut running) => {
                 running.remote = Some(remote);
@@ -360,6 +369,22 @@ fn unheard(verdict: Verdict, reason: &str) -> Refusal {
         measured: json!({ "unit": "none" }),
         limit: json!({ "unit": "none" }),
         incident: None,
+    }
+}
+
+/// While a server is asked about a call.
+struct Asking<'a>(&'a Session);
+
+impl Asking<'_> {
+    fn new(session: &Session) -> Asking<'_> {
+        session.0.asking.fetch_add(1, Ordering::AcqRel);
+        Asking(session)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.0.asking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

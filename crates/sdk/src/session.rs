@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +59,8 @@ pub(crate) struct Inner {
     /// Makes the ids of calls.
     run: String,
     calls: AtomicU64,
+    /// Calls about which a server is being asked.
+    pub(crate) asking: AtomicUsize,
     /// Whether tool calls are looked at in the answers that ask for them.
     pub(crate) watches_answers: bool,
 }
@@ -284,6 +286,7 @@ impl Session {
             authority: OnceLock::new(),
             run: uuid::Uuid::now_v7().simple().to_string(),
             calls: AtomicU64::new(0),
+            asking: AtomicUsize::new(0),
             watches_answers: self.0.watches_answers,
         }));
         if let Some(authority) = self.authority() {
@@ -316,6 +319,12 @@ impl Session {
     /// An id that no other call has.
     pub(crate) fn call_id(&self) -> String {
         format!("{}-{}", self.0.run, self.0.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether nothing runs, and nothing is about to.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.asking.load(Ordering::Acquire) == 0
+            && self.tree().state(SESSION).ledger().in_flight == 0
     }
 
     /// Ends the session by somebody's word.
@@ -507,6 +516,7 @@ impl Builder {
             authority: OnceLock::new(),
             run: uuid::Uuid::now_v7().simple().to_string(),
             calls: AtomicU64::new(0),
+            asking: AtomicUsize::new(0),
             watches_answers: self.watches_answers,
         }));
         if let Some(address) = self.server {

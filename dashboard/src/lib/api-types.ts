@@ -5940,7 +5940,10 @@ export interface components {
         Standing: {
             /** @description The policy in force. */
             policy: unknown;
-            /** @description `running`, `paused` or `killed`: by itself, or with its agent or the project. */
+            /**
+             * @description `running`, `paused`, `draining` (it is over, and what runs may finish) or `killed`: by itself,
+             *     or with its agent or the project.
+             */
             state: string;
             /** @description Another one when anything of this has changed. */
             version: string;

@@ -39,7 +39,8 @@ pub(crate) struct Known {
 pub(crate) struct Standing {
     /// Another one when anything of this has changed.
     version: String,
-    /// `running`, `paused` or `killed`: by itself, or with its agent or the project.
+    /// `running`, `paused`, `draining` (it is over, and what runs may finish) or `killed`: by itself,
+    /// or with its agent or the project.
     state: &'static str,
     /// Why it is paused or killed.
     #[schema(required)]
@@ -90,7 +91,8 @@ fn stands(chain: &Chain) -> Standing {
         let scope = scope.state.lock();
         match (scope.killed(), scope.paused()) {
             (Some(kill), _) => {
-                (state, why) = ("killed", Some(kill.because.clone()));
+                let over = if kill.drains { "draining" } else { "killed" };
+                (state, why) = (over, Some(kill.because.clone()));
                 break;
             }
             (None, Some(pause)) if state == "running" => {
