@@ -48,7 +48,10 @@ impl Agent {
         let answer = self.ask("tools/call", params).await?;
         let said = match answer["error"]["message"].as_str() {
             Some(why) => format!("STOPPED {why}"),
-            None => ui::text(&answer["result"]["content"][0]["text"]).replace('\n', ", "),
+            None => {
+                let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+                ui::printable(&text.replace('\n', ", "))
+            }
         };
         self.say(&format!("{shown} -> {said}"));
         if self.loud {

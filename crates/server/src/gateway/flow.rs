@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Outcome, Progress, Status, TextFacts, TextHasher, Tokens, Trip,
-    Usage, Verdict,
+    Answer, Call, Decision, Digest, Outcome, Progress, Status, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
+use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::warden::{Chain, Pending, Question, Refused, Running, Said, Warden};
@@ -57,49 +57,6 @@ pub(super) struct Admitted {
     pub(super) running: Running,
     /// What was asked.
     pub(super) request: Excerpt,
-}
-
-/// The text of an answer, the same whatever the pieces in which it came.
-#[derive(Default)]
-struct Words {
-    hasher: TextHasher,
-    anything: bool,
-    /// The beginning of a word whose end is not in yet.
-    held: String,
-}
-
-/// A word that is longer than this is hashed in parts.
-const LONGEST_WORD: usize = 4096;
-
-impl Words {
-    fn push(&mut self, text: &str) {
-        self.anything |= !text.is_empty();
-        // After a digit a space may stand inside a date.
-        let gap = |(at, pair): (usize, &[u8])| {
-            (pair[1].is_ascii_whitespace() && !pair[0].is_ascii_digit()).then_some(at + 1)
-        };
-        let Some(end) = text.as_bytes().windows(2).enumerate().rev().find_map(gap) else {
-            self.held.push_str(text);
-            if self.held.len() > LONGEST_WORD {
-                self.hasher.push(&std::mem::take(&mut self.held));
-            }
-            return;
-        };
-        let (whole, rest) = text.split_at(end);
-        if self.held.is_empty() {
-            self.hasher.push(whole);
-        } else {
-            self.held.push_str(whole);
-            self.hasher.push(&self.held);
-            self.held.clear();
-        }
-        self.held.push_str(rest);
-    }
-
-    fn finish(mut self) -> Option<TextFacts> {
-        self.hasher.push(&self.held);
-        self.anything.then(|| self.hasher.finish())
-    }
 }
 
 /// Why a call may not go on.
