@@ -5600,8 +5600,8 @@ export interface components {
         };
         /** @description A tool call that an answer asks for. */
         ProposedCall: {
-            /** @description Its arguments. */
-            arguments?: Record<string, never>;
+            /** @description Its arguments: an object as a rule, but whatever the model made up is judged. */
+            arguments?: unknown;
             /** @description The client's id for this call. */
             id: string;
             /** @description The server that it runs on. */

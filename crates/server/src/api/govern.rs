@@ -127,9 +127,8 @@ pub(crate) struct ProposedCall {
     /// The server that it runs on.
     #[schema(max_length = 200)]
     server: Option<String>,
-    /// Its arguments.
+    /// Its arguments: an object as a rule, but whatever the model made up is judged.
     #[serde(default)]
-    #[schema(value_type = Object)]
     arguments: Value,
 }
 
