@@ -103,6 +103,8 @@ mod tests {
             check(event, &event.replace(from, to), None);
         }
         check(event, "", None);
+        // What stands behind it is something else.
+        check(event, &format!("{event}data: more\n\n"), None);
     }
 
     #[test]
