@@ -125,9 +125,10 @@ impl Stage {
         self.finish(self.start(args))
     }
 
-    /// Processes of this run that are alive.
-    pub(crate) fn living(&self) -> usize {
-        bearers(&self.marker).len()
+    /// Waits until so many of this run are alive; one between `fork` and `exec` is seen a moment
+    /// later.
+    pub(crate) fn lives(&self, least: usize) {
+        until(&format!("{least} living processes"), || bearers(&self.marker).len() >= least);
     }
 
     pub(crate) fn finish(&self, running: Running) -> Outcome {
