@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp packaging million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -93,6 +93,10 @@ api: ## The API against its own document, with cases made up by schemathesis
 leaks: ## Secrets on every way in, and a search for them in all that is kept or said
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+
+faults: ## Redis killed or frozen, PostgreSQL restarted, a node killed, under load: what was let through, as a table
+	$(CARGO) test --locked --package deadstop --test fleet fleet::faults -- --nocapture --test-threads=1 > $(TARGET)/faults; \
+		status=$$?; grep '^fault: \|^test result' $(TARGET)/faults | sed 's/^fault: //'; exit $$status
 
 packaging: ## Image, compose file, manifests and unit, as far as they can be checked without an engine
 	deploy/check

@@ -18,6 +18,8 @@ mod control;
 mod databases;
 mod fleet {
     pub(crate) mod balancer;
+    mod everywhere;
+    mod faults;
     pub(crate) mod node;
     pub(crate) mod redis;
 }

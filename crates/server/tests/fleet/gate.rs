@@ -14,7 +14,7 @@ use crate::fleet::node::Node;
 use crate::fleet::redis::Redis;
 use crate::place::Place;
 use crate::support::both::config;
-use crate::support::{Reply, Seen, Upstream};
+use crate::support::{Ask, Got, Reply, Seen, Upstream};
 
 /// How many nodes there are: three, unless one wants to see whether it is the number that matters.
 fn many() -> usize {
@@ -48,7 +48,7 @@ impl Gate {
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
     ) -> Gate {
-        Gate::on(&Place::postgres().await, policy, answer, change).await
+        Gate::at(&Place::postgres().await.address, policy, answer, change).await
     }
 
     /// Starts one on a database of its own.
@@ -58,16 +58,48 @@ impl Gate {
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
     ) -> Gate {
+        Gate::at(&place.address, policy, answer, change).await
+    }
+
+    /// The same by the database's address.
+    pub(crate) async fn at(
+        database: &str,
+        policy: Value,
+        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> Gate {
         let upstream = Upstream::start(answer).await;
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(upstream.address, policy.clone());
         change(&mut config);
         std::fs::write(folder.path().join("deadstop.toml"), written(&config)).unwrap();
-        let database = place.address.clone();
+        let database = database.to_owned();
         let redis = aside(Redis::start).await;
         let nodes = nodes(folder.path(), &policy, &database, &redis.address).await;
         let balancer = Balancer::start(addresses(&nodes)).await;
         Gate { address: balancer.address, upstream, folder, nodes, redis, database, balancer }
+    }
+
+    /// Where its nodes listen.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.nodes)
+    }
+
+    /// Where a certain node listens, counted from 0; if there are fewer, some are the same.
+    pub(crate) fn node(&self, number: usize) -> SocketAddr {
+        self.nodes[number % self.nodes.len()].address
+    }
+
+    /// Asks a certain node.
+    pub(crate) async fn ask_at(&self, node: usize, ask: &Ask) -> Got {
+        ask.send_to(self.node(node)).await
+    }
+
+    /// Kills a node outright; the balancer hears of it.
+    pub(crate) async fn kill_node(&mut self, node: usize) {
+        let node = self.nodes.remove(node);
+        aside(move || node.kill()).await;
+        self.balancer.send_to(self.addresses());
     }
 
     /// Its database, beside it.

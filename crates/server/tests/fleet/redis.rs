@@ -1,12 +1,16 @@
 //! A Redis of one's own, which may be killed, frozen and started again.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-/// The server; it goes with whoever holds it.
+/// The server; it goes with the last who holds it.
+#[derive(Clone)]
 pub(crate) struct Redis {
     pub(crate) address: String,
-    folder: String,
+    folder: Arc<Folder>,
 }
+
+struct Folder(String);
 
 impl Redis {
     /// Starts one by the project's script, which also ends it should this program die.
@@ -14,23 +18,23 @@ impl Redis {
         let said = script(&["start", &std::process::id().to_string()]);
         let mut lines = said.lines().map(str::to_owned);
         let (folder, address) = (lines.next().expect("a folder"), lines.next().expect("a URL"));
-        Redis { address, folder }
+        Redis { address, folder: Arc::new(Folder(folder)) }
     }
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        let text = std::fs::read_to_string(format!("{}/pid", self.folder)).unwrap();
+        let text = std::fs::read_to_string(format!("{}/pid", self.folder.0)).unwrap();
         text.trim().parse().unwrap()
     }
 
     /// Kills it outright.
     pub(crate) fn kill(&self) {
-        script(&["pause", &self.folder]);
+        script(&["pause", &self.folder.0]);
     }
 
     /// Starts it again, on the same port and empty.
     pub(crate) fn revive(&self) {
-        script(&["resume", &self.folder]);
+        script(&["resume", &self.folder.0]);
     }
 
     /// Stops its clock: it takes connections and answers nobody.
@@ -43,9 +47,9 @@ impl Redis {
     }
 }
 
-impl Drop for Redis {
+impl Drop for Folder {
     fn drop(&mut self) {
-        script(&["stop", &self.folder]);
+        script(&["stop", &self.0]);
     }
 }
 

@@ -32,6 +32,18 @@ impl Gate {
         scopes.into_iter().find(|scope| scope["name"] == name).unwrap_or(Value::Null)
     }
 
+    /// What a counter stands at, on all nodes together.
+    pub(crate) async fn counted(&self, name: &str) -> f64 {
+        let mut sum = 0.0;
+        for address in self.addresses() {
+            let text = Ask::get("/metrics").send_to(address).await.text();
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+            sum += line.parse::<f64>().unwrap();
+        }
+        sum
+    }
+
     /// The newest incident; null if there is none.
     pub(crate) async fn incident(&self) -> Value {
         self.ask(&Ask::get("/api/incidents?limit=1")).await.json()["items"][0].clone()

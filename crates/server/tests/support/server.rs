@@ -57,6 +57,11 @@ impl Gate {
         .await
     }
 
+    /// Where its nodes listen: there is one.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address]
+    }
+
     /// Its database, beside it.
     pub(crate) async fn store(&self) -> Store {
         Store::open(&self.folder.path().join("deadstop.db")).await.unwrap()
