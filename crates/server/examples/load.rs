@@ -221,7 +221,9 @@ fn percentile(sorted: &[u32], percent: usize) -> u32 {
 async fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let [addresses, path, kind, connections, long, headers @ ..] = given.as_slice() else {
-        return Err(Error::other("load ADDRESSES PATH KIND CONNECTIONS SECONDS|Nx [HEADER: VALUE]…"));
+        return Err(Error::other(
+            "load ADDRESSES PATH KIND CONNECTIONS SECONDS|Nx [HEADER: VALUE]…",
+        ));
     };
     let number = |text: &str| text.parse::<u64>().map_err(Error::other);
     let began = Instant::now();
