@@ -217,7 +217,9 @@ impl ScopeState {
 impl Ticket {
     /// The same without what was said so far, which only whoever carries the call needs.
     pub fn bare(&self) -> Ticket {
-        Ticket { chant: None, ..self.clone() }
+        let mut bare = self.clone();
+        bare.chant = None;
+        bare
     }
 
     /// Takes over what another copy of it has set aside.
