@@ -59,7 +59,7 @@ impl Work {
     fn changed(&self) -> bool {
         match self.cell.is_counted() {
             _ if self.copy.dirty => true,
-            true => self.state.rest() != self.before.rest(),
+            true => self.state.rest() != self.before.rest() || self.page != self.copy.page,
             false => {
                 self.state != self.before
                     || self.page != self.copy.page
@@ -233,7 +233,8 @@ impl<'a> Batch<'a> {
             None => letters.get(key).and_then(|known| known.1.clone()),
         });
         let Some(&last) = places.last() else { return };
-        let mut page = std::mem::take(&mut self.works[last].page);
+        let mut pages: SmallVec<[Vec<u8>; 6]> =
+            places.iter().map(|at| std::mem::take(&mut self.works[*at].page)).collect();
         let mut number = self.works[last].number;
         // Taken out and put back, so that all of a chain can be changed at once.
         let mut states: SmallVec<[ScopeState; 6]> = places
@@ -261,7 +262,7 @@ impl<'a> Batch<'a> {
         let mut desk = Desk {
             links: &mut links,
             now: self.setting.now,
-            page: &mut page,
+            pages: &mut pages,
             number: &mut number,
             letter: &mut letter,
             me: &self.setting.me,
@@ -281,7 +282,10 @@ impl<'a> Batch<'a> {
                 add(&mut work.held, &node, more);
             }
         }
-        (self.works[last].page, self.works[last].number) = (page, number);
+        for (at, page) in places.iter().zip(pages) {
+            self.works[*at].page = page;
+        }
+        self.works[last].number = number;
         if let Some(key) = &job.letter {
             self.letters.insert(key.clone(), letter);
         }
@@ -297,8 +301,10 @@ impl<'a> Batch<'a> {
                 key: work.cell.key().to_owned(),
                 expect: work.copy.version,
                 // What the store has lost is put back, whether it has changed or not.
-                write: (work.changed() || work.copy.sure && work.copy.version.0 > 0).then(|| {
-                    Write { version: work.next, value: work.record().to_bytes(), keep_ms: KEEP_MS }
+                write: (work.changed() || work.copy.sure).then(|| Write {
+                    version: work.next,
+                    value: work.record().to_bytes(),
+                    keep_ms: KEEP_MS,
                 }),
                 sure: work.copy.sure,
             })
@@ -396,11 +402,11 @@ impl<'a> Batch<'a> {
         let mut held: SmallVec<[BTreeMap<String, Held>; 6]> =
             cells.iter().map(|_| BTreeMap::new()).collect();
         let mut notes: SmallVec<[[i64; 2]; 6]> = cells.iter().map(|_| [0; 2]).collect();
-        let mut page = cells.last().map(|cell| cell.page()).unwrap_or_default();
+        let mut pages: SmallVec<[Vec<u8>; 6]> = cells.iter().map(|cell| cell.page()).collect();
         let mut desk = Desk {
             links: &mut links,
             now,
-            page: &mut page,
+            pages: &mut pages,
             number: &mut cells.last().map_or(0, |cell| cell.number()),
             letter: &mut None,
             me,

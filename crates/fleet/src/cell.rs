@@ -46,6 +46,8 @@ pub(crate) struct Copy {
     pub(crate) suspect: bool,
     /// Steps whose answers are not there yet.
     pub(crate) pending: u32,
+    /// Whether the store was asked about it.
+    pub(crate) met: bool,
     /// Whether the state was changed here and the store does not know yet.
     pub(crate) dirty: bool,
     /// What happens here while nobody can be asked.
@@ -122,8 +124,8 @@ impl Cell {
     }
 
     /// Whether the store was ever asked about it.
-    pub fn is_known(&self) -> bool {
-        self.copy.lock().version > Version::default()
+    pub fn is_met(&self) -> bool {
+        self.copy.lock().met
     }
 
     /// How often its counters were changed, as far as this node knows.
@@ -171,6 +173,7 @@ impl Cell {
     ) {
         let mut copy = self.copy.lock();
         copy.mine = copy.mine + mine;
+        copy.met = true;
         copy.sure = false;
         let mut own = self.state.lock();
         own.learn(state);

@@ -191,6 +191,11 @@ impl<S: Shared> Fleet<S> {
         }
     }
 
+    /// The store.
+    pub fn shared(&self) -> &S {
+        &self.shared
+    }
+
     /// This node's name, in this life of its.
     pub fn me(&self) -> Arc<str> {
         Arc::clone(&self.me.read())
@@ -545,6 +550,9 @@ impl<S: Shared> Fleet<S> {
         };
         self.set_time(reply.now, asked);
         self.note_back();
+        for cell in cells {
+            cell.copy.lock().met = true;
+        }
         for moved in reply.moved {
             let cell = &cells[moved.item];
             // Jobs in between may know better already.

@@ -235,18 +235,39 @@ impl Redis {
         Ok(Beat { now: Time(now), nodes })
     }
 
-    /// Tells all nodes something.
-    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
-        let mut command = redis::cmd("PUBLISH");
-        command.arg(CHANNEL).arg(message);
-        let answered: Result<(), RedisError> = match self.line().await? {
-            Line::One(mut line) => command.query_async(&mut line).await,
-            Line::Cluster(mut line) => command.query_async(&mut line).await,
+    async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+        let answered = match self.line().await? {
+            Line::One(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
+            Line::Cluster(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
         };
         match answered {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.gone(&error).await),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.gone(&error).await),
+            Err(_) => Err(Away::after("it does not answer in time")),
         }
+    }
+
+    /// Tells all nodes something.
+    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
+        self.query(redis::cmd("PUBLISH").arg(CHANNEL).arg(message)).await
+    }
+
+    /// This node has taken a message in.
+    pub async fn take_in(&self, number: i64) -> Result<(), Away> {
+        let key = format!("deadstop:taken:{number}");
+        let () = self.query(redis::cmd("INCR").arg(&key)).await?;
+        self.query(redis::cmd("EXPIRE").arg(&key).arg(60)).await
+    }
+
+    /// How many nodes have taken a message in.
+    pub async fn taken_in(&self, number: i64) -> Result<u64, Away> {
+        let key = format!("deadstop:taken:{number}");
+        let count: Option<u64> = self.query(redis::cmd("GET").arg(&key)).await?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Hears what nodes tell, until the connection breaks. Messages may be lost: whoever relies on
