@@ -17,7 +17,7 @@ use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Pending, Question, Refused, Running, Said, Warden};
+use crate::warden::{Chain, Pending, Refused, Running, Said, Warden, Wish};
 use deadstop_protocol::excerpt::Excerpt;
 
 /// A call on its way.
@@ -73,7 +73,7 @@ pub(super) struct Asking {
     id: String,
     call: Call,
     words: Excerpt,
-    question: Question,
+    answer: Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>,
     held_from: usize,
 }
 
@@ -184,8 +184,8 @@ impl Flow {
         let from = questions.iter().map(|asking| asking.held_from).min()?;
         Some((from, async move {
             let answered = questions.into_iter().map(|asking| async move {
-                let Asking { id, call, words, question, held_from } = asking;
-                Answered { id, call, words, held_from, admitted: question.answer().await }
+                let Asking { id, call, words, answer, held_from } = asking;
+                Answered { id, call, words, held_from, admitted: answer.await }
             });
             futures_util::future::join_all(answered).await
         }))
@@ -239,11 +239,29 @@ impl Flow {
         words.push(&asked.arguments.to_string());
         self.response.line(words.text());
         let (id, held_from) = (asked.id.to_owned(), asked.held_from);
-        let admitted = match self.warden.admit(&self.chain, &call, &words) {
+        if self.warden.node().is_some() {
+            // Others must be asked: until they have answered, the agent does not see it.
+            let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
+            let (asked, said) = (call.clone(), words.clone());
+            let wish = Wish { waits_as: Some(id.clone()), ..Wish::default() };
+            let answer = Box::pin(async move {
+                match warden.admit(&chain, &asked, &said, wish.clone()).await {
+                    Err(refused) if refused.asks() => {
+                        warden.ask(&chain, &asked, &said, refused.trips, wish)?.answer().await
+                    }
+                    admitted => admitted,
+                }
+            });
+            self.questions.push(Asking { id, call, words, answer, held_from });
+            return Ok(());
+        }
+        let admitted = match self.warden.admit_here(&self.chain, &call, &words) {
             Err(refused) if refused.asks() => {
-                match self.warden.ask(&self.chain, &call, &words, refused.trips) {
+                let wish = Wish::default();
+                match self.warden.ask(&self.chain, &call, &words, refused.trips, wish) {
                     Ok(question) => {
-                        self.questions.push(Asking { id, call, words, question, held_from });
+                        let answer = Box::pin(question.answer());
+                        self.questions.push(Asking { id, call, words, answer, held_from });
                         return Ok(());
                     }
                     Err(refused) => Err(refused),
@@ -265,13 +283,21 @@ impl Flow {
     ) -> Result<(), Cut> {
         let (running, trips) = match admitted {
             Ok(admitted) => admitted,
-            Err(Refused { trips, incident }) => {
+            Err(Refused { trips, incident, away, .. }) => {
                 let trip = trips.into_iter().next().map(Box::new);
+                if let (None, Some(why)) = (&trip, away) {
+                    let trip = Box::new(self.warden.nobody_to_ask(&self.chain, &why));
+                    return Err(Cut { trip, incident, from });
+                }
                 return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
             }
         };
         self.warnings.extend(trips.into_iter().filter(|trip| trip.verdict >= Verdict::Warn));
         self.waiting.push(running.ticket.number);
+        if self.warden.node().is_some() {
+            // It waits where all nodes see it.
+            return Ok(());
+        }
         let mut conversation = self.chain.innermost().conversation.lock();
         let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });
         drop(conversation);
@@ -284,6 +310,10 @@ impl Flow {
         if self.waiting.is_empty() {
             return;
         }
+        if let Some(node) = self.warden.node() {
+            self.warden.take_back(node, &self.chain, std::mem::take(&mut self.waiting));
+            return;
+        }
         let taken = self.chain.innermost().conversation.lock().take_back(&self.waiting);
         self.waiting.clear();
         self.cancel(taken);
@@ -293,13 +323,13 @@ impl Flow {
         let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
         for Pending { call, running, asked, .. } in calls {
             let said = Said { request: asked, response: Excerpt::default() };
-            self.warden.settle(&self.chain, &call, running, &outcome, said);
+            self.warden.settle_soon(&self.chain, &call, running, &outcome, said);
         }
     }
 
     /// Settles the call; a second time does nothing.
-    pub(super) fn settle(&mut self, status: Status) -> Option<Decision> {
-        let running = self.running.take()?;
+    pub(super) fn settle(&mut self, status: Status) {
+        let Some(running) = self.running.take() else { return };
         self.warden.metrics.stream_ended();
         let status = if self.failed && status == Status::Ok { Status::Fault } else { status };
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
@@ -323,7 +353,7 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        Some(self.warden.settle(&self.chain, &self.call, running, &outcome, said))
+        self.warden.settle_soon(&self.chain, &self.call, running, &outcome, said);
     }
 
     fn input(&self) -> Tokens {
