@@ -320,7 +320,8 @@ impl<'a> Batch<'a> {
         }
         let counted = self.works.iter().filter(|work| work.cell.is_counted());
         let sums = counted.map(|work| work.sum(self.grown, self.setting.first)).collect();
-        Commit { tag, items, sums }
+        let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
+        Commit { tag, items, sums, touched }
     }
 
     /// The scope of an item, if it is a scope's.

@@ -16,7 +16,7 @@ use crate::cell::Cell;
 use crate::desk::Desk;
 use crate::lane::{Away, Cells, Job, Lane};
 use crate::record::{Record, Version};
-use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums};
+use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums, Touched};
 
 /// Jobs that are done in one step.
 const MOST_JOBS: usize = 128;
@@ -502,7 +502,7 @@ impl<S: Shared> Fleet<S> {
         };
         let ask = async |sum: Sum| {
             let tag = cell.tag().to_owned();
-            let commit = Commit { tag, items: Vec::new(), sums: vec![sum] };
+            let commit = Commit { tag, sums: vec![sum], ..Commit::default() };
             self.shared.commit(&commit).await
         };
         let (mine, pending) = {
@@ -539,7 +539,14 @@ impl<S: Shared> Fleet<S> {
             sure: false,
         };
         let items = cells.iter().map(item).collect();
-        let commit = Commit { tag: first.tag().to_owned(), items, sums: Vec::new() };
+        // Counters are read by adding nothing to them.
+        let counted = cells.iter().filter(|cell| cell.is_counted());
+        let sums = counted.clone().map(|cell| {
+            let Sums { period, counts, .. } = cell.copy.lock().sums;
+            Sum { key: cell.sum_key(), floor: counts, period, ..Sum::default() }
+        });
+        let (tag, sums) = (first.tag().to_owned(), sums.collect());
+        let commit = Commit { tag, items, sums, ..Commit::default() };
         let asked = Instant::now();
         let reply = match self.shared.commit(&commit).await {
             Ok(reply) => reply,
@@ -553,6 +560,9 @@ impl<S: Shared> Fleet<S> {
         for cell in cells {
             cell.copy.lock().met = true;
         }
+        for (cell, sums) in counted.zip(reply.sums) {
+            cell.count(sums);
+        }
         for moved in reply.moved {
             let cell = &cells[moved.item];
             // Jobs in between may know better already.
@@ -564,6 +574,11 @@ impl<S: Shared> Fleet<S> {
             }
         }
         Ok(())
+    }
+
+    /// The scopes of a cell's project that were touched since a time.
+    pub async fn touched(&self, project: &Cell, since: Time) -> Result<Touched, Away> {
+        self.shared.touched(project.tag(), since).await
     }
 
     /// Does a job on what this node knows, while nobody can be asked. What it changes is forgotten

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::lane::Away;
 use crate::record::Version;
-use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums};
+use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
 const ANSWER: Duration = Duration::from_millis(1000);
@@ -22,6 +22,8 @@ const ANSWER: Duration = Duration::from_millis(1000);
 const CONNECT: Duration = Duration::from_millis(1000);
 /// All nodes, with the time until which they count as alive.
 const NODES: &str = "deadstop:nodes";
+/// Scopes that are looked up at once.
+const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
 const CHANNEL: &str = "deadstop:changes";
 /// The names of the counters, in their order.
@@ -41,6 +43,7 @@ pub struct Redis {
     place: Place,
     commit: Script,
     beat: Script,
+    touched: Script,
 }
 
 enum Place {
@@ -128,7 +131,8 @@ impl Redis {
         };
         let commit = Script::new(include_str!("commit.lua"));
         let beat = Script::new(include_str!("beat.lua"));
-        Ok(Redis { place, commit, beat })
+        let touched = Script::new(include_str!("touched.lua"));
+        Ok(Redis { place, commit, beat, touched })
     }
 
     async fn line(&self) -> Result<Line, Away> {
@@ -206,6 +210,7 @@ impl Redis {
         for sum in &commit.sums {
             script.key(&sum.key);
         }
+        script.key(Commit::index(&commit.tag));
         script.arg(commit.items.len()).arg(commit.sums.len());
         for item in &commit.items {
             script.arg(hex(item.expect));
@@ -222,8 +227,21 @@ impl Redis {
         for sum in &commit.sums {
             add(&mut script, sum);
         }
+        script.arg(commit.touched.len());
+        for scope in &commit.touched {
+            script.arg(scope);
+        }
         let value: Value = self.invoke(&script).await?;
         read(value).ok_or_else(|| Away::before("it answers what nobody understands"))
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let mut script = self.touched.prepare_invoke();
+        script.key(Commit::index(tag)).arg(since.0).arg(MOST_TOUCHED);
+        let (now, found): (u64, Vec<(String, f64)>) = self.invoke(&script).await?;
+        let scopes = found.into_iter().map(|(scope, at)| (scope, Time(at as u64))).collect();
+        Ok(Touched { now: Time(now), scopes })
     }
 
     /// Says that a node is alive for so long.
