@@ -215,6 +215,18 @@ impl ScopeState {
 }
 
 impl Ticket {
+    /// The same without what was said so far, which only whoever carries the call needs.
+    pub fn bare(&self) -> Ticket {
+        let mut bare = self.clone();
+        bare.chant = None;
+        bare
+    }
+
+    /// Takes over what another copy of it has set aside.
+    pub fn hold_as(&mut self, other: &Ticket) {
+        self.reserved = other.reserved;
+    }
+
     /// A ticket for a call whose reservation was booked as spent when its node was taken for dead:
     /// there is nothing left to release.
     pub fn forfeit(&mut self) {

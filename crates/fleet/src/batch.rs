@@ -42,6 +42,7 @@ struct Work {
     state: ScopeState,
     copy: Copy,
     page: Vec<u8>,
+    number: i64,
     held: BTreeMap<String, Held>,
     notes: [i64; 2],
     /// Dead nodes that hold something.
@@ -57,9 +58,13 @@ impl Work {
     /// Whether its record is another one now.
     fn changed(&self) -> bool {
         match self.cell.is_counted() {
+            _ if self.copy.dirty => true,
             true => self.state.rest() != self.before.rest(),
             false => {
-                self.state != self.before || self.page != self.copy.page || !self.bury.is_empty()
+                self.state != self.before
+                    || self.page != self.copy.page
+                    || self.number != self.copy.number
+                    || !self.bury.is_empty()
             }
         }
     }
@@ -67,7 +72,7 @@ impl Work {
     /// Its record, as it is now.
     fn record(&self) -> Record {
         let mut record = Record {
-            number: self.copy.number,
+            number: self.number,
             recent: self.copy.recent.clone(),
             parts: Vec::new(),
             page: self.page.clone(),
@@ -206,6 +211,7 @@ impl<'a> Batch<'a> {
             me: Arc::clone(&self.setting.me),
             next: copy.version.next(self.setting.mark),
             page: copy.page.clone(),
+            number: copy.number,
             cell: Arc::clone(cell),
             policies: Arc::clone(policies),
             before,
@@ -228,6 +234,7 @@ impl<'a> Batch<'a> {
         });
         let Some(&last) = places.last() else { return };
         let mut page = std::mem::take(&mut self.works[last].page);
+        let mut number = self.works[last].number;
         // Taken out and put back, so that all of a chain can be changed at once.
         let mut states: SmallVec<[ScopeState; 6]> = places
             .iter()
@@ -255,6 +262,7 @@ impl<'a> Batch<'a> {
             links: &mut links,
             now: self.setting.now,
             page: &mut page,
+            number: &mut number,
             letter: &mut letter,
             me: &self.setting.me,
             held: &mut held,
@@ -273,7 +281,7 @@ impl<'a> Batch<'a> {
                 add(&mut work.held, &node, more);
             }
         }
-        self.works[last].page = page;
+        (self.works[last].page, self.works[last].number) = (page, number);
         if let Some(key) = &job.letter {
             self.letters.insert(key.clone(), letter);
         }
@@ -393,6 +401,7 @@ impl<'a> Batch<'a> {
             links: &mut links,
             now,
             page: &mut page,
+            number: &mut cells.last().map_or(0, |cell| cell.number()),
             letter: &mut None,
             me,
             held: &mut held,

@@ -46,6 +46,8 @@ pub(crate) struct Copy {
     pub(crate) suspect: bool,
     /// Steps whose answers are not there yet.
     pub(crate) pending: u32,
+    /// Whether the state was changed here and the store does not know yet.
+    pub(crate) dirty: bool,
     /// What happens here while nobody can be asked.
     pub(crate) shadow: Option<Box<ScopeState>>,
     /// Calls that were let pass since then.
@@ -119,6 +121,16 @@ impl Cell {
         self.copy.lock().version
     }
 
+    /// Whether the store was ever asked about it.
+    pub fn is_known(&self) -> bool {
+        self.copy.lock().version > Version::default()
+    }
+
+    /// How often its counters were changed, as far as this node knows.
+    pub fn changes(&self) -> u64 {
+        self.copy.lock().sums.changes
+    }
+
     /// What goes with the state.
     pub fn page(&self) -> Vec<u8> {
         self.copy.lock().page.clone()
@@ -128,6 +140,18 @@ impl Cell {
     pub fn notes(&self) -> (u64, u64) {
         let counts = self.copy.lock().sums.counts;
         (counts[7], counts[8])
+    }
+
+    /// Changes the state at once, for this node. The next job brings it to the store.
+    pub fn force(&self, change: impl FnOnce(&mut ScopeState)) {
+        let mut copy = self.copy.lock();
+        copy.dirty = true;
+        let mut state = self.state.lock();
+        change(&mut state);
+        if let Some(shadow) = &mut copy.shadow {
+            shadow.honour(&state);
+        }
+        (self.watch)(&state);
     }
 
     /// Takes a state in.
@@ -154,6 +178,7 @@ impl Cell {
             && version.count() > copy.version.count()
         {
             copy.take(version, &record);
+            copy.dirty = false;
             self.set(&mut own, record.state);
         }
         if let Some(sums) = sums {

@@ -27,6 +27,8 @@ pub struct Desk<'a, 'b> {
     pub now: Time,
     /// What goes with the innermost scope.
     pub page: &'a mut Vec<u8>,
+    /// The innermost scope's number: another one makes it another scope of the same name.
+    pub number: &'a mut i64,
     /// The letter that the job asked for.
     pub letter: &'a mut Option<Vec<u8>>,
     pub(crate) me: &'a str,

@@ -250,15 +250,16 @@ impl<S: Shared> Fleet<S> {
         self.enqueue(cells, policies, letter, job, false).await
     }
 
-    /// Does a job that must not be lost: while the store is away, it waits.
-    pub async fn insist<T: Send + 'static>(
+    /// Does a job that must not be lost: while the store is away, it waits. It has its place among
+    /// the others from the moment of this call on, whether anybody waits for it or not.
+    pub fn insist<T: Send + 'static>(
         self: &Arc<Self>,
         cells: impl IntoIterator<Item = Arc<Cell>>,
         policies: &Arc<PolicySet>,
         letter: Option<String>,
         job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
-    ) -> Result<T, Away> {
-        self.enqueue(cells, policies, letter, job, true).await
+    ) -> Pin<Box<dyn Future<Output = Result<T, Away>> + Send>> {
+        self.enqueue(cells, policies, letter, job, true)
     }
 
     fn enqueue<T: Send + 'static>(

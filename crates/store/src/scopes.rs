@@ -24,6 +24,8 @@ pub struct StoredScope {
     pub killed: bool,
     /// When it last changed.
     pub updated: Time,
+    /// Its version, where several nodes share it; zero where one has it alone.
+    pub version: u64,
     /// Its state.
     pub state: Vec<u8>,
 }
@@ -65,9 +67,11 @@ impl Store {
 /// Writes scopes as they are now.
 pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), StoreError> {
     tx.insert(
-        "INSERT INTO scopes (key, project, number, kind, agent, name, killed, updated_ms, state)",
+        "INSERT INTO scopes (key, project, number, kind, agent, name, killed, updated_ms, \
+         version, state)",
         "ON CONFLICT (key) DO UPDATE SET number = excluded.number, killed = excluded.killed, \
-         updated_ms = excluded.updated_ms, state = excluded.state",
+         updated_ms = excluded.updated_ms, version = excluded.version, state = excluded.state \
+         WHERE scopes.version <= excluded.version",
         scopes,
         |scope, values| {
             values.extend([
@@ -79,6 +83,7 @@ pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), St
                 scope.name.as_str().into(),
                 i64::from(scope.killed).into(),
                 scope.updated.into(),
+                scope.version.into(),
                 scope.state.as_slice().into(),
             ]);
         },
@@ -97,6 +102,7 @@ fn read(row: &Row) -> Result<StoredScope, StoreError> {
         name: row.get("name")?,
         killed: row.get::<i64>("killed")? != 0,
         updated: Time(row.unsigned("updated_ms")?),
+        version: row.unsigned("version")?,
         state: row.get("state")?,
     })
 }
