@@ -166,14 +166,19 @@ impl Redis {
         }
     }
 
-    /// What went wrong; the next one connects anew.
-    async fn gone(&self, error: &RedisError) -> Away {
+    /// The next one connects anew.
+    async fn hang_up(&self) {
         match &self.place {
             Place::One { connection, .. } | Place::Sentinel { connection, .. } => {
                 *connection.lock().await = None;
             }
             Place::Cluster { connection, .. } => *connection.lock().await = None,
         }
+    }
+
+    /// What went wrong.
+    async fn gone(&self, error: &RedisError) -> Away {
+        self.hang_up().await;
         let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
         if refused { Away::before(error.to_string()) } else { Away::after(error.to_string()) }
     }
@@ -193,7 +198,11 @@ impl Redis {
         match answered {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.gone(&error).await),
-            Err(_) => Err(Away::after("it does not answer in time")),
+            Err(_) => {
+                // Whoever is gone without a word would not answer on this connection ever again.
+                self.hang_up().await;
+                Err(Away::after("it does not answer in time"))
+            }
         }
     }
 
@@ -212,10 +221,10 @@ impl Redis {
             match &item.write {
                 Some(write) => {
                     script.arg(hex(write.version)).arg(write.keep_ms);
-                    script.arg(u8::from(item.sure)).arg(write.value.as_slice());
+                    script.arg(write.value.as_slice());
                 }
                 None => {
-                    script.arg("").arg(0).arg(u8::from(item.sure)).arg("");
+                    script.arg("").arg(0).arg("");
                 }
             }
         }
@@ -223,7 +232,7 @@ impl Redis {
             add(&mut script, sum);
         }
         let value: Value = self.invoke(&script).await?;
-        read(value).ok_or_else(|| Away::before("it answers what nobody understands"))
+        read(value).ok_or_else(|| Away::after("it answers what nobody understands"))
     }
 
     /// Says that a node is alive for so long.
@@ -295,6 +304,7 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
+    script.arg(sum.known);
     for floor in sum.floor {
         script.arg(floor);
     }
