@@ -50,8 +50,8 @@ pub(crate) struct Job {
     pub(crate) done: oneshot::Sender<Result<(), Away>>,
     /// Whether it is tried until it is done.
     pub(crate) must: bool,
-    /// The record and the version that would show that it was done, if nobody knows.
-    pub(crate) doubt: Option<(Arc<Cell>, Version)>,
+    /// Records and versions of which any would show that it was done, if nobody knows.
+    pub(crate) doubts: Vec<(Arc<Cell>, Version)>,
     /// Whether it turned out to be done.
     pub(crate) found: bool,
 }

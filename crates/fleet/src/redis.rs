@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::lane::Away;
 use crate::record::Version;
-use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums};
+use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
 const ANSWER: Duration = Duration::from_millis(1000);
@@ -22,6 +22,8 @@ const ANSWER: Duration = Duration::from_millis(1000);
 const CONNECT: Duration = Duration::from_millis(1000);
 /// All nodes, with the time until which they count as alive.
 const NODES: &str = "deadstop:nodes";
+/// Scopes that are looked up at once.
+const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
 const CHANNEL: &str = "deadstop:changes";
 /// The names of the counters, in their order.
@@ -41,6 +43,7 @@ pub struct Redis {
     place: Place,
     commit: Script,
     beat: Script,
+    touched: Script,
 }
 
 enum Place {
@@ -128,7 +131,8 @@ impl Redis {
         };
         let commit = Script::new(include_str!("commit.lua"));
         let beat = Script::new(include_str!("beat.lua"));
-        Ok(Redis { place, commit, beat })
+        let touched = Script::new(include_str!("touched.lua"));
+        Ok(Redis { place, commit, beat, touched })
     }
 
     async fn line(&self) -> Result<Line, Away> {
@@ -166,14 +170,19 @@ impl Redis {
         }
     }
 
-    /// What went wrong; the next one connects anew.
-    async fn gone(&self, error: &RedisError) -> Away {
+    /// The next one connects anew.
+    async fn hang_up(&self) {
         match &self.place {
             Place::One { connection, .. } | Place::Sentinel { connection, .. } => {
                 *connection.lock().await = None;
             }
             Place::Cluster { connection, .. } => *connection.lock().await = None,
         }
+    }
+
+    /// What went wrong.
+    async fn gone(&self, error: &RedisError) -> Away {
+        self.hang_up().await;
         let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
         if refused { Away::before(error.to_string()) } else { Away::after(error.to_string()) }
     }
@@ -193,7 +202,11 @@ impl Redis {
         match answered {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.gone(&error).await),
-            Err(_) => Err(Away::after("it does not answer in time")),
+            Err(_) => {
+                // Whoever is gone without a word would not answer on this connection ever again.
+                self.hang_up().await;
+                Err(Away::after("it does not answer in time"))
+            }
         }
     }
 
@@ -206,24 +219,38 @@ impl Redis {
         for sum in &commit.sums {
             script.key(&sum.key);
         }
+        script.key(Commit::index(&commit.tag));
         script.arg(commit.items.len()).arg(commit.sums.len());
         for item in &commit.items {
             script.arg(hex(item.expect));
             match &item.write {
                 Some(write) => {
                     script.arg(hex(write.version)).arg(write.keep_ms);
-                    script.arg(u8::from(item.sure)).arg(write.value.as_slice());
+                    script.arg(write.value.as_slice());
                 }
                 None => {
-                    script.arg("").arg(0).arg(u8::from(item.sure)).arg("");
+                    script.arg("").arg(0).arg("");
                 }
             }
         }
         for sum in &commit.sums {
             add(&mut script, sum);
         }
+        script.arg(commit.touched.len());
+        for scope in &commit.touched {
+            script.arg(scope);
+        }
         let value: Value = self.invoke(&script).await?;
-        read(value).ok_or_else(|| Away::before("it answers what nobody understands"))
+        read(value).ok_or_else(|| Away::after("it answers what nobody understands"))
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let mut script = self.touched.prepare_invoke();
+        script.key(Commit::index(tag)).arg(since.0).arg(MOST_TOUCHED);
+        let (now, found): (u64, Vec<(String, f64)>) = self.invoke(&script).await?;
+        let scopes = found.into_iter().map(|(scope, at)| (scope, Time(at as u64))).collect();
+        Ok(Touched { now: Time(now), scopes })
     }
 
     /// Says that a node is alive for so long.
@@ -316,6 +343,7 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
+    script.arg(sum.known);
     for floor in sum.floor {
         script.arg(floor);
     }

@@ -20,6 +20,7 @@ mod shared;
 mod writer;
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -61,10 +62,15 @@ const SWEEP_MS: u64 = 10_000;
 /// How long a call waits to learn what the store has of a scope. A store that does not answer is
 /// noticed by the first one that waits; from then on nobody does.
 const LOAD: Duration = Duration::from_secs(3);
+/// How long the end of an answer waits until all nodes know what it has cost.
+const BOOKED: Duration = Duration::from_secs(1);
 /// After so long a conversation that has no name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
 /// The project of whoever names none.
 pub(crate) const DEFAULT_PROJECT: &str = "default";
+
+/// Done when a call's end is known to all nodes.
+pub(crate) type Booking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The warden.
 pub(crate) struct Warden {
@@ -686,20 +692,25 @@ impl Warden {
         running: Running,
         outcome: &Outcome,
         said: Said,
-    ) {
+    ) -> Option<Booking> {
         let Some(node) = self.node() else {
             self.settle_here(chain, call, running, outcome, said);
-            return;
+            return None;
         };
         let done = self.settle_everywhere(node, chain, call, &running, outcome);
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let (call, outcome) = (call.clone(), outcome.clone());
-        tokio::spawn(async move {
+        let booked = tokio::spawn(async move {
             let Ok((decision, killed)) = done.await else { return };
             warden.carry_kills(&chain, killed);
             let Running { id, ticket, warned, .. } = running;
             warden.book(&chain, &call, (id, &ticket, warned), &outcome, &decision, said);
         });
+        // Whoever waits does so for as long as others usually take, and not for an outage.
+        let patience = if node.away().is_some() { Duration::ZERO } else { BOOKED };
+        Some(Box::pin(async move {
+            let _ = tokio::time::timeout(patience, booked).await;
+        }))
     }
 
     /// This call has ended.

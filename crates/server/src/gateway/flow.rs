@@ -17,7 +17,7 @@ use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Pending, Refused, Running, Said, Warden, Wish};
+use crate::warden::{Booking, Chain, Pending, Refused, Running, Said, Warden, Wish};
 use deadstop_protocol::excerpt::Excerpt;
 
 /// A call on its way.
@@ -49,6 +49,8 @@ pub(super) struct Flow {
     /// What was asked and answered, for people.
     request: Excerpt,
     response: Excerpt,
+    /// Done when all nodes know what it has cost, where there are many.
+    booking: Option<Booking>,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -125,6 +127,7 @@ impl Flow {
             usage: None,
             request,
             response: Excerpt::default(),
+            booking: None,
             _place: place,
         }
     }
@@ -353,7 +356,22 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        self.warden.settle_soon(&self.chain, &self.call, running, &outcome, said);
+        self.booking = self.warden.settle_soon(&self.chain, &self.call, running, &outcome, said);
+    }
+
+    /// Ready when all nodes know what the call has cost, so that whatever comes after its end is
+    /// judged by it.
+    pub(super) fn poll_booked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(booking) = &mut self.booking {
+            std::task::ready!(booking.as_mut().poll(context));
+            self.booking = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits for the same.
+    pub(super) async fn booked(&mut self) {
+        std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
     fn input(&self) -> Tokens {

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::approvals::Asked;
 use super::shared::{Node, Page};
-use super::{Event, Order, Scope, Warden, What, Word, now};
+use super::{Event, Order, Place, Scope, Tally, Warden, What, Word, now};
 
 /// How long an order waits until all nodes must know it.
 const SPREAD: Duration = Duration::from_secs(3);
@@ -26,6 +27,10 @@ const SPREAD: Duration = Duration::from_secs(3);
 const TAKEN_IN: Duration = Duration::from_millis(1000);
 /// How often the database is asked what nobody may have told.
 const LOOK: Duration = Duration::from_secs(2);
+/// How far back it is looked for what was touched before: clocks and steps may overlap.
+const OVERLAP_MS: u64 = 2000;
+/// Scopes that are read in one step.
+const AT_ONCE: usize = 100;
 /// How far back it is looked for kills.
 const BACK_MS: u64 = 60_000;
 
@@ -119,6 +124,60 @@ impl Warden {
             // If nobody answers, whoever asks next hears of it.
             let _ = node.refresh(std::slice::from_ref(cell)).await;
         }
+    }
+
+    /// Learns what other nodes have done to a project's scopes, so that what is shown here is true.
+    pub(crate) async fn catch_up(&self, project: &str) {
+        let Some(node) = self.node() else { return };
+        let Ok(project) = self.project(project).await else { return };
+        let Some(root) = project.scope.cell() else { return };
+        let since = project.caught_up.load(Ordering::Acquire).saturating_sub(OVERLAP_MS);
+        let Ok(touched) = node.touched(root, Time(since)).await else { return };
+        let mut scopes = Vec::new();
+        for (path, at) in touched.scopes {
+            let Some(scope) = self.any_scope(&path).or_else(|| self.find_out(&path)) else {
+                continue;
+            };
+            if scope.used() < at {
+                scope.touch(at);
+            }
+            scopes.push(scope);
+        }
+        let cells: Vec<Arc<Cell>> = scopes.iter().filter_map(|s| s.cell().cloned()).collect();
+        for some in cells.chunks(AT_ONCE) {
+            if node.refresh(some).await.is_err() {
+                return;
+            }
+        }
+        for scope in &scopes {
+            if let Some(agent) = self.live_agent(&project.name, scope.agent()) {
+                scope.set_agent_number(agent.number());
+            }
+        }
+        project.caught_up.fetch_max(touched.now.0, Ordering::AcqRel);
+    }
+
+    /// A scope that another node has made, by its path.
+    fn find_out(&self, path: &str) -> Option<Arc<Scope>> {
+        let names: Vec<&str> = path.split('\u{1f}').collect();
+        let kind = match names.len() {
+            0 | 1 => return None,
+            2 => ScopeKind::Agent,
+            3 => ScopeKind::Session,
+            _ => ScopeKind::Nested,
+        };
+        let place = Place {
+            key: path.to_owned(),
+            project: names[0].to_owned(),
+            kind,
+            agent: names[1].to_owned(),
+            name: names[names.len() - 1].to_owned(),
+        };
+        let state = ScopeState::new(kind, self.time());
+        let scope = Arc::new(Scope::new(place, self.number(), state, Tally::default()));
+        self.share(&scope, 0);
+        let mut scopes = self.scopes.lock();
+        Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
     }
 
     /// Tells all nodes something, without waiting.

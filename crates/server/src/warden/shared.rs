@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use deadstop_core::{
     Admission, Call, Context, Decision, Digest, Ends, FailMode, GuardId, Kill, Measure, Millis,
-    Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Tokens, ToolCall, Trip, Verdict,
-    progress,
+    Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Trip,
+    Verdict, progress,
 };
-use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared};
+use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::request::Seen as SeenBefore;
 use deadstop_store::Store;
@@ -37,6 +37,10 @@ pub(crate) struct Stores {
 impl Shared for Stores {
     async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
         self.redis.commit(commit).await
+    }
+
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        self.redis.touched(tag, since).await
     }
 
     async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
@@ -454,16 +458,16 @@ impl Warden {
             let new = Progress { output: wanted, text: "" };
             let judged =
                 judge(&project, desk, |desk| desk.progress(&call, &mut ticket, &owner, new));
-            shared.lock().latest = Some(ticket);
+            let mut slice = shared.lock();
+            slice.latest = Some(ticket);
+            // Known before the scope's end is: whoever is cut off hears what did it.
+            slice.refused = (!judged.value.allowed()).then(|| judged.value.clone());
+            drop(slice);
             judged
         });
         tokio::spawn(async move {
-            if let Ok(judged) = done.await {
-                let mut slice = slice.lock();
-                slice.asked = false;
-                if !judged.value.allowed() {
-                    slice.refused = Some(judged.value);
-                }
+            if done.await.is_ok() {
+                slice.lock().asked = false;
             }
         });
     }
@@ -551,7 +555,7 @@ impl Warden {
     }
 
     /// The time by which decisions are made.
-    pub(crate) fn time(&self) -> deadstop_core::Time {
+    pub(crate) fn time(&self) -> Time {
         self.node().map_or_else(super::now, |node| node.now())
     }
 

@@ -62,6 +62,7 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         incidents: 1,
         tokens: Tokens(400),
         cost: NanoUsd(4 * NanoUsd::DOLLAR.0),
+        version: 0,
     };
     let call = |at: Time, position| StoredCall {
         id: store.number(at),
