@@ -222,6 +222,18 @@ impl Flow {
         }
     }
 
+    /// The same, once it is decided on all nodes.
+    pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
+        self.judge()?;
+        if let Some(running) = &self.running
+            && self.warden.node().is_some()
+        {
+            self.warden.decided_about(running).await;
+            return self.judge();
+        }
+        Ok(())
+    }
+
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
         let Some(running) = &mut self.running else { return (allowed, None) };

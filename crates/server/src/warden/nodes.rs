@@ -288,11 +288,20 @@ impl Warden {
         change: impl Fn(&mut ScopeState, &mut i64, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
         if order.what == What::Kill {
-            // What is in flight here does not wait for anybody.
-            scope.cut();
             scope.note_kill();
         }
         let change = Arc::new(change);
+        let force = || {
+            if let Some(cell) = scope.cell() {
+                let now = node.now();
+                cell.force(|state| change(state, &mut 0, now));
+            }
+        };
+        let away = node.away().is_some();
+        if away {
+            // In force here at once, and everywhere else as soon as it can be.
+            force();
+        }
         let reset = order.what == What::Reset;
         let work = Arc::clone(&change);
         let done = self.submit(node, scope, move |desk| {
@@ -311,12 +320,8 @@ impl Warden {
             Ok(Err(away)) => Err(away.to_string()),
             Err(_) => Err("the shared state does not answer".to_owned()),
         };
-        if spread.is_err()
-            && let Some(cell) = scope.cell()
-        {
-            // In force here, and everywhere else as soon as it can be.
-            let now = node.now();
-            cell.force(|state| change(state, &mut 0, now));
+        if spread.is_err() && !away {
+            force();
         }
         if reset {
             *scope.governed.lock() = super::Governed::default();
