@@ -69,7 +69,7 @@ enum Command {
     /// Let it go on.
     Resume(control::Order),
     /// Show who runs and what it has cost.
-    Status(remote::Server),
+    Status(control::Status),
     /// Follow what happens, live.
     Watch(remote::Server),
     /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
         Command::Reset(order) => control::order("reset", &order),
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
-        Command::Status(server) => control::status(&server),
+        Command::Status(args) => control::status(&args),
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),
