@@ -75,8 +75,9 @@ test('what was changed is told setting by setting', () => {
 });
 
 test('measures have their units', () => {
-  expect(measured({ measured: { unit: 'money', value: 520_000_000 }, limit: { unit: 'money', value: 500_000_000 } })).toEqual({ measured: '$0.52', limit: '$0.50' });
-  expect(measured({ measured: { unit: 'count', value: 3 }, limit: { unit: 'count', value: 3 } })).toEqual({ measured: '3', limit: '3' });
+  expect(measured({ measured: { unit: 'money', value: 520_000_000 }, limit: { unit: 'money', value: 500_000_000 } })).toEqual({ measured: '$0.52', limit: '$0.50', twice: '$1.00', share: 1.04 });
+  expect(measured({ measured: { unit: 'count', value: 3 }, limit: { unit: 'count', value: 3 } })).toEqual({ measured: '3', limit: '3', twice: '6', share: 1 });
+  expect(measured({ measured: { unit: 'count', value: 1 }, limit: { unit: 'count', value: 0 } })?.share).toBe(2);
   expect(measured({ measured: { unit: 'none' }, limit: {} })).toBeNull();
   expect(measured(null)).toBeNull();
 });

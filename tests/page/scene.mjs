@@ -9,14 +9,14 @@ import { rig, until } from './rig.mjs';
 const POLICY = `preset = "strict"
 ask_timeout_s = 1800
 [budget]
-max_cost_usd = 0.60
+max_cost_usd = 0.05
 [access]
 ask = ["delete_backup", "refund_*"]
 [agent.budget]
-max_cost_usd = 25.0
+max_cost_usd = 15.0
 per = "day"
 [project.budget]
-max_cost_usd = 40.0
+max_cost_usd = 25.0
 per = "day"
 `;
 
@@ -57,26 +57,31 @@ const size = (messages) => messages.reduce((sum, one) => sum + (one.content ?? '
 /** What the stand-in says to a request of the scene; nothing to others. */
 async function says(body) {
   const [session, turn] = (body.user ?? '').split('#');
-  const usage = { prompt_tokens: 2400 + 6 * size(body.messages), completion_tokens: 90 + (size(body.messages) % 160) };
+  const usage = { prompt_tokens: 700 + 2 * size(body.messages), completion_tokens: 90 + (size(body.messages) % 160) };
   await pause(250 + (size(body.messages) % 700));
   if (session === 'cleanup') return { usage, message: { role: 'assistant', content: null, tool_calls: [asks(turn, 'delete_table', { table: 'fact_sales' })] } };
   if (session === 'backlog') return { usage, message: { role: 'assistant', content: 'I could not see yet whether the order was shipped. I will check the status once more and come back to you.' } };
+  if (turn === 'last') return { usage, message: { role: 'assistant', content: `My part of ${session} is done; what I found is above.` } };
   const [text, tool, args] = SCRIPTS[session]?.[1][Number(turn)] ?? [];
   if (!text) return null;
   return { usage, message: { role: 'assistant', content: text, ...(tool ? { tool_calls: [asks(turn, tool, args)] } : {}) } };
 }
 const asks = (id, name, args) => ({ id: `call_${id}`, type: 'function', function: { name, arguments: JSON.stringify(args) } });
 
-/** An agent that follows its script, each step of it in a nested scope if one is named. */
+/** An agent that follows its script; what it hands on is asked in a scope of its own. */
 async function follow(world, agent, session, { model = 'gpt-4o', scopes = [] } = {}) {
   const [task, turns] = SCRIPTS[session];
-  const messages = [user(task)];
-  for (const [turn, [, tool, , result]] of turns.entries()) {
-    const headers = scopes[turn] ? { 'x-deadstop-scope': scopes[turn] } : {};
+  const told = new Map([['', [user(task)]]]);
+  for (const [turn, [text, tool, , result]] of turns.entries()) {
+    const scope = scopes[turn] ?? '';
+    const headers = scope ? { 'x-deadstop-scope': scope } : {};
+    if (!told.has(scope)) told.set(scope, [user(`${task} Your part: ${text}`)]);
+    const messages = told.get(scope);
     const answer = await world.call(agent, session, messages, { model, headers, body: { user: `${session}#${turn}` } });
     if (answer.status !== 200) throw new Error(`${session}: ${JSON.stringify(answer.body)}`);
     messages.push(answer.body.choices[0].message);
     if (tool) messages.push({ role: 'tool', tool_call_id: `call_${turn}`, content: result });
+    if (tool && scope && scopes[turn + 1] !== scope) await world.call(agent, session, messages, { model, headers, body: { user: `${session}#last` } });
     await pause(400);
   }
 }
@@ -115,14 +120,14 @@ async function play(world, hook) {
     return answer.body;
   };
   await must('PUT', '/api/settings', { ...(await must('GET', '/api/settings')), capture: 'all' });
-  await must('PUT', '/api/agents/order-bot/kill-switch', { enabled: true, window_size: 10, threshold: 5 });
+  await must('PUT', '/api/agents/order-bot/kill-switch', { enabled: true, window_size: 20, threshold: 10 });
   await must('POST', '/api/alerts/targets', { name: 'On call', agent: null, events: ['kill', 'degraded'], active: true, target: { type: 'webhook', url: hook.url, secret: 'scene' } });
   await must('POST', '/api/alerts/targets', { name: 'Data team', agent: 'db-janitor', events: ['kill', 'trip'], active: true, target: { type: 'webhook', url: 'http://127.0.0.1:9/hooks/data' } });
   const guards = await must('GET', '/api/agents/coder/prevention-config');
   await must('PUT', '/api/agents/coder/prevention-config', { ...guards, agent_name: undefined, is_agent_override: undefined, loop_detection: { ...guards.loop_detection, threshold: 8 } });
   const propose = (agent, session, tool, args) => must('POST', `/api/sessions/${agent}/${session}/proposal`, { calls: [{ id: tool, tool, arguments: args }] });
   await Promise.all([
-    follow(world, 'researcher', 'quarterly-report', { scopes: [, , 'churn', 'churn', 'churn/section'] }),
+    follow(world, 'researcher', 'quarterly-report', { scopes: ['', '', 'churn', 'churn', 'churn/section', '', ''] }),
     follow(world, 'support', 'ticket-4711', { model: 'house-llama-70b' }),
     follow(world, 'coder', 'issue-2093'), follow(world, 'translator', 'manual-de', { model: 'gpt-4o-mini' }),
     cleans(world), asksAgain(world),

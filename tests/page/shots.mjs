@@ -56,14 +56,14 @@ try {
   await take(empty.url, apart('first-call'));
   await take(shown.world.url, GALLERY.map(([name, , , path, act]) => [name, path(shown), act]));
   // From here on a key is needed.
-  const key = async (name, role) => {
-    const { secret } = await shown.must('POST', '/api/keys', { name, role });
-    return secret;
+  const make = async (name, role) => {
+    const { key } = await shown.must('POST', '/api/keys', { name, role });
+    return key;
   };
-  const admin = await key('Ada', 'admin');
+  const admin = await make('Ada', 'admin');
   shown.world.useKey(admin);
-  await key('Night shift', 'operator');
-  await key('Wall screen', 'viewer');
+  await make('Night shift', 'operator');
+  await make('Wall screen', 'viewer');
   await take(shown.world.url, apart('sign-in'));
   await take(shown.world.url, apart('keys'), async (page) => {
     await page.goto(`${shown.world.url}/sign-in`);

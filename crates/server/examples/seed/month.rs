@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use deadstop_core::{
-    Call, Digest, Link, Millis, ModelCall, NanoUsd, Outcome, Preset, Rates, ResultFacts, ScopeKind,
-    ScopeState, Status, Time, Tokens, ToolCall, Usage, Verdict, admit, settle,
+    Call, Digest, Link, Millis, ModelCall, NanoUsd, Outcome, Period, Preset, Rates, ResultFacts,
+    ScopeKind, ScopeState, Status, Time, Tokens, ToolCall, Usage, Verdict, admit, settle,
 };
 use deadstop_store::{
     Batch, CallKind, Counters, SessionState, Store, StoredAgent, StoredCall, StoredScope,
@@ -114,8 +114,10 @@ pub(super) async fn write(folder: &Path) {
     let mut month =
         Month { store: &store, chance: Chance(7), batch: Batch::default(), made: Vec::new() };
     let mut agents = Vec::new();
+    let mut begins = Vec::new();
     for (by, worker) in WORKERS.iter().enumerate() {
-        let mut agent = StoredAgent {
+        begins.extend(times(worker, start, end, &mut month.chance).into_iter().map(|at| (at, by)));
+        agents.push(StoredAgent {
             number: store.number(Time(start)),
             project: "default".into(),
             name: worker.name.into(),
@@ -126,17 +128,17 @@ pub(super) async fn write(folder: &Path) {
             deactivated_by: None,
             deactivated: None,
             counters: Counters::default(),
-        };
-        for at in times(worker, start, end, &mut month.chance) {
-            let session = month.work(by, &agent, at, end);
-            let counters = session.counters;
-            agent.counters.calls += counters.calls;
-            agent.counters.tokens.0 += counters.tokens.0;
-            agent.counters.cost.0 += counters.cost.0;
-            month.batch.sessions.push(session);
-            written(&store, &mut month.batch, TOGETHER).await;
-        }
-        agents.push(agent);
+        });
+    }
+    begins.sort_unstable();
+    for (at, by) in begins {
+        let session = month.work(by, &agents[by], at, end);
+        let (sum, more) = (&mut agents[by].counters, session.counters);
+        sum.calls += more.calls;
+        sum.tokens.0 += more.tokens.0;
+        sum.cost.0 += more.cost.0;
+        month.batch.sessions.push(session);
+        written(&store, &mut month.batch, TOGETHER).await;
     }
     let Month { mut batch, mut made, .. } = month;
     made.sort_by_key(|made| made.at);
@@ -162,8 +164,7 @@ fn times(worker: &Worker, start: u64, end: u64, chance: &mut Chance) -> Vec<u64>
             }
         }
     }
-    found.extend((0..3).map(|_| end - HOUR / 3 + chance.below(HOUR / 4)));
-    found.sort_unstable();
+    found.extend((0..4).map(|_| end - HOUR / 3 + chance.below(HOUR / 3)));
     found
 }
 
@@ -289,7 +290,9 @@ fn tool(worker: &Worker, turn: u64, chance: &mut Chance) -> (Call, Outcome) {
 
 /// The project and its agents as all these calls leave them, so that budgets agree with what was spent.
 fn scopes(agents: &[StoredAgent], made: &[Made], start: u64, end: u64) -> Vec<StoredScope> {
-    let policies = Preset::Observe.policies();
+    let mut policies = Preset::Observe.policies();
+    policies.project.budget.per = Period::Day;
+    policies.agent.budget.per = Period::Day;
     let mut project = ScopeState::new(ScopeKind::Project, Time(start));
     let mut states: Vec<ScopeState> =
         agents.iter().map(|_| ScopeState::new(ScopeKind::Agent, Time(start))).collect();

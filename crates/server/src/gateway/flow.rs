@@ -49,6 +49,9 @@ pub(super) struct Flow {
     /// What was asked and answered, for people.
     request: Excerpt,
     response: Excerpt,
+    /// How much of the text that is new is in the answer already, and whether a tool call came last.
+    kept: usize,
+    after_call: bool,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -125,6 +128,8 @@ impl Flow {
             usage: None,
             request,
             response: Excerpt::default(),
+            kept: 0,
+            after_call: false,
             _place: place,
         }
     }
@@ -204,8 +209,9 @@ impl Flow {
 
     /// Judges what was taken in since the last time.
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
+        self.keep_text();
+        self.kept = 0;
         let new = std::mem::take(&mut self.new);
-        self.response.push(&new);
         let (decision, incident) = self.progress(&new);
         self.words.push(&new);
         // Its memory serves again.
@@ -217,6 +223,18 @@ impl Flow {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Keeps what is new of the text, where it was said: after the tool calls that came before it.
+    fn keep_text(&mut self) {
+        let new = &self.new[self.kept..];
+        match (new.is_empty(), self.after_call) {
+            (true, _) => return,
+            (false, true) => self.response.line(new),
+            (false, false) => self.response.push(new),
+        }
+        self.kept = self.new.len();
+        self.after_call = false;
     }
 
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
@@ -237,7 +255,9 @@ impl Flow {
         words.push(asked.name);
         words.push(" ");
         words.push(&asked.arguments.to_string());
+        self.keep_text();
         self.response.line(words.text());
+        self.after_call = true;
         let (id, held_from) = (asked.id.to_owned(), asked.held_from);
         let admitted = match self.warden.admit(&self.chain, &call, &words) {
             Err(refused) if refused.asks() => {
