@@ -29,7 +29,7 @@ async function freePort() {
   });
 }
 
-export async function until(what, check, most = 15_000) {
+export async function until(what, check, most = 60_000) {
   const end = Date.now() + most;
   for (;;) {
     const found = await check().catch(() => null);
