@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("deadstop-core", &[]),
     ("deadstop-protocol", &["deadstop-core"]),
     ("deadstop-client", &["deadstop-core"]),
@@ -21,10 +21,17 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("deadstop-python", &["deadstop-sdk"]),
     ("deadstop-process", &[]),
     ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),
+    ("deadstop-fleet", &["deadstop-core"]),
     ("deadstop-store", &["deadstop-core", "deadstop-protocol"]),
     (
         "deadstop-server",
-        &["deadstop-alerts", "deadstop-core", "deadstop-protocol", "deadstop-store"],
+        &[
+            "deadstop-alerts",
+            "deadstop-core",
+            "deadstop-fleet",
+            "deadstop-protocol",
+            "deadstop-store",
+        ],
     ),
     (
         "deadstop",

@@ -23,6 +23,7 @@ mod list;
 mod mcp;
 mod policy;
 mod prices;
+mod ready;
 mod remote;
 mod run;
 mod serve;
@@ -70,6 +71,8 @@ enum Command {
     Resume(control::Order),
     /// Show who runs and what it has cost.
     Status(remote::Server),
+    /// See whether a server can do its work: 0 if so, for health checks.
+    Ready(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
     /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(server) => control::status(&server),
+        Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),

@@ -76,7 +76,7 @@ pub struct Ticket {
     /// The longest answer that may be, where the reservation is a ceiling.
     ceiling: Option<Tokens>,
     #[serde(skip)]
-    chant: Option<Box<Chant>>,
+    pub(crate) chant: Option<Box<Chant>>,
     /// The grant that the call uses, with what is left of it, and the scope that holds it.
     granted: Option<Box<(Grant, usize)>>,
 }

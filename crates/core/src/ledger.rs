@@ -101,6 +101,21 @@ impl Ledger {
         }
     }
 
+    /// The number of the current period.
+    pub(crate) fn period_index(&self) -> u64 {
+        self.period_index
+    }
+
+    /// Takes over what an answer typically takes.
+    pub(crate) fn learn(&mut self, from: &Ledger) {
+        self.typical = from.typical;
+    }
+
+    /// Puts the period in the place of this one's.
+    pub(crate) fn set_period(&mut self, index: u64, cost: NanoUsd) {
+        (self.period_index, self.period_cost) = (index, cost);
+    }
+
     /// Money that is spent or set aside in the current period.
     pub fn committed(&self) -> NanoUsd {
         self.period_cost + self.reserved.cost

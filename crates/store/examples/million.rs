@@ -415,6 +415,7 @@ fn scope(session: &StoredSession) -> StoredScope {
         name: session.name.clone(),
         killed: false,
         updated: session.used,
+        version: 0,
         state: vec![7; 1500],
     }
 }

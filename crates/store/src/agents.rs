@@ -20,6 +20,8 @@ pub struct Counters {
     pub tokens: Tokens,
     /// Money.
     pub cost: NanoUsd,
+    /// The version that they are of, where several nodes count.
+    pub version: u64,
 }
 
 /// A project.
@@ -163,12 +165,18 @@ impl Store {
 pub(crate) async fn write(tx: &mut Tx, agents: &[&StoredAgent]) -> Result<(), StoreError> {
     tx.insert(
         "INSERT INTO agents (number, project, name, opened_ms, used_ms, tags, active, \
-         deactivated_by, deactivated_ms, calls, loops, incidents, tokens, cost)",
+         deactivated_by, deactivated_ms, calls, loops, incidents, tokens, cost, version)",
         "ON CONFLICT (project, name) DO UPDATE SET used_ms = excluded.used_ms, \
          active = excluded.active, deactivated_by = excluded.deactivated_by, \
-         deactivated_ms = excluded.deactivated_ms, calls = excluded.calls, \
-         loops = excluded.loops, incidents = excluded.incidents, tokens = excluded.tokens, \
-         cost = excluded.cost",
+         deactivated_ms = excluded.deactivated_ms, version = excluded.version, \
+         calls = CASE WHEN excluded.calls < agents.calls THEN agents.calls ELSE excluded.calls END, \
+         loops = CASE WHEN excluded.calls < agents.calls THEN agents.loops ELSE excluded.loops END, \
+         incidents = CASE WHEN excluded.calls < agents.calls THEN agents.incidents \
+         ELSE excluded.incidents END, \
+         tokens = CASE WHEN excluded.calls < agents.calls THEN agents.tokens \
+         ELSE excluded.tokens END, \
+         cost = CASE WHEN excluded.calls < agents.calls THEN agents.cost ELSE excluded.cost END \
+         WHERE agents.version <= excluded.version",
         agents,
         |agent, values| {
             values.extend([
@@ -186,6 +194,7 @@ pub(crate) async fn write(tx: &mut Tx, agents: &[&StoredAgent]) -> Result<(), St
                 agent.counters.incidents.into(),
                 agent.counters.tokens.0.into(),
                 agent.counters.cost.0.into(),
+                agent.counters.version.into(),
             ]);
         },
     )
@@ -205,6 +214,7 @@ pub(crate) fn counters(row: &Row) -> Result<Counters, StoreError> {
         incidents: row.unsigned("incidents")?,
         tokens: Tokens(row.unsigned("tokens")?),
         cost: NanoUsd(row.unsigned("cost")?),
+        version: row.unsigned("version")?,
     })
 }
 

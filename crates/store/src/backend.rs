@@ -620,6 +620,7 @@ fn sqlite_migrations() -> Migrator {
         ("control", include_str!("../migrations/sqlite/0002_control.sql")),
         ("hours", include_str!("../migrations/sqlite/0003_hours.sql")),
         ("tools", include_str!("../migrations/sqlite/0004_tools.sql")),
+        ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
     ])
 }
 
@@ -628,6 +629,7 @@ fn postgres_migrations() -> Migrator {
         ("control", include_str!("../migrations/postgres/0001_control.sql")),
         ("hours", include_str!("../migrations/postgres/0002_hours.sql")),
         ("tools", include_str!("../migrations/postgres/0003_tools.sql")),
+        ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
     ])
 }
 

@@ -201,6 +201,7 @@ mod tests {
                 name: "s".into(),
                 killed: true,
                 updated: Time(1),
+                version: 0,
                 state: vec![0; 400_000],
             };
             store.write(&Batch { scopes: vec![scope], ..Batch::default() }).await

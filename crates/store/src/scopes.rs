@@ -24,6 +24,8 @@ pub struct StoredScope {
     pub killed: bool,
     /// When it last changed.
     pub updated: Time,
+    /// Its version, where several nodes share it; zero where one has it alone.
+    pub version: u64,
     /// Its state.
     pub state: Vec<u8>,
 }
@@ -48,6 +50,19 @@ impl Store {
         found.iter().map(read).collect()
     }
 
+    /// The scopes of a kind that were ended and have changed since `since`.
+    pub async fn killed_since(
+        &self,
+        kind: ScopeKind,
+        since: Time,
+    ) -> Result<Vec<StoredScope>, StoreError> {
+        let query =
+            sql("SELECT * FROM scopes WHERE kind = $1 AND killed = 1 AND updated_ms >= $2 \
+             LIMIT 10000");
+        let found = self.backend.rows(query.bind(kind.name()).bind(since)).await?;
+        found.iter().map(read).collect()
+    }
+
     /// All scopes of an agent that changed since `since`: itself, its sessions and what is in them.
     pub async fn scopes_of_agent(
         &self,
@@ -65,9 +80,11 @@ impl Store {
 /// Writes scopes as they are now.
 pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), StoreError> {
     tx.insert(
-        "INSERT INTO scopes (key, project, number, kind, agent, name, killed, updated_ms, state)",
+        "INSERT INTO scopes (key, project, number, kind, agent, name, killed, updated_ms, \
+         version, state)",
         "ON CONFLICT (key) DO UPDATE SET number = excluded.number, killed = excluded.killed, \
-         updated_ms = excluded.updated_ms, state = excluded.state",
+         updated_ms = excluded.updated_ms, version = excluded.version, state = excluded.state \
+         WHERE scopes.version <= excluded.version",
         scopes,
         |scope, values| {
             values.extend([
@@ -79,6 +96,7 @@ pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), St
                 scope.name.as_str().into(),
                 i64::from(scope.killed).into(),
                 scope.updated.into(),
+                scope.version.into(),
                 scope.state.as_slice().into(),
             ]);
         },
@@ -97,6 +115,7 @@ fn read(row: &Row) -> Result<StoredScope, StoreError> {
         name: row.get("name")?,
         killed: row.get::<i64>("killed")? != 0,
         updated: Time(row.unsigned("updated_ms")?),
+        version: row.unsigned("version")?,
         state: row.get("state")?,
     })
 }

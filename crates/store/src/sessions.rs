@@ -152,11 +152,13 @@ impl Store {
 pub(crate) async fn write(tx: &mut Tx, sessions: &[&StoredSession]) -> Result<(), StoreError> {
     tx.insert(
         "INSERT INTO sessions (number, project, agent_number, agent, name, opened_ms, used_ms, \
-         state, why, tags, provider, model, calls, loops, incidents, tokens, cost)",
+         state, why, tags, provider, model, calls, loops, incidents, tokens, cost, \
+         version)",
         "ON CONFLICT (number) DO UPDATE SET used_ms = excluded.used_ms, state = excluded.state, \
          why = excluded.why, tags = excluded.tags, provider = excluded.provider, \
          model = excluded.model, calls = excluded.calls, loops = excluded.loops, \
-         incidents = excluded.incidents, tokens = excluded.tokens, cost = excluded.cost",
+         incidents = excluded.incidents, tokens = excluded.tokens, cost = excluded.cost, \
+         version = excluded.version WHERE sessions.version <= excluded.version",
         sessions,
         |session, values| {
             values.extend([
@@ -177,6 +179,7 @@ pub(crate) async fn write(tx: &mut Tx, sessions: &[&StoredSession]) -> Result<()
                 session.counters.incidents.into(),
                 session.counters.tokens.0.into(),
                 session.counters.cost.0.into(),
+                session.counters.version.into(),
             ]);
         },
     )

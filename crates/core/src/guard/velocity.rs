@@ -67,6 +67,29 @@ impl Pace {
         slot.1 += tokens;
     }
 
+    /// What is in it, by the number of the five seconds.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, NanoUsd, Tokens)> {
+        let oldest = self.newest.saturating_sub(BUCKETS as u64 - 1);
+        let entry = |bucket: u64| {
+            let (cost, tokens) = self.buckets[(bucket % BUCKETS as u64) as usize];
+            (bucket, cost, tokens)
+        };
+        let filled = |entry: &(u64, NanoUsd, Tokens)| entry.1 > NanoUsd(0) || entry.2 > Tokens(0);
+        (oldest..=self.newest).map(entry).filter(filled)
+    }
+
+    /// One with these entries, of which the newest twelve count.
+    pub(crate) fn of(entries: &[(u64, NanoUsd, Tokens)]) -> Pace {
+        let newest = entries.iter().map(|entry| entry.0).max().unwrap_or(0);
+        let mut pace = Pace { newest, ..Pace::default() };
+        for (bucket, cost, tokens) in entries {
+            if newest - bucket < BUCKETS as u64 {
+                pace.buckets[(bucket % BUCKETS as u64) as usize] = (*cost, *tokens);
+            }
+        }
+        pace
+    }
+
     fn last_minute(&self, now: Time) -> (NanoUsd, Tokens) {
         let oldest = (now.0 / BUCKET_MS).saturating_sub(BUCKETS as u64 - 1);
         let mut sum = (NanoUsd(0), Tokens(0));

@@ -361,5 +361,5 @@ pub(crate) async fn events(
 
 fn told(event: &Event) -> Sse {
     let id = event.id.to_string();
-    Sse::default().id(id).event(event.what).json_data(event).unwrap_or_default()
+    Sse::default().id(id).event(&event.what).json_data(event).unwrap_or_default()
 }

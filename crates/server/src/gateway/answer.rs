@@ -157,6 +157,7 @@ async fn whole(
         && decoder.is_identity()
         && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
     flow.settle(if garbage { Status::Fault } else { Status::Ok });
+    flow.booked().await;
     Whole::Fine(bytes, flow.warnings())
 }
 
@@ -418,6 +419,7 @@ impl http_body::Body for Passing {
                 continue;
             }
             let Some(upstream) = &mut this.upstream else {
+                std::task::ready!(this.flow.poll_booked(context));
                 return Poll::Ready(this.breaks.take().map(Err));
             };
             if this.unjudged == 0 && this.flow.poll_stopped(context).is_ready() {

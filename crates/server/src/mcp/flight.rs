@@ -88,7 +88,7 @@ impl Flight {
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.warden.settle(&self.chain, &self.call, running, outcome, said);
+        self.warden.settle_soon(&self.chain, &self.call, running, outcome, said);
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn scope(key: &str) -> StoredScope {
         name: "s".into(),
         killed: false,
         updated: at(5),
+        version: 0,
         state: vec![0, 1, 2, 255],
     }
 }
@@ -62,6 +63,7 @@ pub(crate) fn agent(name: &str, number: i64) -> StoredAgent {
             incidents: 2,
             tokens: Tokens(100),
             cost: NanoUsd(42),
+            version: 0,
         },
     }
 }

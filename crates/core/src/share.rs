@@ -1,0 +1,322 @@
+//! What many nodes count together of a scope, apart from what one of them may change at a time.
+//!
+//! A project's or an agent's scope is used by every node at once. Its counters only ever add up, so
+//! nodes add to them side by side ([`Totals`]); the rest (its standing, grants, circuits, what it
+//! destroyed) changes rarely and is swapped in as a whole.
+
+use crate::call::{Call, Outcome};
+use crate::engine::{Decision, Ticket, settle};
+use crate::guard::strikes::{Blocked, Strikes};
+use crate::guard::velocity::Pace;
+use crate::ledger::{Ledger, Period, Reserved, Spent};
+use crate::policy::Policy;
+use crate::scope::{Kill, Link, ScopeState};
+use crate::units::{NanoUsd, Time, Tokens};
+
+/// The counters of a scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Calls that were admitted.
+    pub calls: u64,
+    /// What was used.
+    pub spent: Spent,
+    /// What calls in flight have set aside.
+    pub held: Held,
+    /// The period that money is counted in.
+    pub period: u64,
+    /// Money spent in it.
+    pub period_cost: NanoUsd,
+    /// Money and tokens of the last minute, by the number of each five seconds.
+    pub pace: Vec<(u64, NanoUsd, Tokens)>,
+}
+
+/// What calls in flight have set aside, and how many they are. Differences may be negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Held {
+    /// Input tokens.
+    pub input: i64,
+    /// Output tokens.
+    pub output: i64,
+    /// Money, in billionths of a dollar.
+    pub cost: i64,
+    /// Calls.
+    pub calls: i64,
+}
+
+impl Held {
+    /// Nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Held::default()
+    }
+}
+
+impl std::ops::Add for Held {
+    type Output = Held;
+
+    fn add(self, more: Held) -> Held {
+        Held {
+            input: self.input + more.input,
+            output: self.output + more.output,
+            cost: self.cost + more.cost,
+            calls: self.calls + more.calls,
+        }
+    }
+}
+
+impl std::ops::Sub for Held {
+    type Output = Held;
+
+    fn sub(self, less: Held) -> Held {
+        self + Held {
+            input: -less.input,
+            output: -less.output,
+            cost: -less.cost,
+            calls: -less.calls,
+        }
+    }
+}
+
+/// What a policy lets a scope count up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// Tool calls.
+    pub steps: Option<u64>,
+    /// Model calls.
+    pub model_calls: Option<u64>,
+    /// Input tokens, spent and set aside.
+    pub input: Option<u64>,
+    /// Output tokens, spent and set aside.
+    pub output: Option<u64>,
+    /// Both.
+    pub tokens: Option<u64>,
+    /// Money of the period, spent and set aside.
+    pub cost: Option<u64>,
+}
+
+/// Periods of different lengths are told apart by their first digit.
+const KINDS: u64 = 1_000_000_000;
+
+impl Policy {
+    /// What counters may go up to.
+    pub fn bounds(&self) -> Bounds {
+        Bounds {
+            steps: self.steps.max_steps,
+            model_calls: self.steps.max_model_calls,
+            input: self.tokens.input_token_limit.map(|limit| limit.0),
+            output: self.tokens.output_token_limit.map(|limit| limit.0),
+            tokens: self.tokens.total_token_limit.map(|limit| limit.0),
+            cost: self.budget.max_cost_usd.map(|limit| limit.0.0),
+        }
+    }
+
+    /// Whether it limits a pace: then it matters what others have spent a moment ago.
+    pub fn limits_pace(&self) -> bool {
+        self.velocity.max_usd_per_minute.is_some() || self.velocity.max_tokens_per_minute.is_some()
+    }
+}
+
+impl ScopeState {
+    /// Its counters, under a policy.
+    pub fn totals(&self, policy: &Policy) -> Totals {
+        let kind = match policy.budget.per {
+            Period::Total => 0,
+            Period::Hour => 1,
+            Period::Day => 2,
+        };
+        Totals {
+            calls: self.calls,
+            spent: self.ledger.spent,
+            held: self.held(),
+            period: kind * KINDS + self.ledger.period_index() % KINDS,
+            period_cost: self.ledger.period_cost,
+            pace: self.pace.entries().collect(),
+        }
+    }
+
+    /// Takes counters in that others have counted as well.
+    pub fn set_totals(&mut self, totals: &Totals) {
+        self.calls = totals.calls;
+        self.ledger.spent = totals.spent;
+        self.set_held(totals.held);
+        self.ledger.set_period(totals.period % KINDS, totals.period_cost);
+        self.pace = Pace::of(&totals.pace);
+    }
+
+    /// All that is not counted together, as a state of its own.
+    pub fn rest(&self) -> ScopeState {
+        let mut rest = self.clone();
+        rest.calls = 0;
+        rest.ledger = Ledger::default();
+        rest.pace = Pace::default();
+        // Strikes are a session's.
+        rest.strikes = Strikes::default();
+        rest.blocked = Blocked::default();
+        rest
+    }
+
+    /// Puts another rest in the place of this one's; what is counted stays.
+    pub fn set_rest(&mut self, mut rest: ScopeState) {
+        rest.calls = self.calls;
+        rest.ledger = std::mem::take(&mut self.ledger);
+        rest.pace = std::mem::take(&mut self.pace);
+        *self = rest;
+    }
+
+    /// What calls in flight have set aside.
+    pub fn held(&self) -> Held {
+        let Reserved { input, output, cost } = self.ledger.reserved;
+        Held {
+            input: signed(input.0),
+            output: signed(output.0),
+            cost: signed(cost.0),
+            calls: signed(self.ledger.in_flight),
+        }
+    }
+
+    fn set_held(&mut self, held: Held) {
+        let amount = |n: i64| u64::try_from(n).unwrap_or(0);
+        self.ledger.reserved = Reserved {
+            input: Tokens(amount(held.input)),
+            output: Tokens(amount(held.output)),
+            cost: NanoUsd(amount(held.cost)),
+        };
+        self.ledger.in_flight = amount(held.calls);
+    }
+
+    /// Calls that nobody will settle any more: what they had set aside counts as spent, since it may
+    /// have been, and they are in flight no longer.
+    pub fn bury(&mut self, held: Held) {
+        let before = self.held();
+        self.set_held(held);
+        self.ledger.recover();
+        self.set_held(before - held);
+    }
+
+    /// Takes over who is dead and who is held from a state that is known to last. Dead is dead, on
+    /// whichever side.
+    pub fn honour(&mut self, known: &ScopeState) {
+        if let (None, Some(kill)) = (&self.kill, &known.kill) {
+            self.kill = Some(kill.clone());
+        }
+        if let (None, Some(pause)) = (&self.pause, &known.pause) {
+            self.pause = Some(pause.clone());
+        }
+    }
+
+    /// Ends it as another copy was ended. The first reason stays.
+    pub fn end_as(&mut self, kill: &Kill) {
+        self.end(kill.clone());
+    }
+
+    /// Takes over what another copy has learnt of its calls and does not share.
+    pub fn learn(&mut self, from: &ScopeState) {
+        self.ledger.learn(&from.ledger);
+    }
+
+    /// What was set aside for calls that never ran is free again.
+    pub fn give_back(&mut self, held: Held) {
+        self.set_held(self.held() - held);
+    }
+}
+
+impl Ticket {
+    /// The same without what was said so far, which only whoever carries the call needs.
+    pub fn bare(&self) -> Ticket {
+        let mut bare = self.clone();
+        bare.chant = None;
+        bare
+    }
+
+    /// Takes over what another copy of it has set aside.
+    pub fn hold_as(&mut self, other: &Ticket) {
+        self.reserved = other.reserved;
+    }
+
+    /// A ticket for a call whose reservation was booked as spent when its node was taken for dead:
+    /// there is nothing left to release.
+    pub fn forfeit(&mut self) {
+        self.reserved = Reserved::default();
+    }
+}
+
+/// Books a call that was let pass while nobody could be asked: it counts now, and what it used is
+/// spent, whatever the limits say.
+pub fn settle_late(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    mut ticket: Ticket,
+    outcome: &Outcome,
+    now: Time,
+) -> Decision {
+    ticket.forfeit();
+    for link in chain.iter_mut() {
+        link.state.calls += 1;
+        link.state.ledger.in_flight += 1;
+        match call {
+            Call::Tool(_) => link.state.ledger.spent.steps += 1,
+            Call::Model(_) => link.state.ledger.spent.model_calls += 1,
+        }
+    }
+    settle(chain, call, ticket, outcome, now)
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{ModelCall, Rates, Usage};
+    use crate::{Preset, ScopeKind, Verdict, admit};
+
+    fn call() -> Call {
+        let rates = Rates { input: NanoUsd(1000), output: NanoUsd(1000), ..Rates::default() };
+        Call::Model(ModelCall { input: Tokens(10), rates, ..ModelCall::default() })
+    }
+
+    #[test]
+    fn counters_and_rest_make_the_whole() {
+        let policies = Preset::Balanced.policies();
+        let mut agent = ScopeState::new(ScopeKind::Agent, Time(0));
+        let mut chain = [Link { name: "a", state: &mut agent, policy: &policies.agent }];
+        let ticket = admit(&mut chain, &call(), Time(1)).ticket.unwrap();
+        let second = admit(&mut chain, &call(), Time(1)).ticket.unwrap();
+        let usage = Usage { input: Tokens(10), output: Tokens(7), ..Usage::default() };
+        let outcome = Outcome { usage, ..Outcome::default() };
+        let done = settle(&mut chain, &call(), second, &outcome, Time(70_000));
+        assert_eq!(done.verdict, Verdict::Allow);
+        let totals = agent.totals(&policies.agent);
+        assert_eq!((totals.calls, totals.held.calls, totals.spent.output), (2, 1, Tokens(7)));
+        assert_eq!(totals.held.input, 10);
+        let mut other = agent.rest();
+        assert_eq!(other.calls(), 0);
+        other.set_totals(&totals);
+        assert_eq!(other.totals(&policies.agent), totals);
+        other.kill("ada", "enough", Time(5));
+        agent.set_rest(other.rest());
+        assert_eq!(agent.killed().map(|kill| kill.by.as_str()), Some("ada"));
+        assert_eq!(agent.totals(&policies.agent), totals);
+        // Its node dies: what it had set aside is spent.
+        let cost = agent.ledger().spent.cost;
+        agent.bury(totals.held);
+        assert!(agent.held().is_empty());
+        assert_eq!(agent.ledger().spent.cost, cost + ticket.reserved().cost);
+    }
+
+    #[test]
+    fn a_call_that_nobody_was_asked_about_counts_when_it_ends() {
+        let policies = Preset::Balanced.policies();
+        let mut agent = ScopeState::new(ScopeKind::Agent, Time(0));
+        let mut offline = agent.clone();
+        let mut chain = [Link { name: "a", state: &mut offline, policy: &policies.agent }];
+        let ticket = admit(&mut chain, &call(), Time(1)).ticket.unwrap();
+        let mut chain = [Link { name: "a", state: &mut agent, policy: &policies.agent }];
+        let usage = Usage { input: Tokens(10), output: Tokens(7), ..Usage::default() };
+        let outcome = Outcome { usage, ..Outcome::default() };
+        settle_late(&mut chain, &call(), ticket, &outcome, Time(2));
+        let totals = agent.totals(&policies.agent);
+        assert_eq!((totals.calls, totals.spent.model_calls, totals.held.calls), (1, 1, 0));
+        assert_eq!(totals.spent.output, Tokens(7));
+    }
+}

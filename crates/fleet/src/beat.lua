@@ -1,0 +1,14 @@
+-- A sign of life of one node; answers with all that have given one in the last hour.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', KEYS[1], ARGV[1], now + tonumber(ARGV[2]))
+local all, nodes = redis.call('HGETALL', KEYS[1]), {}
+for i = 1, #all, 2 do
+  local till = tonumber(all[i + 1])
+  if till < now - 3600000 then
+    redis.call('HDEL', KEYS[1], all[i])
+  else
+    nodes[#nodes + 1] = {all[i], till}
+  end
+end
+return {now, nodes}

@@ -1,0 +1,297 @@
+//! A scope as a node has it: its state, and how the store's copy was when it was last seen.
+
+use std::sync::Arc;
+
+use deadstop_core::{Held, NanoUsd, ScopeKind, ScopeState, Spent, Tokens, Totals};
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::lane::Lane;
+use crate::record::{Record, Version};
+use crate::wire::Sums;
+
+/// Told whenever a state comes in, from here or from elsewhere.
+pub type Watch = Box<dyn Fn(&ScopeState) + Send + Sync>;
+
+/// A scope as a node has it.
+pub struct Cell {
+    /// What people call it.
+    pub name: String,
+    /// Its path, unique everywhere.
+    pub scope: String,
+    kind: ScopeKind,
+    tag: String,
+    key: String,
+    /// Its state, as it was last seen.
+    pub state: Arc<Mutex<ScopeState>>,
+    pub(crate) copy: Mutex<Copy>,
+    pub(crate) lane: Arc<Lane>,
+    watch: Watch,
+}
+
+/// The store's copy, as it was last seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Copy {
+    pub(crate) version: Version,
+    pub(crate) number: i64,
+    pub(crate) recent: Vec<Version>,
+    pub(crate) parts: Vec<crate::record::Part>,
+    pub(crate) page: Vec<u8>,
+    pub(crate) sums: Sums,
+    /// Whether the database was asked just now what must not be lost.
+    pub(crate) sure: bool,
+    /// What calls of this node hold, in this life of its.
+    pub(crate) mine: Held,
+    /// Whether the counters may show something else.
+    pub(crate) suspect: bool,
+    /// Steps whose answers are not there yet.
+    pub(crate) pending: u32,
+    /// Whether the store was asked about it.
+    pub(crate) met: bool,
+    /// Whether the state was changed here and the store does not know yet.
+    pub(crate) dirty: bool,
+    /// What happens here while nobody can be asked.
+    pub(crate) shadow: Option<Box<ScopeState>>,
+    /// Calls that were let pass since then.
+    pub(crate) unasked: u64,
+}
+
+impl Cell {
+    /// A scope, from what the database has of it or new. `scope` is its path.
+    pub fn new(
+        project: &str,
+        scope: &str,
+        name: &str,
+        state: Arc<Mutex<ScopeState>>,
+        (version, number): (Version, i64),
+        watch: Watch,
+    ) -> Cell {
+        let kind = state.lock().kind();
+        let tag = format!("{:016x}", xxh3_128(project.as_bytes()) as u64);
+        // Names may be of any length and hold anything.
+        let key = format!("{:032x}", xxh3_128(scope.as_bytes()));
+        let sums = sums_of(&state.lock());
+        Cell {
+            name: name.to_owned(),
+            scope: scope.to_owned(),
+            kind,
+            key: format!("deadstop:{{{tag}}}:s:{key}"),
+            tag,
+            state,
+            copy: Mutex::new(Copy { version, number, sums, sure: true, ..Copy::default() }),
+            lane: Arc::default(),
+            watch,
+        }
+    }
+
+    /// What kind of scope it is.
+    pub fn kind(&self) -> ScopeKind {
+        self.kind
+    }
+
+    /// Whether all nodes count in it at once.
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self.kind, ScopeKind::Project | ScopeKind::Agent)
+    }
+
+    pub(crate) fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// The key of its record.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The key of its counters.
+    pub fn sum_key(&self) -> String {
+        format!("{}:n", self.key)
+    }
+
+    /// The key of something else that goes with it.
+    pub fn letter_key(&self, id: &str) -> String {
+        format!("{}:l:{:032x}", self.key, xxh3_128(id.as_bytes()))
+    }
+
+    /// Its number among all rows: that of the first node that knew it.
+    pub fn number(&self) -> i64 {
+        self.copy.lock().number
+    }
+
+    /// The version of the copy that was last seen.
+    pub fn version(&self) -> Version {
+        self.copy.lock().version
+    }
+
+    /// Whether the store was ever asked about it.
+    pub fn is_met(&self) -> bool {
+        self.copy.lock().met
+    }
+
+    /// How often its counters were changed, as far as this node knows.
+    pub fn changes(&self) -> u64 {
+        self.copy.lock().sums.changes
+    }
+
+    /// What goes with the state.
+    pub fn page(&self) -> Vec<u8> {
+        self.copy.lock().page.clone()
+    }
+
+    /// Loops and incidents, for projects and agents.
+    pub fn notes(&self) -> (u64, u64) {
+        let counts = self.copy.lock().sums.counts;
+        (counts[7], counts[8])
+    }
+
+    /// Changes the state at once, for this node. The next job brings it to the store.
+    pub fn force(&self, change: impl FnOnce(&mut ScopeState)) {
+        let mut copy = self.copy.lock();
+        copy.dirty = true;
+        let mut state = self.state.lock();
+        change(&mut state);
+        if let Some(shadow) = &mut copy.shadow {
+            shadow.honour(&state);
+        }
+        (self.watch)(&state);
+    }
+
+    /// Takes a state in.
+    pub(crate) fn put(&self, state: ScopeState) {
+        let mut own = self.state.lock();
+        *own = state;
+        (self.watch)(&own);
+    }
+
+    /// Takes in what a step has made of it. Others may have been here since: what is newer stays.
+    pub(crate) fn done(
+        &self,
+        state: &ScopeState,
+        record: Option<(Version, Record)>,
+        sums: Option<Sums>,
+        mine: Held,
+    ) {
+        let mut copy = self.copy.lock();
+        copy.mine = copy.mine + mine;
+        copy.met = true;
+        copy.sure = false;
+        let mut own = self.state.lock();
+        own.learn(state);
+        if let Some((version, record)) = record
+            && version.count() > copy.version.count()
+        {
+            copy.take(version, &record);
+            copy.dirty = false;
+            self.set(&mut own, record.state);
+        }
+        if let Some(sums) = sums {
+            copy.count(sums, &mut own);
+        }
+        (self.watch)(&own);
+    }
+
+    /// Takes in what the store has.
+    pub(crate) fn adopt(&self, version: Version, record: Record) {
+        let mut copy = self.copy.lock();
+        if version.count() < copy.version.count() {
+            return;
+        }
+        copy.sure = false;
+        copy.take(version, &record);
+        let mut own = self.state.lock();
+        self.set(&mut own, record.state);
+        (self.watch)(&own);
+    }
+
+    /// Takes counters in.
+    pub(crate) fn count(&self, sums: Sums) {
+        let mut copy = self.copy.lock();
+        copy.count(sums, &mut self.state.lock());
+    }
+
+    fn set(&self, own: &mut ScopeState, state: ScopeState) {
+        match self.is_counted() {
+            true => own.set_rest(state),
+            false => *own = state,
+        }
+    }
+}
+
+impl Copy {
+    fn take(&mut self, version: Version, record: &Record) {
+        self.version = version;
+        self.number = record.number;
+        self.recent.clone_from(&record.recent);
+        self.parts.clone_from(&record.parts);
+        self.page.clone_from(&record.page);
+    }
+
+    /// Answers may overtake each other: what is older does not count.
+    fn count(&mut self, sums: Sums, state: &mut ScopeState) {
+        let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
+        if sums.changes < self.sums.changes {
+            if !grown {
+                // Or the store has lost what it had.
+                self.suspect = true;
+                return;
+            }
+            self.suspect = true;
+        }
+        state.set_totals(&totals_of(&sums));
+        self.sums = sums;
+    }
+}
+
+/// Counters as the engine has them.
+pub(crate) fn totals_of(sums: &Sums) -> Totals {
+    let [calls, steps, model_calls, input, output, cache, cost, ..] = sums.counts;
+    Totals {
+        calls,
+        spent: Spent {
+            steps,
+            model_calls,
+            input: Tokens(input),
+            output: Tokens(output),
+            cache_read: Tokens(cache),
+            cost: NanoUsd(cost),
+        },
+        held: sums.held.iter().fold(Held::default(), |all, (_, held)| all + *held),
+        period: sums.period,
+        period_cost: NanoUsd(sums.period_cost),
+        pace: sums.pace.clone(),
+    }
+}
+
+/// The counters that a state shows.
+pub(crate) fn counts_of(totals: &Totals) -> [u64; 7] {
+    let spent = &totals.spent;
+    [
+        totals.calls,
+        spent.steps,
+        spent.model_calls,
+        spent.input.0,
+        spent.output.0,
+        spent.cache_read.0,
+        spent.cost.0,
+    ]
+}
+
+/// What a node knows of counters before it has asked for them: what the database had.
+fn sums_of(state: &ScopeState) -> Sums {
+    if !matches!(state.kind(), ScopeKind::Project | ScopeKind::Agent) {
+        return Sums::default();
+    }
+    let ledger = state.ledger();
+    let spent = &ledger.spent;
+    let mut counts = [0; 9];
+    counts[..7].copy_from_slice(&[
+        state.calls(),
+        spent.steps,
+        spent.model_calls,
+        spent.input.0,
+        spent.output.0,
+        spent.cache_read.0,
+        spent.cost.0,
+    ]);
+    Sums { counts, ..Sums::default() }
+}

@@ -1,0 +1,164 @@
+-- One step of a node: everything in it happens, or nothing. `model.rs` says the same in Rust.
+--
+-- KEYS: records, then counters, then where scopes are found by when they were touched. A record is its version, 16 hex digits, and its bytes.
+-- Numbers are doubles: exact up to 2^53, which are nine million dollars in billionths.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local at = 0
+local function take()
+  at = at + 1
+  return ARGV[at]
+end
+local function number()
+  return tonumber(take())
+end
+local function text(n)
+  return string.format('%.0f', n)
+end
+
+local items, sums = number(), number()
+local moved, writes = {}, {}
+for i = 1, items do
+  local expect, version, keep, sure, value = take(), take(), take(), take(), take()
+  local there = redis.call('GETRANGE', KEYS[i], 0, 15)
+  if there == '' then
+    there = '0000000000000000'
+  end
+  -- Less than what was read: it was lost, and whoever asks still knows it.
+  local lost = string.sub(there, 1, 12) < string.sub(expect, 1, 12)
+  if there == expect or (lost and sure == '1' and version ~= '') then
+    if version ~= '' then
+      writes[#writes + 1] = {KEYS[i], version .. value, keep}
+    end
+  else
+    moved[#moved + 1] = i - 1
+    moved[#moved + 1] = redis.call('GET', KEYS[i]) or ''
+  end
+end
+
+local COUNTERS = {'calls', 'steps', 'models', 'input', 'output', 'cached', 'cost', 'loops', 'incidents'}
+local HELD = {'i', 'o', 'c', 'n'}
+local counted, within = {}, true
+for i = 1, sums do
+  local key = KEYS[items + i]
+  local flat = redis.call('HGETALL', key)
+  local old, new = {}, {}
+  for j = 1, #flat, 2 do
+    old[flat[j]] = flat[j + 1]
+    new[flat[j]] = flat[j + 1]
+  end
+  local function get(field)
+    return tonumber(new[field] or 0)
+  end
+  local function add(field, n)
+    new[field] = text(get(field) + n)
+  end
+  for _, field in ipairs(COUNTERS) do
+    new[field] = text(math.max(get(field), number()))
+  end
+  for _, field in ipairs(COUNTERS) do
+    add(field, number())
+  end
+  local period, floor, more = number(), number(), number()
+  local before = get('period')
+  local late = math.floor(before / 1e9) == math.floor(period / 1e9) and period < before
+  if before ~= period and not late then
+    new['period'] = text(period)
+    new['spent'] = '0'
+  end
+  new['spent'] = text(math.max(get('spent'), floor) + more)
+  for _ = 1, number() do
+    local held = 'h:' .. take() .. ':'
+    add('input', get(held .. 'i'))
+    add('output', get(held .. 'o'))
+    add('cost', get(held .. 'c'))
+    add('spent', get(held .. 'c'))
+    for _, what in ipairs(HELD) do
+      new[held .. what] = nil
+    end
+  end
+  for _ = 1, number() do
+    local held = 'h:' .. take() .. ':'
+    for _, what in ipairs(HELD) do
+      add(held .. what, number())
+      if new[held .. what] == '0' or new[held .. what] == '-0' then
+        new[held .. what] = nil
+      end
+    end
+  end
+  local all = {i = 0, o = 0, c = 0, n = 0}
+  for field, value in pairs(new) do
+    if string.sub(field, 1, 2) == 'h:' then
+      local what = string.sub(field, -1)
+      all[what] = all[what] + tonumber(value)
+    end
+  end
+  local input, output = get('input') + all.i, get('output') + all.o
+  local amounts = {get('steps'), get('models'), input, output, input + output, get('spent') + all.c}
+  for _, amount in ipairs(amounts) do
+    local bound = take()
+    if bound ~= '' and amount > tonumber(bound) then
+      within = false
+    end
+  end
+  local seen = take()
+  if late or (seen ~= '' and tonumber(seen) ~= tonumber(old['changes'] or 0)) then
+    within = false
+  end
+  local bucket, cost, tokens = take(), number(), number()
+  if bucket ~= '' then
+    local field = 'p:' .. (tonumber(bucket) % 12)
+    local b, c, t = string.match(new[field] or '', '^(%d+) (%d+) (%d+)$')
+    if b == bucket then
+      new[field] = bucket .. ' ' .. text(tonumber(c) + cost) .. ' ' .. text(tonumber(t) + tokens)
+    elseif not b or tonumber(b) < tonumber(bucket) then
+      new[field] = bucket .. ' ' .. text(cost) .. ' ' .. text(tokens)
+    end
+  end
+  add('changes', 1)
+  counted[i] = {key, old, new, flat}
+end
+
+local touched = {}
+for _ = 1, number() do
+  touched[#touched + 1] = now
+  touched[#touched + 1] = take()
+end
+
+local shown = {}
+if #moved > 0 or not within then
+  for i = 1, sums do
+    shown[i] = counted[i][4]
+  end
+  return {0, now, moved, shown}
+end
+for _, write in ipairs(writes) do
+  redis.call('SET', write[1], write[2], 'PX', write[3])
+end
+for i = 1, sums do
+  local key, old, new = counted[i][1], counted[i][2], counted[i][3]
+  local set, gone, flat = {}, {}, {}
+  for field, value in pairs(new) do
+    if old[field] ~= value then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+    flat[#flat + 1] = field
+    flat[#flat + 1] = value
+  end
+  for field in pairs(old) do
+    if not new[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  redis.call('HSET', key, unpack(set))
+  if #gone > 0 then
+    redis.call('HDEL', key, unpack(gone))
+  end
+  redis.call('PEXPIRE', key, 2592000000)
+  shown[i] = flat
+end
+if #touched > 0 then
+  redis.call('ZADD', KEYS[#KEYS], unpack(touched))
+end
+return {1, now, moved, shown}

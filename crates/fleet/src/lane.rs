@@ -1,0 +1,69 @@
+//! A lane: the jobs of one agent on one node, in the order in which they came.
+//!
+//! Whoever waits is taken along: all jobs that are there are done in one step, so that a thousand
+//! callers at once take a few round trips and not a thousand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use deadstop_core::PolicySet;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::cell::Cell;
+use crate::desk::Desk;
+use crate::record::Version;
+
+/// The store does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the shared state is away: {why}")]
+pub struct Away {
+    /// What it says.
+    pub why: String,
+    /// Whether what was asked may have been done all the same.
+    pub perhaps: bool,
+}
+
+impl Away {
+    /// Nothing was asked.
+    pub fn before(why: impl Into<String>) -> Away {
+        Away { why: why.into(), perhaps: false }
+    }
+
+    /// Something was asked, and nobody knows what became of it.
+    pub fn after(why: impl Into<String>) -> Away {
+        Away { why: why.into(), perhaps: true }
+    }
+}
+
+/// The scopes of a job, from the project down.
+pub(crate) type Cells = SmallVec<[Arc<Cell>; 4]>;
+
+/// Something to be done to a chain.
+pub(crate) struct Job {
+    pub(crate) cells: Cells,
+    pub(crate) policies: Arc<PolicySet>,
+    pub(crate) letter: Option<String>,
+    pub(crate) run: Box<dyn FnMut(&mut Desk<'_, '_>) + Send>,
+    pub(crate) done: oneshot::Sender<Result<(), Away>>,
+    /// Whether it is tried until it is done.
+    pub(crate) must: bool,
+    /// The record and the version that would show that it was done, if nobody knows.
+    pub(crate) doubt: Option<(Arc<Cell>, Version)>,
+    /// Whether it turned out to be done.
+    pub(crate) found: bool,
+}
+
+/// The jobs of one agent.
+#[derive(Default)]
+pub(crate) struct Lane {
+    pub(crate) queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) busy: bool,
+}

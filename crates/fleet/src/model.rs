@@ -1,0 +1,164 @@
+//! The store as it is meant: what the script in Redis does, in a few lines of Rust.
+//!
+//! Tests hold the script against it, and the simulation runs on it.
+
+use std::collections::BTreeMap;
+
+use deadstop_core::{Bounds, Held, Time};
+
+use crate::record::Version;
+use crate::wire::{Beat, Commit, Item, Moved, Reply, Sum, Sums, Touched};
+
+/// Five seconds that are kept of the last minute.
+const PACE: u64 = 12;
+/// Periods of different lengths are told apart by their first digit.
+const KINDS: u64 = 1_000_000_000;
+
+/// A store.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Model {
+    records: BTreeMap<String, (Version, Vec<u8>)>,
+    sums: BTreeMap<String, Sums>,
+    nodes: BTreeMap<String, Time>,
+    touched: BTreeMap<(String, String), Time>,
+}
+
+impl Model {
+    /// Does one step.
+    pub fn commit(&mut self, commit: &Commit, now: Time) -> Reply {
+        let mut moved = Vec::new();
+        for (at, item) in commit.items.iter().enumerate() {
+            let there = self.records.get(&item.key);
+            let version = there.map_or(Version::default(), |there| there.0);
+            if !fits(item, version) {
+                let value = there.map(|there| there.1.clone()).unwrap_or_default();
+                moved.push(Moved { item: at, version, value });
+            }
+        }
+        let counted: Vec<(Sums, bool)> = commit
+            .sums
+            .iter()
+            .map(|sum| add(self.sums.get(&sum.key).cloned().unwrap_or_default(), sum))
+            .collect();
+        let done = moved.is_empty() && counted.iter().all(|(_, within)| *within);
+        if done {
+            for item in &commit.items {
+                if let Some(write) = &item.write {
+                    let record = (write.version, write.value.clone());
+                    self.records.insert(item.key.clone(), record);
+                }
+            }
+            for (sum, (sums, _)) in commit.sums.iter().zip(&counted) {
+                self.sums.insert(sum.key.clone(), sums.clone());
+            }
+            for scope in &commit.touched {
+                self.touched.insert((commit.tag.clone(), scope.clone()), now);
+            }
+            let sums = counted.into_iter().map(|(sums, _)| sums).collect();
+            return Reply { now, done, moved, sums };
+        }
+        let current = |sum: &Sum| self.sums.get(&sum.key).cloned().unwrap_or_default();
+        Reply { now, done, moved, sums: commit.sums.iter().map(current).collect() }
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub fn touched(&self, tag: &str, since: Time, now: Time) -> Touched {
+        let ours = self.touched.iter().filter(|((of, _), at)| of == tag && **at >= since);
+        Touched { now, scopes: ours.map(|((_, scope), at)| (scope.clone(), *at)).collect() }
+    }
+
+    /// A node is alive.
+    pub fn beat(&mut self, node: &str, ms: u64, now: Time) -> Beat {
+        self.nodes.insert(node.to_owned(), Time(now.0 + ms));
+        Beat { now, nodes: self.nodes.iter().map(|(node, until)| (node.clone(), *until)).collect() }
+    }
+
+    /// The counters under a key.
+    pub fn sums(&self, key: &str) -> Sums {
+        self.sums.get(key).cloned().unwrap_or_default()
+    }
+
+    /// The record under a key.
+    pub fn record(&self, key: &str) -> Option<&(Version, Vec<u8>)> {
+        self.records.get(key)
+    }
+}
+
+/// Whether what is there is what was read, or has lost something that whoever asks still knows.
+fn fits(item: &Item, there: Version) -> bool {
+    there == item.expect
+        || (there.count() < item.expect.count() && item.sure && item.write.is_some())
+}
+
+fn add(before: Sums, sum: &Sum) -> (Sums, bool) {
+    let fresh = sum.seen.is_none_or(|seen| seen == before.changes);
+    let mut sums = before;
+    for (count, floor) in sums.counts.iter_mut().zip(sum.floor) {
+        *count = (*count).max(floor);
+    }
+    let same_kind = sums.period / KINDS == sum.period / KINDS;
+    let late = same_kind && sum.period < sums.period;
+    if sums.period != sum.period && !late {
+        (sums.period, sums.period_cost) = (sum.period, 0);
+    }
+    sums.period_cost = sums.period_cost.max(sum.period_floor);
+    for (count, more) in sums.counts.iter_mut().zip(sum.add) {
+        *count = count.saturating_add_signed(more);
+    }
+    sums.period_cost = sums.period_cost.saturating_add_signed(sum.period_add);
+    for dead in &sum.bury {
+        let Some(at) = sums.held.iter().position(|(node, _)| node == dead) else { continue };
+        let (_, held) = sums.held.remove(at);
+        sums.counts[3] = sums.counts[3].saturating_add_signed(held.input);
+        sums.counts[4] = sums.counts[4].saturating_add_signed(held.output);
+        sums.counts[6] = sums.counts[6].saturating_add_signed(held.cost);
+        sums.period_cost = sums.period_cost.saturating_add_signed(held.cost);
+    }
+    for (node, delta) in &sum.held {
+        let held = sums.held.iter().find(|(other, _)| other == node);
+        let held = held.map(|(_, held)| *held).unwrap_or_default() + *delta;
+        set(&mut sums.held, node, held);
+    }
+    if let Some((bucket, cost, tokens)) = sum.pace {
+        match sums.pace.iter_mut().find(|entry| entry.0 % PACE == bucket % PACE) {
+            Some(entry) if entry.0 == bucket => {
+                (entry.1, entry.2) = (entry.1 + cost, entry.2 + tokens);
+            }
+            Some(entry) if entry.0 < bucket => *entry = (bucket, cost, tokens),
+            Some(_) => {}
+            None => sums.pace.push((bucket, cost, tokens)),
+        }
+        sums.pace.sort_by_key(|entry| entry.0);
+    }
+    sums.changes += 1;
+    let within = fresh && !late && within(&sums, &sum.bounds);
+    (sums, within)
+}
+
+fn set(all: &mut Vec<(String, Held)>, node: &str, held: Held) {
+    all.retain(|(other, _)| other != node);
+    if !held.is_empty() {
+        all.push((node.to_owned(), held));
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+}
+
+fn within(sums: &Sums, bounds: &Bounds) -> bool {
+    let held = sums.held.iter().fold(Held::default(), |all, (_, held)| all + *held);
+    let up_to = |amount: u64, bound: Option<u64>| bound.is_none_or(|bound| amount <= bound);
+    let input = sums.counts[3].saturating_add_signed(held.input);
+    let output = sums.counts[4].saturating_add_signed(held.output);
+    up_to(sums.counts[1], bounds.steps)
+        && up_to(sums.counts[2], bounds.model_calls)
+        && up_to(input, bounds.input)
+        && up_to(output, bounds.output)
+        && up_to(input + output, bounds.tokens)
+        && up_to(sums.period_cost.saturating_add_signed(held.cost), bounds.cost)
+}
+
+impl Sums {
+    /// What all nodes hold.
+    pub fn held_by_all(&self) -> Held {
+        self.held.iter().fold(Held::default(), |all, (_, held)| all + *held)
+    }
+}

@@ -1,0 +1,428 @@
+//! The store in Redis, or in whatever speaks its language: one server, Sentinel, or a cluster.
+
+use std::time::Duration;
+
+use deadstop_core::{Held, NanoUsd, Time, Tokens};
+use futures_util::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError, Script, Value};
+use thiserror::Error;
+use tokio::sync::Mutex;
+
+use crate::lane::Away;
+use crate::record::Version;
+use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
+
+/// How long an answer may take. Longer, and the fail mode decides.
+const ANSWER: Duration = Duration::from_millis(1000);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_millis(1000);
+/// All nodes, with the time until which they count as alive.
+const NODES: &str = "deadstop:nodes";
+/// Scopes that are looked up at once.
+const MOST_TOUCHED: usize = 10_000;
+/// Where nodes tell each other what has changed.
+const CHANNEL: &str = "deadstop:changes";
+/// The names of the counters, in their order.
+const NAMES: [&str; COUNTERS] =
+    ["calls", "steps", "models", "input", "output", "cached", "cost", "loops", "incidents"];
+
+/// An address that cannot be used.
+#[derive(Debug, Error)]
+#[error("that is no address of a Redis: {why}")]
+pub struct BadAddress {
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// The store in Redis.
+pub struct Redis {
+    place: Place,
+    commit: Script,
+    beat: Script,
+    touched: Script,
+}
+
+enum Place {
+    /// One server.
+    One { client: Client, connection: Mutex<Option<MultiplexedConnection>> },
+    /// The master that Sentinel names.
+    Sentinel {
+        client: Box<Mutex<SentinelClient>>,
+        connection: Mutex<Option<MultiplexedConnection>>,
+    },
+    /// A cluster.
+    Cluster {
+        client: ClusterClient,
+        any: Vec<Client>,
+        connection: Mutex<Option<ClusterConnection>>,
+    },
+}
+
+/// A connection of either kind.
+enum Line {
+    One(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Redis {
+    /// A store at an address: `redis://` or `rediss://` for one server, with `+sentinel` and the
+    /// master's name as path, or with `+cluster`; several hosts with commas between them.
+    pub fn open(address: &str) -> Result<Redis, BadAddress> {
+        let bad = |why: String| BadAddress { why };
+        let wrong = |error: RedisError| bad(error.to_string());
+        let (scheme, rest) = address
+            .split_once("://")
+            .ok_or_else(|| bad("it does not begin with redis:// or rediss://".to_owned()))?;
+        let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        if !matches!(scheme, "redis" | "rediss") {
+            return Err(bad(format!("{scheme}:// is not redis:// or rediss://")));
+        }
+        let (login, rest) = match rest.rsplit_once('@') {
+            Some((login, rest)) => (format!("{login}@"), rest),
+            None => (String::new(), rest),
+        };
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let each = |path: &str| -> Vec<String> {
+            hosts.split(',').map(|host| format!("{scheme}://{login}{host}/{path}")).collect()
+        };
+        let place = match kind {
+            "" => {
+                let client = Client::open(address).map_err(wrong)?;
+                Place::One { client, connection: Mutex::default() }
+            }
+            "sentinel" => {
+                let (master, database) = path.split_once('/').unwrap_or((path, ""));
+                if master.is_empty() {
+                    let why = "name the master: redis+sentinel://host1,host2/master";
+                    return Err(bad(why.to_owned()));
+                }
+                let first = Client::open(each(database)[0].as_str()).map_err(wrong)?;
+                let mut info = SentinelNodeConnectionInfo::default().set_redis_connection_info(
+                    first.get_connection_info().redis_settings().clone(),
+                );
+                if scheme == "rediss" {
+                    info = info.set_tls_mode(redis::TlsMode::Secure);
+                }
+                // Sentinels themselves are asked without the master's password.
+                let plain: Vec<String> =
+                    hosts.split(',').map(|host| format!("{scheme}://{host}/")).collect();
+                let kind = SentinelServerType::Master;
+                let client = SentinelClient::build(plain, master, Some(info), kind);
+                let client = Box::new(Mutex::new(client.map_err(wrong)?));
+                Place::Sentinel { client, connection: Mutex::default() }
+            }
+            "cluster" => {
+                let hosts = each("");
+                let any = hosts.iter().map(|host| Client::open(host.as_str()).map_err(wrong));
+                let any = any.collect::<Result<_, _>>()?;
+                let client = ClusterClient::builder(hosts)
+                    .connection_timeout(CONNECT)
+                    .response_timeout(ANSWER)
+                    .retries(2)
+                    .build()
+                    .map_err(wrong)?;
+                Place::Cluster { client, any, connection: Mutex::default() }
+            }
+            other => return Err(bad(format!("+{other} is neither +sentinel nor +cluster"))),
+        };
+        let commit = Script::new(include_str!("commit.lua"));
+        let beat = Script::new(include_str!("beat.lua"));
+        let touched = Script::new(include_str!("touched.lua"));
+        Ok(Redis { place, commit, beat, touched })
+    }
+
+    async fn line(&self) -> Result<Line, Away> {
+        let away = |error: RedisError| Away::before(error.to_string());
+        match &self.place {
+            Place::One { client, connection } => {
+                let mut connection = connection.lock().await;
+                if let Some(line) = &*connection {
+                    return Ok(Line::One(line.clone()));
+                }
+                let line = connect(client).await.map_err(away)?;
+                *connection = Some(line.clone());
+                Ok(Line::One(line))
+            }
+            Place::Sentinel { client, connection } => {
+                let mut connection = connection.lock().await;
+                if let Some(line) = &*connection {
+                    return Ok(Line::One(line.clone()));
+                }
+                let client = client.lock().await.async_get_client().await.map_err(away)?;
+                let line = connect(&client).await.map_err(away)?;
+                *connection = Some(line.clone());
+                Ok(Line::One(line))
+            }
+            Place::Cluster { client, connection, .. } => {
+                let mut connection = connection.lock().await;
+                if let Some(line) = &*connection {
+                    return Ok(Line::Cluster(line.clone()));
+                }
+                let line = tokio::time::timeout(CONNECT, client.get_async_connection()).await;
+                let line = line.map_err(|_| Away::before("it does not answer"))?.map_err(away)?;
+                *connection = Some(line.clone());
+                Ok(Line::Cluster(line))
+            }
+        }
+    }
+
+    /// What went wrong; the next one connects anew.
+    async fn gone(&self, error: &RedisError) -> Away {
+        match &self.place {
+            Place::One { connection, .. } | Place::Sentinel { connection, .. } => {
+                *connection.lock().await = None;
+            }
+            Place::Cluster { connection, .. } => *connection.lock().await = None,
+        }
+        let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
+        if refused { Away::before(error.to_string()) } else { Away::after(error.to_string()) }
+    }
+
+    async fn invoke<T: FromRedisValue>(
+        &self,
+        invocation: &redis::ScriptInvocation<'_>,
+    ) -> Result<T, Away> {
+        let answered = match self.line().await? {
+            Line::One(mut line) => {
+                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut line)).await
+            }
+            Line::Cluster(mut line) => {
+                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut line)).await
+            }
+        };
+        match answered {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.gone(&error).await),
+            Err(_) => Err(Away::after("it does not answer in time")),
+        }
+    }
+
+    /// Does one step.
+    pub async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
+        let mut script = self.commit.prepare_invoke();
+        for item in &commit.items {
+            script.key(&item.key);
+        }
+        for sum in &commit.sums {
+            script.key(&sum.key);
+        }
+        script.key(Commit::index(&commit.tag));
+        script.arg(commit.items.len()).arg(commit.sums.len());
+        for item in &commit.items {
+            script.arg(hex(item.expect));
+            match &item.write {
+                Some(write) => {
+                    script.arg(hex(write.version)).arg(write.keep_ms);
+                    script.arg(u8::from(item.sure)).arg(write.value.as_slice());
+                }
+                None => {
+                    script.arg("").arg(0).arg(u8::from(item.sure)).arg("");
+                }
+            }
+        }
+        for sum in &commit.sums {
+            add(&mut script, sum);
+        }
+        script.arg(commit.touched.len());
+        for scope in &commit.touched {
+            script.arg(scope);
+        }
+        let value: Value = self.invoke(&script).await?;
+        read(value).ok_or_else(|| Away::before("it answers what nobody understands"))
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let mut script = self.touched.prepare_invoke();
+        script.key(Commit::index(tag)).arg(since.0).arg(MOST_TOUCHED);
+        let (now, found): (u64, Vec<(String, f64)>) = self.invoke(&script).await?;
+        let scopes = found.into_iter().map(|(scope, at)| (scope, Time(at as u64))).collect();
+        Ok(Touched { now: Time(now), scopes })
+    }
+
+    /// Says that a node is alive for so long.
+    pub async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+        let mut script = self.beat.prepare_invoke();
+        script.key(NODES).arg(node).arg(ms);
+        let (now, nodes): (u64, Vec<(String, u64)>) = self.invoke(&script).await?;
+        let nodes = nodes.into_iter().map(|(node, until)| (node, Time(until))).collect();
+        Ok(Beat { now: Time(now), nodes })
+    }
+
+    async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+        let answered = match self.line().await? {
+            Line::One(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
+            Line::Cluster(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
+        };
+        match answered {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.gone(&error).await),
+            Err(_) => Err(Away::after("it does not answer in time")),
+        }
+    }
+
+    /// Tells all nodes something.
+    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
+        self.query(redis::cmd("PUBLISH").arg(CHANNEL).arg(message)).await
+    }
+
+    /// This node has taken a message in.
+    pub async fn take_in(&self, number: i64) -> Result<(), Away> {
+        let key = format!("deadstop:taken:{number}");
+        let () = self.query(redis::cmd("INCR").arg(&key)).await?;
+        self.query(redis::cmd("EXPIRE").arg(&key).arg(60)).await
+    }
+
+    /// How many nodes have taken a message in.
+    pub async fn taken_in(&self, number: i64) -> Result<u64, Away> {
+        let key = format!("deadstop:taken:{number}");
+        let count: Option<u64> = self.query(redis::cmd("GET").arg(&key)).await?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Hears what nodes tell, until the connection breaks. Messages may be lost: whoever relies on
+    /// one also looks by himself, now and then.
+    pub async fn hear(&self, mut told: impl FnMut(&[u8])) -> Result<(), Away> {
+        let away = |error: RedisError| Away::before(error.to_string());
+        let client = match &self.place {
+            Place::One { client, .. } => client.clone(),
+            Place::Sentinel { client, .. } => {
+                client.lock().await.async_get_client().await.map_err(away)?
+            }
+            Place::Cluster { any, .. } => {
+                let mut found = None;
+                for client in any {
+                    if connect(client).await.is_ok() {
+                        found = Some(client.clone());
+                        break;
+                    }
+                }
+                found.ok_or_else(|| Away::before("no node of the cluster answers"))?
+            }
+        };
+        let connecting = tokio::time::timeout(CONNECT, client.get_async_pubsub()).await;
+        let mut pubsub =
+            connecting.map_err(|_| Away::before("it does not answer"))?.map_err(away)?;
+        pubsub.subscribe(CHANNEL).await.map_err(away)?;
+        // Whoever has just come in may have missed something.
+        told(b"");
+        let mut messages = pubsub.on_message();
+        while let Some(message) = messages.next().await {
+            told(message.get_payload_bytes());
+        }
+        Err(Away::before("the connection for messages broke"))
+    }
+}
+
+async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT))
+        .set_response_timeout(Some(ANSWER));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn hex(version: Version) -> String {
+    format!("{:016x}", version.0)
+}
+
+fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
+    for floor in sum.floor {
+        script.arg(floor);
+    }
+    for more in sum.add {
+        script.arg(more);
+    }
+    script.arg(sum.period).arg(sum.period_floor).arg(sum.period_add);
+    script.arg(sum.bury.len());
+    for node in &sum.bury {
+        script.arg(node);
+    }
+    script.arg(sum.held.len());
+    for (node, held) in &sum.held {
+        script.arg(node).arg(held.input).arg(held.output).arg(held.cost).arg(held.calls);
+    }
+    let bounds = &sum.bounds;
+    let all =
+        [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost];
+    for bound in all.into_iter().chain([sum.seen]) {
+        script.arg(bound.map(|bound| bound.to_string()).unwrap_or_default());
+    }
+    match sum.pace {
+        Some((bucket, cost, tokens)) => script.arg(bucket).arg(cost.0).arg(tokens.0),
+        None => script.arg("").arg(0).arg(0),
+    };
+}
+
+fn read(value: Value) -> Option<Reply> {
+    type Raw = (u8, u64, Vec<Value>, Vec<Vec<(String, String)>>);
+    let (done, now, moved, sums): Raw = redis::from_redis_value(value).ok()?;
+    let mut moved = moved.into_iter();
+    let mut others = Vec::new();
+    while let (Some(item), Some(value)) = (moved.next(), moved.next()) {
+        let item: usize = redis::from_redis_value(item).ok()?;
+        let bytes: Vec<u8> = redis::from_redis_value(value).ok()?;
+        others.push(match bytes.split_at_checked(16) {
+            Some((version, value)) => {
+                let version = u64::from_str_radix(std::str::from_utf8(version).ok()?, 16).ok()?;
+                Moved { item, version: Version(version), value: value.to_vec() }
+            }
+            None => Moved { item, version: Version::default(), value: Vec::new() },
+        });
+    }
+    let sums = sums.iter().map(|fields| sums_of(fields)).collect();
+    Some(Reply { now: Time(now), done: done == 1, moved: others, sums })
+}
+
+/// Counters from the fields of their hash.
+fn sums_of(fields: &[(String, String)]) -> Sums {
+    let mut sums = Sums::default();
+    for (field, value) in fields {
+        if let Some(at) = NAMES.iter().position(|name| name == field) {
+            sums.counts[at] = value.parse().unwrap_or(0);
+        } else if let Some(rest) = field.strip_prefix("h:") {
+            let Some((node, what)) = rest.rsplit_once(':') else { continue };
+            let amount: i64 = value.parse().unwrap_or(0);
+            let known = sums.held.iter_mut().find(|(other, _)| other == node);
+            let held = match known {
+                Some((_, held)) => held,
+                None => {
+                    sums.held.push((node.to_owned(), Held::default()));
+                    let Some((_, held)) = sums.held.last_mut() else { continue };
+                    held
+                }
+            };
+            match what {
+                "i" => held.input = amount,
+                "o" => held.output = amount,
+                "c" => held.cost = amount,
+                _ => held.calls = amount,
+            }
+        } else if field.starts_with("p:") {
+            let mut parts = value.split(' ').map(|part| part.parse::<u64>().unwrap_or(0));
+            if let (Some(bucket), Some(cost), Some(tokens)) =
+                (parts.next(), parts.next(), parts.next())
+            {
+                sums.pace.push((bucket, NanoUsd(cost), Tokens(tokens)));
+            }
+        } else {
+            let value = value.parse().unwrap_or(0);
+            match field.as_str() {
+                "period" => sums.period = value,
+                "spent" => sums.period_cost = value,
+                "changes" => sums.changes = value,
+                _ => {}
+            }
+        }
+    }
+    sums.pace.sort_by_key(|entry| entry.0);
+    sums.held.sort_by(|a, b| a.0.cmp(&b.0));
+    sums
+}
