@@ -4,6 +4,7 @@ import { live } from './live.svelte';
 
 /** Orders and stops change what stands in the frame; single calls only matter to those who look on. */
 const OFTEN = 1000;
+const SELDOM = 10_000;
 /** Sessions that are listed at first, the nearest to a limit first, and when somebody scrolls on. */
 const FEW = 100;
 const MOST = 1000;
@@ -23,9 +24,15 @@ class World {
   /** Starts keeping it fresh; gives back how to stop. */
   keep(): () => void {
     void this.refresh();
-    return live.on((event) => {
+    const off = live.on((event) => {
       if (event === null || event.what !== 'call' || this.#watchers > 0) this.#soon();
     });
+    // What is missing while a node is degraded need not be told as an event.
+    const timer = setInterval(() => document.hidden || this.#soon(), SELDOM);
+    return () => {
+      off();
+      clearInterval(timer);
+    };
   }
 
   /** Says that somebody looks at single calls. */

@@ -315,6 +315,7 @@ fn scopes(agents: &[StoredAgent], made: &[Made], start: u64, end: u64) -> Vec<St
         name: name.to_owned(),
         killed: false,
         updated: Time(end),
+        version: 0,
         state: state.to_blob(),
     };
     let mut found = vec![kept("default".into(), "", "default", 0, &project)];
