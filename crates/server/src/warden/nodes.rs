@@ -59,6 +59,8 @@ pub(crate) enum Message {
         /// The agent.
         agent: Option<String>,
     },
+    /// What waits to be written is to be written.
+    Flush {},
     /// Something happened.
     Event {
         /// In this project.
@@ -182,11 +184,19 @@ impl Warden {
 
     /// Tells all nodes something, without waiting.
     pub(crate) fn tell_nodes(&self, message: Message) {
-        let Some(node) = self.node() else { return };
-        let (node, letter) = (Arc::clone(node), self.letter(message, None));
-        tokio::spawn(async move {
-            let _ = node.shared().redis.tell(&letter).await;
-        });
+        if self.node().is_some() {
+            tokio::spawn(self.telling(message));
+        }
+    }
+
+    /// Tells all nodes something, when it is waited for.
+    pub(super) fn telling(&self, message: Message) -> impl Future<Output = ()> + Send + use<> {
+        let letter = self.node().map(|node| (Arc::clone(node), self.letter(message, None)));
+        async move {
+            if let Some((node, letter)) = letter {
+                let _ = node.shared().redis.tell(&letter).await;
+            }
+        }
     }
 
     /// Tells all nodes something, and waits until those that live have taken it in.
@@ -384,6 +394,9 @@ impl Warden {
             Message::Forget { project, agent } => {
                 self.forget_everywhere(node, &project, agent.as_deref());
             }
+            Message::Flush {} => {
+                let _ = self.flush().await;
+            }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
             Message::Asked(asked) => self.approvals.hear(asked, now()),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
@@ -400,6 +413,12 @@ impl Warden {
         let projects = self.projects.read();
         let found = projects.values().find(|project| project.scope.place.key == key);
         found.map(|project| Arc::clone(&project.scope))
+    }
+
+    /// Waits until everything that was decided so far, on any node, is on disk.
+    pub(crate) async fn flush_everywhere(&self) -> Result<(), String> {
+        self.announce(Message::Flush {}).await;
+        self.flush().await
     }
 
     /// Reads again all that a project is told to do.
