@@ -8,6 +8,7 @@
 mod cluster;
 mod doors;
 mod house;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -102,6 +103,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = house::server(&mut chart, &args.server);
     doors::gateway(&mut chart, client.as_ref());
     doors::hooks(&mut chart, client.as_ref());
+    tools::gateway(&mut chart, client.as_ref());
+    tools::wrapped(&mut chart);
     if !args.quick {
         doors::run(&mut chart);
     }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::cell::{Cell, Copy, counts_of};
 use crate::desk::Desk;
-use crate::lane::Job;
+use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
 use crate::wire::{COUNTERS, Commit, Item, Reply, Sum, Write};
 
@@ -321,6 +321,11 @@ impl<'a> Batch<'a> {
         self.grown |= grown;
         self.refused |= desk.refused;
         drop(links);
+        job.held.clear();
+        for (cell, held) in job.cells.iter().zip(&held) {
+            let mine = held.get(&*self.setting.me).filter(|held| !held.is_empty());
+            job.held.extend(mine.map(|held| (Arc::clone(cell), self.setting.life, *held)));
+        }
         for (at, ((state, held), notes)) in
             places.iter().zip(states.into_iter().zip(held).zip(notes))
         {
@@ -437,11 +442,12 @@ impl<'a> Batch<'a> {
 
     /// A record of a job, and the version that would show that it was done: that of the innermost
     /// scope, which others write least.
-    pub(crate) fn sign(&self, job: &Job, commit: &Commit) -> Option<(Arc<Cell>, Version)> {
+    pub(crate) fn sign(&self, job: &Job, commit: &Commit) -> Option<Doubt> {
         job.cells.iter().rev().find_map(|cell| {
             let at = self.works.iter().position(|work| Arc::ptr_eq(&work.cell, cell))?;
             let write = commit.items[at].write.as_ref()?;
-            Some((Arc::clone(cell), write.version))
+            let (cell, held) = (Arc::clone(cell), job.held.clone());
+            Some(Doubt { cell, version: write.version, held })
         })
     }
 

@@ -274,7 +274,7 @@ impl Copy {
     }
 
     /// Answers to an earlier life come too late: what it held is not this one's.
-    fn hold(&mut self, life: u64, more: Held) {
+    pub(crate) fn hold(&mut self, life: u64, more: Held) {
         if life >= self.mine.0 {
             self.mine = (life, self.mine(life) + more);
         }

@@ -342,6 +342,7 @@ impl<S: Shared> Fleet<S> {
                 run,
                 done,
                 must,
+                held: Vec::new(),
                 doubts: Vec::new(),
                 found: false,
             });
@@ -406,11 +407,9 @@ impl<S: Shared> Fleet<S> {
             }
             // Whoever did not know whether its job was done may have been told meanwhile.
             for job in jobs.iter_mut() {
-                let told = |(cell, version): &(Arc<Cell>, Version)| {
-                    cell.copy.lock().recent.contains(version)
-                };
                 // Nobody is admitted who has gone away.
-                job.found |= job.doubts.iter().any(told) || !job.must && job.done.is_closed();
+                let gone = !job.must && job.done.is_closed();
+                job.found = job.found || gone || job.look();
             }
             if jobs.iter().all(|job| job.found) {
                 return Ok(());
@@ -441,8 +440,8 @@ impl<S: Shared> Fleet<S> {
                     if away.perhaps {
                         batch.doubt();
                         for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
-                            let sign = batch.sign(job, &commit);
-                            job.doubts.extend(sign);
+                            let doubt = batch.sign(job, &commit);
+                            job.doubts.extend(doubt);
                         }
                     }
                     return Err(away);
