@@ -205,7 +205,9 @@ impl Cell {
         let mut copy = self.copy.lock();
         copy.hold(life, held);
         let mut own = self.state.lock();
-        own.learn(state);
+        if self.is_counted() {
+            own.learn(state);
+        }
         if let Some((version, record)) = record
             && version.count() > copy.version.count()
         {
