@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,7 +39,13 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
 	tests/page/run
 
-test: fmt lint rules unit doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md (needs Python with Pillow)
+	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+	rm -rf target/shots
+	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
+	python3 tests/page/shrink.py target/shots docs/pages
+
+test: fmt lint rules unit doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -93,6 +99,13 @@ api: ## The API against its own document, with cases made up by schemathesis
 leaks: ## Secrets on every way in, and a search for them in all that is kept or said
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+
+faults: ## Redis killed or frozen, PostgreSQL restarted, a node killed, under load: what was let through, as a table
+	$(CARGO) test --locked --package deadstop --test fleet fleet::faults -- --nocapture --test-threads=1 > $(TARGET)/faults; \
+		status=$$?; grep '^fault: \|^test result' $(TARGET)/faults | sed 's/^fault: //'; exit $$status
+
+packaging: ## Image, compose file, manifests and unit, as far as they can be checked without an engine
+	deploy/check
 
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load

@@ -7,6 +7,7 @@
 
 mod doors;
 mod house;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -94,6 +95,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = house::server(&mut chart, &args.server);
     doors::gateway(&mut chart, client.as_ref());
     doors::hooks(&mut chart, client.as_ref());
+    tools::gateway(&mut chart, client.as_ref());
+    tools::wrapped(&mut chart);
     if !args.quick {
         doors::run(&mut chart);
     }

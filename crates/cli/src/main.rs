@@ -23,6 +23,7 @@ mod list;
 mod mcp;
 mod policy;
 mod prices;
+mod ready;
 mod remote;
 mod run;
 mod serve;
@@ -69,7 +70,9 @@ enum Command {
     /// Let it go on.
     Resume(control::Order),
     /// Show who runs and what it has cost.
-    Status(remote::Server),
+    Status(control::Status),
+    /// See whether a server can do its work: 0 if so, for health checks.
+    Ready(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
     /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
@@ -125,7 +128,8 @@ fn main() -> ExitCode {
         Command::Reset(order) => control::order("reset", &order),
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
-        Command::Status(server) => control::status(&server),
+        Command::Status(args) => control::status(&args),
+        Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),

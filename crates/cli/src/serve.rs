@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// A PostgreSQL database in place of the file: postgres://user:password@host/name
     #[arg(long, env = "DEADSTOP_DATABASE", value_name = "URL", hide_env_values = true)]
     database: Option<String>,
+    /// The Redis that makes this one node of many: redis://host:6379, rediss:// for TLS,
+    /// redis+sentinel://host1,host2/master, redis+cluster://host1,host2
+    #[arg(long, env = "DEADSTOP_REDIS", value_name = "URL", hide_env_values = true)]
+    redis: Option<String>,
     /// Keep nothing: no database, everything in memory until the server stops
     #[arg(long)]
     no_store: bool,
@@ -49,6 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     "another port: deadstop serve --listen 127.0.0.1:4142".to_owned()
                 }
                 StartError::Store(_) => "check --database or --data".to_owned(),
+                StartError::Shared(_) => "check --redis; is it running?".to_owned(),
                 StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
                     "check --data and the limits".to_owned()
                 }
@@ -76,8 +81,9 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
     raw.data =
         args.data.clone().or(raw.data).or_else(|| config::xdg("XDG_DATA_HOME", ".local/share"));
     raw.database = args.database.clone().or(raw.database);
+    raw.redis = args.redis.clone().or(raw.redis);
     if args.no_store {
-        (raw.data, raw.database) = (None, None);
+        (raw.data, raw.database, raw.redis) = (None, None, None);
     }
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;

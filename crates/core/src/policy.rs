@@ -51,6 +51,9 @@ pub enum FailMode {
 /// How long a call waits for a person where nobody has said otherwise.
 pub(crate) const ASK_TIMEOUT: Seconds = Seconds(300);
 
+/// Calls of an agent that a node lets pass while nobody can be asked, where nobody said otherwise.
+pub(crate) const OFFLINE_CALLS: u64 = 1000;
+
 /// Ready-made policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -128,6 +131,9 @@ pub struct Policy {
     pub fail_mode: FailMode,
     /// Seconds that a call waits for a person under the action `ask`; then it is refused.
     pub ask_timeout_s: Seconds,
+    /// Calls of an agent that each node lets pass under `fail_mode` open while it cannot reach the
+    /// state that nodes share; then it refuses.
+    pub offline_calls: u64,
     /// Tools allowed and denied.
     pub access: AccessSettings,
     /// Number of calls.
@@ -162,6 +168,7 @@ impl Policy {
             mode: Mode::Enforce,
             fail_mode: FailMode::Open,
             ask_timeout_s: ASK_TIMEOUT,
+            offline_calls: OFFLINE_CALLS,
             access: AccessSettings::default(),
             steps: StepSettings::default(),
             tokens: TokenSettings::default(),
@@ -240,6 +247,7 @@ impl Policy {
             mode: self.mode,
             fail_mode: self.fail_mode,
             ask_timeout_s: self.ask_timeout_s,
+            offline_calls: self.offline_calls,
             loops: self.loops.clone(),
             similarity: self.similarity.clone(),
             text_loop: self.text_loop.clone(),

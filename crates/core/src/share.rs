@@ -10,7 +10,7 @@ use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;
 use crate::ledger::{Ledger, Period, Reserved, Spent};
 use crate::policy::Policy;
-use crate::scope::{Link, ScopeState};
+use crate::scope::{Kill, Link, ScopeState};
 use crate::units::{NanoUsd, Time, Tokens};
 
 /// The counters of a scope.
@@ -201,6 +201,11 @@ impl ScopeState {
         if let (None, Some(pause)) = (&self.pause, &known.pause) {
             self.pause = Some(pause.clone());
         }
+    }
+
+    /// Ends it as another copy was ended. The first reason stays.
+    pub fn end_as(&mut self, kill: &Kill) {
+        self.end(kill.clone());
     }
 
     /// Takes over what another copy has learnt of its calls and does not share.

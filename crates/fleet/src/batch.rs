@@ -66,7 +66,7 @@ impl Work {
         let missing = self.copy.lost.is_some() || self.copy.version == Version::default();
         match self.cell.is_counted() {
             _ if self.copy.dirty || missing => true,
-            true => self.state.rest() != self.before.rest(),
+            true => self.state.rest() != self.before.rest() || self.page != self.copy.page,
             false => {
                 self.state != self.before
                     || self.page != self.copy.page
@@ -273,12 +273,13 @@ impl<'a> Batch<'a> {
             None => letters.get(key).and_then(|known| known.1.clone()),
         });
         let Some(&last) = places.last() else { return };
+        let mut pages: SmallVec<[Vec<u8>; 6]> =
+            places.iter().map(|at| std::mem::take(&mut self.works[*at].page)).collect();
         let totals: SmallVec<[Totals; 6]> = places
             .iter()
             .map(|at| &self.works[*at])
             .map(|work| work.state.totals(work.policy()))
             .collect();
-        let mut page = std::mem::take(&mut self.works[last].page);
         let mut number = self.works[last].number;
         // Taken out and put back, so that all of a chain can be changed at once.
         let mut states: SmallVec<[ScopeState; 6]> = places
@@ -306,7 +307,7 @@ impl<'a> Batch<'a> {
         let mut desk = Desk {
             links: &mut links,
             now: self.setting.now,
-            page: &mut page,
+            pages: &mut pages,
             number: &mut number,
             letter: &mut letter,
             me: &self.setting.me,
@@ -334,10 +335,13 @@ impl<'a> Batch<'a> {
                 add(&mut work.held, &node, more);
             }
         }
+        for (at, page) in places.iter().zip(pages) {
+            self.works[*at].page = page;
+        }
+        self.works[last].number = number;
         for (at, before) in places.iter().zip(&totals).filter(|_| grown) {
             self.works[*at].rely(before);
         }
-        (self.works[last].page, self.works[last].number) = (page, number);
         if let Some(key) = &job.letter {
             self.letters.insert(key.clone(), letter);
         }
@@ -374,7 +378,8 @@ impl<'a> Batch<'a> {
             self.grown && tries == 0 && work.policy().limits_pace() || self.refused && tries < 2
         };
         let sums = counted.map(|work| work.sum(fresh(work))).collect();
-        Commit { tag, items, sums }
+        let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
+        Commit { tag, items, sums, touched }
     }
 
     /// The scope of an item, if it is a scope's.
@@ -469,11 +474,11 @@ impl<'a> Batch<'a> {
         let mut held: SmallVec<[BTreeMap<String, Held>; 6]> =
             cells.iter().map(|_| BTreeMap::new()).collect();
         let mut notes: SmallVec<[[i64; 2]; 6]> = cells.iter().map(|_| [0; 2]).collect();
-        let mut page = cells.last().map(|cell| cell.page()).unwrap_or_default();
+        let mut pages: SmallVec<[Vec<u8>; 6]> = cells.iter().map(|cell| cell.page()).collect();
         let mut desk = Desk {
             links: &mut links,
             now,
-            page: &mut page,
+            pages: &mut pages,
             number: &mut cells.last().map_or(0, |cell| cell.number()),
             letter: &mut None,
             me,

@@ -57,6 +57,8 @@ pub(crate) struct Copy {
     pub(crate) suspect: Option<Instant>,
     /// Steps whose answers are not there yet.
     pub(crate) pending: u32,
+    /// Whether the store was asked about it.
+    pub(crate) met: bool,
     /// Whether the state was changed here and the store does not know yet.
     pub(crate) dirty: bool,
     /// The policies of its last job here.
@@ -143,9 +145,14 @@ impl Cell {
         self.copy.lock().version
     }
 
-    /// Whether the store was ever asked about it.
+    /// Whether the store is known to have something of it.
     pub fn is_known(&self) -> bool {
         self.copy.lock().version > Version::default()
+    }
+
+    /// Whether the store was ever asked about it.
+    pub fn is_met(&self) -> bool {
+        self.copy.lock().met
     }
 
     /// How often its counters were changed, as far as this node knows.
@@ -204,6 +211,7 @@ impl Cell {
     ) {
         let mut copy = self.copy.lock();
         copy.hold(life, held);
+        copy.met = true;
         let mut own = self.state.lock();
         if self.is_counted() {
             own.learn(state);

@@ -1,6 +1,6 @@
 -- One step of a node: everything in it happens, or nothing. `model.rs` says the same in Rust.
 --
--- KEYS: records, then counters. A record is its version, 16 hex digits, and its bytes.
+-- KEYS: records, then counters, then where scopes are found by when they were touched. A record is its version, 16 hex digits, and its bytes.
 -- Numbers are doubles: exact up to 2^53, which are nine million dollars in billionths.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -126,6 +126,12 @@ for i = 1, sums do
   counted[i] = {key, old, new, flat}
 end
 
+local touched = {}
+for _ = 1, number() do
+  touched[#touched + 1] = now
+  touched[#touched + 1] = take()
+end
+
 local shown = {}
 if #moved > 0 or not within then
   for i = 1, sums do
@@ -158,5 +164,8 @@ for i = 1, sums do
   end
   redis.call('PEXPIRE', key, 2592000000)
   shown[i] = flat
+end
+if #touched > 0 then
+  redis.call('ZADD', KEYS[#KEYS], unpack(touched))
 end
 return {1, now, moved, shown}

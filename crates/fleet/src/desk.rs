@@ -25,8 +25,8 @@ pub struct Desk<'a, 'b> {
     pub links: &'a mut [Link<'b>],
     /// The store's time.
     pub now: Time,
-    /// What goes with the innermost scope.
-    pub page: &'a mut Vec<u8>,
+    /// What goes with each scope of the chain.
+    pub pages: &'a mut [Vec<u8>],
     /// The innermost scope's number: another one makes it another scope of the same name.
     pub number: &'a mut i64,
     /// The letter that the job asked for.
@@ -40,6 +40,12 @@ pub struct Desk<'a, 'b> {
 }
 
 impl Desk<'_, '_> {
+    /// What goes with the innermost scope.
+    pub fn page(&mut self) -> &mut Vec<u8> {
+        let last = self.pages.len() - 1;
+        &mut self.pages[last]
+    }
+
     /// Who settles a call that this node carries.
     pub fn me(&self) -> Owner {
         Owner::Node(self.me.to_owned())

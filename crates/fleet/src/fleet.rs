@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::desk::Desk;
 use crate::lane::{Away, Cells, Job, Lane};
 use crate::record::{Record, Version};
-use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums};
+use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums, Touched};
 
 /// Jobs that are done in one step.
 const MOST_JOBS: usize = 128;
@@ -225,6 +225,11 @@ impl<S: Shared> Fleet<S> {
             let life = me.0 + 1;
             *me = (life, format!("{}.{life}", self.name).into());
         }
+    }
+
+    /// The store.
+    pub fn shared(&self) -> &S {
+        &self.shared
     }
 
     /// This node's name, in this life of its.
@@ -565,7 +570,7 @@ impl<S: Shared> Fleet<S> {
         };
         let ask = async |sum: Sum| {
             let tag = cell.tag().to_owned();
-            let commit = Commit { tag, items: Vec::new(), sums: vec![sum] };
+            let commit = Commit { tag, sums: vec![sum], ..Commit::default() };
             self.shared.commit(&commit).await
         };
         let quiet = |mine| {
@@ -603,6 +608,7 @@ impl<S: Shared> Fleet<S> {
             tag: first.tag().to_owned(),
             items: cells.iter().map(item).collect(),
             sums: counted().map(sum).collect(),
+            touched: Vec::new(),
         };
         let reply = match self.shared.commit(&commit).await {
             Ok(reply) => reply,
@@ -613,6 +619,9 @@ impl<S: Shared> Fleet<S> {
         };
         self.set_time(reply.now);
         self.note_back();
+        for cell in cells {
+            cell.copy.lock().met = true;
+        }
         for (cell, sums) in counted().zip(reply.sums) {
             cell.count(sums);
         }
@@ -626,6 +635,11 @@ impl<S: Shared> Fleet<S> {
             }
         }
         Ok(())
+    }
+
+    /// The scopes of a cell's project that were touched since a time.
+    pub async fn touched(&self, project: &Cell, since: Time) -> Result<Touched, Away> {
+        self.shared.touched(project.tag(), since).await
     }
 
     /// Does a job on what this node knows, while nobody can be asked. What it changes is forgotten

@@ -31,4 +31,6 @@ pub use fleet::{Fleet, Peer};
 pub use lane::Away;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
-pub use wire::{Beat, COUNTERS, Commit, Counts, Item, Moved, Reply, Shared, Sum, Sums, Write};
+pub use wire::{
+    Beat, COUNTERS, Commit, Counts, Item, Moved, Reply, Shared, Sum, Sums, Touched, Write,
+};

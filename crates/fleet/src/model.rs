@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use deadstop_core::{Bounds, Held, Time};
 
 use crate::record::Version;
-use crate::wire::{Beat, Commit, Moved, Reply, Sum, Sums};
+use crate::wire::{Beat, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// Five seconds that are kept of the last minute.
 const PACE: u64 = 12;
@@ -23,6 +23,7 @@ pub struct Model {
     records: BTreeMap<String, (Version, Vec<u8>)>,
     sums: BTreeMap<String, Sums>,
     nodes: BTreeMap<String, Time>,
+    touched: BTreeMap<(String, String), Time>,
 }
 
 impl Model {
@@ -53,11 +54,20 @@ impl Model {
             for (sum, (sums, _)) in commit.sums.iter().zip(&counted) {
                 self.sums.insert(sum.key.clone(), sums.clone());
             }
+            for scope in &commit.touched {
+                self.touched.insert((commit.tag.clone(), scope.clone()), now);
+            }
             let sums = counted.into_iter().map(|(sums, _)| sums).collect();
             return Reply { now, done, moved, sums };
         }
         let current = |sum: &Sum| self.sums.get(&sum.key).cloned().unwrap_or_default();
         Reply { now, done, moved, sums: commit.sums.iter().map(current).collect() }
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub fn touched(&self, tag: &str, since: Time, now: Time) -> Touched {
+        let ours = self.touched.iter().filter(|((of, _), at)| of == tag && **at >= since);
+        Touched { now, scopes: ours.map(|((_, scope), at)| (scope.clone(), *at)).collect() }
     }
 
     /// A node is alive.

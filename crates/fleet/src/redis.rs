@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::lane::Away;
 use crate::record::Version;
-use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums};
+use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
 const ANSWER: Duration = Duration::from_millis(1000);
@@ -22,6 +22,8 @@ const ANSWER: Duration = Duration::from_millis(1000);
 const CONNECT: Duration = Duration::from_millis(1000);
 /// All nodes, with the time until which they count as alive.
 const NODES: &str = "deadstop:nodes";
+/// Scopes that are looked up at once.
+const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
 const CHANNEL: &str = "deadstop:changes";
 /// The names of the counters, in their order.
@@ -41,6 +43,7 @@ pub struct Redis {
     place: Place,
     commit: Script,
     beat: Script,
+    touched: Script,
 }
 
 enum Place {
@@ -128,7 +131,8 @@ impl Redis {
         };
         let commit = Script::new(include_str!("commit.lua"));
         let beat = Script::new(include_str!("beat.lua"));
-        Ok(Redis { place, commit, beat })
+        let touched = Script::new(include_str!("touched.lua"));
+        Ok(Redis { place, commit, beat, touched })
     }
 
     async fn line(&self) -> Result<Line, Away> {
@@ -215,6 +219,7 @@ impl Redis {
         for sum in &commit.sums {
             script.key(&sum.key);
         }
+        script.key(Commit::index(&commit.tag));
         script.arg(commit.items.len()).arg(commit.sums.len());
         for item in &commit.items {
             script.arg(hex(item.expect));
@@ -231,8 +236,21 @@ impl Redis {
         for sum in &commit.sums {
             add(&mut script, sum);
         }
+        script.arg(commit.touched.len());
+        for scope in &commit.touched {
+            script.arg(scope);
+        }
         let value: Value = self.invoke(&script).await?;
         read(value).ok_or_else(|| Away::after("it answers what nobody understands"))
+    }
+
+    /// The scopes under a tag that were touched since a time.
+    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let mut script = self.touched.prepare_invoke();
+        script.key(Commit::index(tag)).arg(since.0).arg(MOST_TOUCHED);
+        let (now, found): (u64, Vec<(String, f64)>) = self.invoke(&script).await?;
+        let scopes = found.into_iter().map(|(scope, at)| (scope, Time(at as u64))).collect();
+        Ok(Touched { now: Time(now), scopes })
     }
 
     /// Says that a node is alive for so long.
@@ -244,18 +262,39 @@ impl Redis {
         Ok(Beat { now: Time(now), nodes })
     }
 
-    /// Tells all nodes something.
-    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
-        let mut command = redis::cmd("PUBLISH");
-        command.arg(CHANNEL).arg(message);
-        let answered: Result<(), RedisError> = match self.line().await? {
-            Line::One(mut line) => command.query_async(&mut line).await,
-            Line::Cluster(mut line) => command.query_async(&mut line).await,
+    async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+        let answered = match self.line().await? {
+            Line::One(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
+            Line::Cluster(mut line) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            }
         };
         match answered {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.gone(&error).await),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.gone(&error).await),
+            Err(_) => Err(Away::after("it does not answer in time")),
         }
+    }
+
+    /// Tells all nodes something.
+    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
+        self.query(redis::cmd("PUBLISH").arg(CHANNEL).arg(message)).await
+    }
+
+    /// This node has taken a message in.
+    pub async fn take_in(&self, number: i64) -> Result<(), Away> {
+        let key = format!("deadstop:taken:{number}");
+        let () = self.query(redis::cmd("INCR").arg(&key)).await?;
+        self.query(redis::cmd("EXPIRE").arg(&key).arg(60)).await
+    }
+
+    /// How many nodes have taken a message in.
+    pub async fn taken_in(&self, number: i64) -> Result<u64, Away> {
+        let key = format!("deadstop:taken:{number}");
+        let count: Option<u64> = self.query(redis::cmd("GET").arg(&key)).await?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Hears what nodes tell, until the connection breaks. Messages may be lost: whoever relies on

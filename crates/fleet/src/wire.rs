@@ -23,6 +23,16 @@ pub struct Commit {
     pub items: Vec<Item>,
     /// Counters that are added to.
     pub sums: Vec<Sum>,
+    /// The scopes that it is about, by their paths: whoever looks for what was touched lately finds
+    /// them.
+    pub touched: Vec<String>,
+}
+
+impl Commit {
+    /// The key under which a project's scopes are found by when they were touched.
+    pub fn index(tag: &str) -> String {
+        format!("deadstop:{{{tag}}}:touched")
+    }
 }
 
 /// A record that must be as it was read.
@@ -118,6 +128,15 @@ pub struct Reply {
     pub sums: Vec<Sums>,
 }
 
+/// Scopes that were touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// The store's time.
+    pub now: Time,
+    /// Their paths, with when they were.
+    pub scopes: Vec<(String, Time)>,
+}
+
 /// A sign of life.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beat {
@@ -131,6 +150,10 @@ pub struct Beat {
 pub trait Shared: Send + Sync + 'static {
     /// Does one step.
     fn commit(&self, commit: &Commit) -> impl Future<Output = Result<Reply, Away>> + Send;
+
+    /// The scopes under a tag that were touched since a time, and the store's time.
+    fn touched(&self, tag: &str, since: Time)
+    -> impl Future<Output = Result<Touched, Away>> + Send;
 
     /// Says that a node is alive for so long.
     fn beat(&self, node: &str, ms: u64) -> impl Future<Output = Result<Beat, Away>> + Send;

@@ -12,6 +12,7 @@ pub(crate) mod auth;
 mod backtest;
 mod calls;
 mod check;
+mod cluster;
 mod costs;
 mod docs;
 mod extract;
@@ -45,7 +46,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::metrics::Metrics;
-use crate::warden::{Project, Warden, now};
+use crate::warden::{Project, Reload, Warden, now};
 use auth::{Auth, Who};
 use problem::{Code, Problem};
 
@@ -123,6 +124,28 @@ pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), Sto
     let Some(store) = warden.store() else { return Ok(()) };
     store.ensure_project(auth::DEFAULT_PROJECT, now()).await?;
     policies::load(store, base, warden).await
+}
+
+/// What is read again when another node has changed something.
+pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -> Reload {
+    let (warden, auth, base) = (Arc::downgrade(warden), Arc::clone(auth), base.clone());
+    Box::new(move |project: String| {
+        let (warden, auth, base) = (warden.clone(), Arc::clone(&auth), base.clone());
+        Box::pin(async move {
+            auth.forget();
+            let Some(warden) = warden.upgrade() else { return };
+            let Some(store) = warden.store() else { return };
+            if let Err(error) = policies::load(store, &base, &warden).await {
+                tracing::warn!("policies could not be read again: {error}");
+            }
+            if let Err(error) = warden.reload_targets(&project).await {
+                tracing::warn!("targets of alerts could not be read again: {error}");
+            }
+            if let Ok(tools) = store.tools().await {
+                warden.pins.remember(tools);
+            }
+        })
+    })
 }
 
 /// All routes, each behind the gate.

@@ -24,6 +24,8 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// A database elsewhere, in place of the file in `data`.
     pub database: Option<Secret>,
+    /// Where the live state is that many nodes share; `None` for one node alone.
+    pub redis: Option<Secret>,
     /// Whether a proxy in front ends TLS: the page's cookies are for HTTPS only then.
     pub behind_proxy: bool,
     /// Whether alerts may go to addresses of the local network.
@@ -124,6 +126,8 @@ pub struct RawConfig {
     pub data: Option<PathBuf>,
     /// A database elsewhere: `postgres://…`.
     pub database: Option<String>,
+    /// The Redis that makes this one node of many: `redis://…`.
+    pub redis: Option<String>,
     /// Whether a proxy in front ends TLS.
     pub behind_proxy: bool,
     /// Whether alerts may go to addresses of the local network.
@@ -191,6 +195,12 @@ pub enum BadConfig {
     /// Not the address of a database.
     #[error("that is no address of a database; write one such as postgres://user@host/name")]
     Database,
+    /// Not the address of a Redis.
+    #[error("{0}; write one such as redis://host:6379")]
+    Redis(String),
+    /// A node of many without what lasts for all of them.
+    #[error("--redis makes this one node of many: they need a --database postgres://… to share")]
+    Alone,
     /// Not a URL.
     #[error("providers.{name}.base_url: `{url}` is not a URL; write one such as https://host/path")]
     Url {
@@ -245,6 +255,13 @@ impl RawConfig {
         let is_database = |url: &String| {
             ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme))
         };
+        if let Some(redis) = &self.redis {
+            deadstop_fleet::Redis::open(redis)
+                .map_err(|error| BadConfig::Redis(error.to_string()))?;
+            if self.database.is_none() {
+                return Err(BadConfig::Alone);
+            }
+        }
         if self.database.as_ref().is_some_and(|url| !is_database(url)) {
             return Err(BadConfig::Database);
         }
@@ -282,6 +299,7 @@ impl RawConfig {
             listen,
             data: self.data,
             database: self.database.map(Secret::new),
+            redis: self.redis.map(Secret::new),
             behind_proxy: self.behind_proxy,
             private_alerts: self.private_alerts,
             policies,

@@ -23,7 +23,7 @@ use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::llm::request;
-use deadstop_protocol::llm::{Api, Dialect, Request as Facts, refusal};
+use deadstop_protocol::llm::{Api, Dialect, Request as Facts, ToolResult, refusal};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER};
 use crate::caller::Caller;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, Pending, Project, Refused, Running, Said, Warden};
+use crate::warden::{Chain, Pending, Project, Refused, Running, Said, Turn, Warden, Wish};
 use deadstop_store::StoreError;
 use flow::{Admitted, Flow};
 use route::Route;
@@ -46,6 +46,61 @@ pub(crate) struct Gateway {
     warden: Arc<Warden>,
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
+}
+
+/// A request, read with what is known of its conversation.
+struct Read {
+    facts: Facts,
+    /// Whether it opens a conversation that may be anybody's.
+    opening: bool,
+    /// What it found and leaves behind, where many nodes share it.
+    turn: Option<Turn>,
+}
+
+impl Read {
+    fn unreadable(route: &Route<'_>) -> Read {
+        let model = request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned());
+        Read { facts: Facts { model, ..Facts::default() }, opening: false, turn: None }
+    }
+}
+
+fn read(
+    warden: &Warden,
+    chain: &Chain,
+    opened: Option<request::Open<'_>>,
+    anybody: bool,
+) -> Option<Read> {
+    let words = |facts: &Facts| facts.prompt.map(|text| text.digest).filter(|_| anybody);
+    let opened = opened?;
+    let mut read = match warden.node() {
+        Some(_) => {
+            let mut page = chain.innermost().page();
+            let before = (page.seen.clone(), page.opening);
+            let facts = opened.read(&mut page.seen);
+            let opening = words(&facts).is_some_and(|words| page.opens_with(words));
+            let turn = Some(Turn { before, after: (page.seen, page.opening) });
+            Read { facts, opening, turn }
+        }
+        None => {
+            let mut conversation = chain.innermost().conversation.lock();
+            let facts = opened.read(&mut conversation.seen);
+            let opening = words(&facts).is_some_and(|words| conversation.opens_with(words));
+            Read { facts, opening, turn: None }
+        }
+    };
+    if read.opening {
+        read.facts.prompt = None;
+    }
+    Some(read)
+}
+
+/// How a tool call has ended, by the result that came with a request.
+fn outcome(result: &ToolResult) -> Outcome {
+    Outcome {
+        status: if result.is_error { Status::Error } else { Status::Ok },
+        result: Some(facts::result(&result.text)),
+        ..Outcome::default()
+    }
 }
 
 impl Gateway {
@@ -100,32 +155,28 @@ impl Gateway {
         let asked =
             opened.as_ref().filter(|_| readable.is_none()).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
-        let facts = opened.map(|open| {
-            let mut conversation = chain.innermost().conversation.lock();
-            open.read(&mut conversation.seen)
-        });
-        let mut facts = facts.unwrap_or_else(|| Facts {
-            model: request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned()),
-            ..Facts::default()
-        });
         // Nobody says whose conversation it is, so the same first words may be another person's:
         // many who say "hi" are no loop.
         let anybody = who.source == Source::Conversation && self.config.default_session.is_none();
-        let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
-        let opening =
-            words.is_some_and(|words| chain.innermost().conversation.lock().opens_with(words));
-        if opening {
-            facts.prompt = None;
-        }
-        let mut warnings = self.results(&chain, &facts);
-
-        let call =
-            chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
-        let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-        let request = std::mem::take(&mut facts.said);
-        let (running, more) = self.admit(&chain, &call, &request, &exchange).await?;
-        warnings.extend(more);
-        let admitted = Admitted { running, request };
+        let mut opened = opened;
+        let (admitted, call, exchange, opening, warnings) = loop {
+            let Read { mut facts, opening, turn } = read(&self.warden, &chain, opened, anybody)
+                .unwrap_or_else(|| Read::unreadable(route));
+            let mut warnings = self.results(&chain, &facts).await;
+            let call =
+                chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
+            let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
+            let request = std::mem::take(&mut facts.said);
+            let wish = Wish { turn, ..Wish::default() };
+            if let Some((running, more)) =
+                self.admit(&chain, &call, &request, &exchange, wish).await?
+            {
+                warnings.extend(more);
+                break (Admitted { running, request }, call, exchange, opening, warnings);
+            }
+            // The conversation has gone on elsewhere: what is new in this is something else.
+            opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
+        };
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.opening = opening;
 
@@ -208,22 +259,29 @@ impl Gateway {
 
     /// Tool results that came with this request: the calls they answer are over now. Gives what
     /// the guards have to say about them.
-    fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
+    async fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
         let mut trips = Vec::new();
+        if let Some(node) = self.warden.node() {
+            if facts.results.is_empty() {
+                return trips;
+            }
+            let results = facts.results.iter().map(|result| {
+                let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
+                (result.id.clone(), name, outcome(result), result.text.clone())
+            });
+            return self.warden.results_in(node, chain, results.collect()).await;
+        }
         for result in &facts.results {
-            let mut conversation = chain.innermost().conversation.lock();
             let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
-            let pending = conversation.answered(&result.id, name.as_deref());
-            drop(conversation);
+            let pending = {
+                let mut conversation = chain.innermost().conversation.lock();
+                conversation.answered(&result.id, name.as_deref())
+            };
             let Some(Pending { call, running, asked, .. }) = pending else { continue };
             let mut said = Said { request: asked, response: Excerpt::default() };
             said.response.push(&result.text);
-            let outcome = Outcome {
-                status: if result.is_error { Status::Error } else { Status::Ok },
-                result: Some(facts::result(&result.text)),
-                ..Outcome::default()
-            };
-            let decision = self.warden.settle(chain, &call, running, &outcome, said);
+            let outcome = outcome(result);
+            let decision = self.warden.settle(chain, &call, running, &outcome, said).await;
             trips.extend(decision.trips);
         }
         trips
@@ -236,11 +294,20 @@ impl Gateway {
         call: &Call,
         request: &Excerpt,
         exchange: &Exchange,
-    ) -> Result<(Running, Vec<Trip>), Response<Body>> {
+        wish: Wish,
+    ) -> Result<Option<(Running, Vec<Trip>)>, Response<Body>> {
         let hold = self.config.hold;
-        let admitted = self.warden.admit_patiently(chain, call, request, hold).await;
-        admitted.map_err(|Refused { trips, incident }| match trips.first() {
+        let refused = match self.warden.admit_patiently(chain, call, request, wish, hold).await {
+            Ok(admitted) => return Ok(Some(admitted)),
+            Err(refused) if refused.stale => return Ok(None),
+            Err(refused) => refused,
+        };
+        let Refused { trips, incident, away, .. } = refused;
+        Err(match trips.first() {
             Some(trip) => self.refusal(exchange, trip, incident.as_deref()),
+            None if away.is_some() => unavailable(
+                "deadstop cannot reach the state that its nodes share, and the policy says to refuse",
+            ),
             None => plain(StatusCode::FORBIDDEN, "refused"),
         })
     }

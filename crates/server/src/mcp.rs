@@ -36,7 +36,7 @@ use crate::caller::Caller;
 use crate::config::{Config, McpServer};
 use crate::gateway::route::decoded;
 use crate::gateway::{Lines, decode, identify, plain, read_body, unavailable, warned};
-use crate::warden::{Chain, Refused, Running, Warden};
+use crate::warden::{Chain, Refused, Running, Warden, Wish};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -227,9 +227,14 @@ impl Mcp {
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Why> {
-        let admitted = self.warden.admit_patiently(chain, call, request, self.hold).await;
-        admitted.map_err(|Refused { trips, incident }| match trips.first() {
+        let admitted =
+            self.warden.admit_patiently(chain, call, request, Wish::default(), self.hold).await;
+        admitted.map_err(|Refused { trips, incident, away, .. }| match trips.first() {
             Some(trip) => Why::of(trip, incident.as_deref()),
+            None if away.is_some() => Why::failed(
+                "unavailable",
+                "deadstop cannot reach its shared state, and the policy says to refuse",
+            ),
             None => Why::failed("refused", "refused; do not retry"),
         })
     }

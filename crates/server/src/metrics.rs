@@ -89,6 +89,8 @@ pub(crate) struct Metrics {
     failed_deliveries: AtomicU64,
     degraded: AtomicBool,
     times_degraded: AtomicU64,
+    passed_unasked: AtomicU64,
+    refused_unasked: AtomicU64,
 }
 
 /// How long things took.
@@ -221,6 +223,16 @@ impl Metrics {
         add(&self.failed_deliveries, 1);
     }
 
+    /// A call was let pass, because nobody could be asked and the policy says so.
+    pub(crate) fn let_pass_unasked(&self) {
+        add(&self.passed_unasked, 1);
+    }
+
+    /// A call was refused, because nobody could be asked and the policy says so.
+    pub(crate) fn refused_unasked(&self) {
+        add(&self.refused_unasked, 1);
+    }
+
     /// The store works, or does not.
     pub(crate) fn set_degraded(&self, degraded: bool) {
         if !self.degraded.swap(degraded, Ordering::Relaxed) && degraded {
@@ -329,6 +341,16 @@ impl Metrics {
                 "deadstop_degraded_total",
                 "Times that the database stopped answering.",
                 &self.times_degraded,
+            ),
+            (
+                "deadstop_unasked_passed_total",
+                "Calls let pass while the shared state was away.",
+                &self.passed_unasked,
+            ),
+            (
+                "deadstop_unasked_refused_total",
+                "Calls refused while the shared state was away.",
+                &self.refused_unasked,
             ),
         ] {
             page.head(name, "counter", help);

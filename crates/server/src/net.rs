@@ -54,6 +54,9 @@ pub enum StartError {
     /// The data folder cannot be made.
     #[error("cannot make the folder {0}: {1}")]
     Folder(String, std::io::Error),
+    /// The state that nodes share cannot be used.
+    #[error("cannot be a node of a fleet: {0}")]
+    Shared(String),
     /// The database cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -73,7 +76,11 @@ impl Server {
         let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
         let private_alerts = config.private_alerts;
         let metrics = Arc::new(Metrics::default());
-        let warden = Warden::new(config.policies.clone(), store, Arc::clone(&metrics)).await?;
+        let redis = config.redis.as_ref().map(|url| deadstop_fleet::Redis::open(url.reveal()));
+        let redis = redis.transpose().map_err(|error| StartError::Shared(error.to_string()))?;
+        let warden =
+            Warden::new(config.policies.clone(), store, redis, Arc::clone(&metrics)).await?;
+        warden.join().await.map_err(StartError::Shared)?;
         let listen = config.listen;
         if !listen.ip().is_loopback() && !has_key(warden.store()).await? {
             return Err(StartError::Exposed(listen));
@@ -87,6 +94,7 @@ impl Server {
         if let Err(problem) = auth.keyed().await {
             tracing::warn!("{}", problem.code().meaning());
         }
+        warden.on_change(api::reload(&warden, &auth, &config.policies));
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
@@ -129,8 +137,9 @@ impl Server {
         let scope = Arc::clone(chain.innermost());
         let reason = self.warden.redacted(DEFAULT_PROJECT, reason);
         let order = Order { who: "deadstop run", what: What::Kill, reason: &reason };
+        let because = reason.clone();
         self.warden
-            .order(&scope, order, |state, now| state.kill("deadstop run", &reason, now))
+            .order(&scope, order, move |state, now| state.kill("deadstop run", &because, now))
             .await
             .is_ok()
     }

@@ -11,21 +11,25 @@ mod events;
 mod govern;
 mod grants;
 mod listing;
+mod nodes;
 mod project;
 mod recent;
 mod record;
 mod scope;
+mod shared;
 mod writer;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{
     Admission, Call, Decision, FailMode, Link, Outcome, PolicySet, Progress, ScopeKind, ScopeState,
-    Ticket, Time, Trip, Verdict, admit, progress, settle,
+    TextFacts, Ticket, Time, Trip, Verdict, admit, progress, settle,
 };
+use deadstop_fleet::{Fleet, Owner, Redis};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -37,13 +41,16 @@ use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
 use crate::prices;
 use crate::settings::Settings;
-pub(crate) use approvals::{Answer, Approval, Approvals, Question, Word};
+pub(crate) use approvals::{Answer, Approval, Approvals, Word};
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
+pub(crate) use nodes::{Message, Reload};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
 pub(crate) use record::Facts;
 pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
+pub(crate) use shared::{Node, Told, Turn, Wish, Wished};
+use shared::{Slice, Stores};
 pub(crate) use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
@@ -55,10 +62,15 @@ const SWEEP_MS: u64 = 10_000;
 /// How long a call waits to learn what the store has of a scope. A store that does not answer is
 /// noticed by the first one that waits; from then on nobody does.
 const LOAD: Duration = Duration::from_secs(3);
+/// How long the end of an answer waits until all nodes know what it has cost.
+const BOOKED: Duration = Duration::from_secs(1);
 /// After so long a conversation that has no name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
 /// The project of whoever names none.
 pub(crate) const DEFAULT_PROJECT: &str = "default";
+
+/// Done when a call's end is known to all nodes.
+pub(crate) type Booking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The warden.
 pub(crate) struct Warden {
@@ -71,6 +83,10 @@ pub(crate) struct Warden {
     /// Scopes that began while nobody could read what the store has of them.
     strays: Mutex<Vec<Arc<Scope>>>,
     store: Option<Store>,
+    /// The node of a fleet that this is.
+    fleet: OnceLock<Arc<Node>>,
+    /// What is done when another node has changed something.
+    reload: OnceLock<Reload>,
     /// For a server that keeps nothing.
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
@@ -98,15 +114,30 @@ pub(crate) struct Running {
     pub(crate) ticket: Ticket,
     /// What was said about it when it was let pass.
     warned: Option<Box<Trip>>,
+    /// Who settles it, where there are many nodes.
+    owner: Option<Owner>,
+    /// What more it has asked for, where there are many nodes.
+    slice: Option<Arc<Mutex<Slice>>>,
+}
+
+impl Running {
+    /// Whether it was let pass while nobody could be asked.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.owner == Some(Owner::Unasked)
+    }
 }
 
 /// A call that may not run, or not go on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Refused {
     /// Why, strictest first.
     pub(crate) trips: Vec<Trip>,
     /// The incident that it became, if it is a new one.
     pub(crate) incident: Option<String>,
+    /// Why nobody could be asked, if that is it.
+    pub(crate) away: Option<String>,
+    /// Whether its conversation has gone on elsewhere, so that it must be read again.
+    pub(crate) stale: bool,
 }
 
 /// What an order wants.
@@ -177,6 +208,7 @@ impl Warden {
     pub(crate) async fn new(
         policies: PolicySet,
         store: Option<Store>,
+        redis: Option<Redis>,
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Warden>, StoreError> {
         let (queue, waiting) = mpsc::unbounded_channel();
@@ -187,6 +219,8 @@ impl Warden {
             swept: AtomicU64::new(0),
             strays: Mutex::default(),
             store,
+            fleet: OnceLock::new(),
+            reload: OnceLock::new(),
             numbers: Numbers::new(0),
             queue,
             full: Notify::new(),
@@ -200,6 +234,11 @@ impl Warden {
             events: Events::new(now().0),
             metrics,
         });
+        if let (Some(redis), Some(store)) = (redis, warden.store.clone()) {
+            let seed = u64::try_from(warden.number()).unwrap_or_default();
+            let node = Fleet::new(Stores { redis, store }, &nodes::name(), seed, now());
+            let _ = warden.fleet.set(node);
+        }
         warden.remember().await?;
         warden.project(DEFAULT_PROJECT).await?;
         tokio::spawn(writer::run(Arc::downgrade(&warden), waiting));
@@ -219,6 +258,31 @@ impl Warden {
             Arc::make_mut(&mut targets).push(target);
         }
         self.pins.remember(store.tools().await?);
+        self.reread_settings().await?;
+        for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
+            for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
+                let place = Place {
+                    key: stored.key.clone(),
+                    project: stored.project.clone(),
+                    kind,
+                    agent: stored.agent.clone(),
+                    name: stored.name.clone(),
+                };
+                let Ok(mut state) = ScopeState::from_blob(&stored.state) else { continue };
+                self.revive(&mut state);
+                let tally = self.tally(&place, stored.number).await?;
+                let scope = Arc::new(Scope::new(place, stored.number, state, tally));
+                self.share(&scope, stored.version);
+                scope.touch(stored.updated);
+                self.scopes.lock().insert(stored.key, scope);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is kept and what models cost, in every project.
+    async fn reread_settings(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
         let settings = store.settings().await?;
         for setting in &settings {
             let project = self.project(&setting.project).await?;
@@ -234,23 +298,6 @@ impl Warden {
                 Err(error) => {
                     tracing::error!(project = setting.project, "bad settings: {error}");
                 }
-            }
-        }
-        for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
-            for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
-                let place = Place {
-                    key: stored.key.clone(),
-                    project: stored.project.clone(),
-                    kind,
-                    agent: stored.agent.clone(),
-                    name: stored.name.clone(),
-                };
-                let Ok(mut state) = ScopeState::from_blob(&stored.state) else { continue };
-                state.recover();
-                let tally = self.tally(&place, stored.number).await?;
-                let scope = Arc::new(Scope::new(place, stored.number, state, tally));
-                scope.touch(stored.updated);
-                self.scopes.lock().insert(stored.key, scope);
             }
         }
         Ok(())
@@ -331,6 +378,7 @@ impl Warden {
     ) -> Result<Chain, StoreError> {
         let name = project.name.clone();
         let of_agent = self.agent(&project, agent).await?;
+        self.meet(&of_agent).await;
         let agent_number = of_agent.number();
         let mut chain = Chain::new(project);
         chain.push(of_agent);
@@ -344,6 +392,7 @@ impl Warden {
                 name: if depth == 0 { session.to_owned() } else { nested[depth - 1].clone() },
             };
             let scope = self.scope(place, &key).await?;
+            self.meet(&scope).await;
             scope.set_agent_number(agent_number);
             chain.push(scope);
         }
@@ -430,11 +479,18 @@ impl Warden {
     /// Reads a scope, or makes it. Where the store does not answer, it is made for the time being:
     /// an order must find it, and whether calls may use it is said by the fail mode.
     async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
+        let (scope, version) = self.load_alone(place).await?;
+        self.share(&scope, version);
+        Ok(scope)
+    }
+
+    /// The same, with the version that other nodes know it by.
+    async fn load_alone(&self, place: Place) -> Result<(Arc<Scope>, u64), StoreError> {
         let new = |place: Place| {
             let state = ScopeState::new(place.kind, now());
             Scope::new(place, self.number(), state, Tally::default())
         };
-        let Some(store) = &self.store else { return Ok(Arc::new(new(place))) };
+        let Some(store) = &self.store else { return Ok((Arc::new(new(place)), 0)) };
         let reading = async {
             let Some(stored) = store.scope(&place.key).await? else { return Ok(None) };
             let number = if stored.number == 0 { self.number() } else { stored.number };
@@ -443,17 +499,17 @@ impl Warden {
         };
         let (stored, number, tally) = match self.in_time(reading).await {
             Ok(Some(read)) => read,
-            Ok(None) => return Ok(Arc::new(new(place))),
+            Ok(None) => return Ok((Arc::new(new(place)), 0)),
             Err(error) => {
                 self.get_by(error)?;
                 let scope = new(place);
                 scope.set_provisional(true);
-                return Ok(Arc::new(scope));
+                return Ok((Arc::new(scope), 0));
             }
         };
         let state = match ScopeState::from_blob(&stored.state) {
             Ok(mut state) => {
-                state.recover();
+                self.revive(&mut state);
                 state
             }
             Err(error) => {
@@ -461,7 +517,17 @@ impl Warden {
                 ScopeState::new(place.kind, now())
             }
         };
-        Ok(Arc::new(Scope::new(place, number, state, tally)))
+        Ok((Arc::new(Scope::new(place, number, state, tally)), stored.version))
+    }
+
+    /// A state that comes from the database: calls that were in flight are gone. What projects and
+    /// agents have in flight on other nodes is counted elsewhere.
+    fn revive(&self, state: &mut ScopeState) {
+        let counted = matches!(state.kind(), ScopeKind::Project | ScopeKind::Agent);
+        match self.node() {
+            Some(_) if counted => state.give_back(state.held()),
+            _ => state.recover(),
+        }
     }
 
     async fn tally(&self, place: &Place, number: i64) -> Result<Tally, StoreError> {
@@ -490,9 +556,25 @@ impl Warden {
     /// Whether calls of a chain are refused because what must last cannot be written, or because
     /// nobody knows what the store has of it.
     pub(crate) fn is_closed(&self, chain: &Chain) -> bool {
-        let unsure =
-            self.outage.read().is_some() || chain.scopes().iter().any(|s| s.is_provisional());
+        let unsure = self.outage.read().is_some()
+            || chain.scopes().iter().any(|s| s.is_provisional())
+            || self.node().is_some_and(|node| node.away().is_some());
         unsure && chain.policies().session.fail_mode == FailMode::Closed
+    }
+
+    /// A person spoke, outside of any model call that would tell it.
+    pub(crate) async fn hear_person(&self, chain: &Chain, words: TextFacts) {
+        match self.node() {
+            None => chain.innermost().state.lock().hear(&words),
+            Some(node) => {
+                let done = node.insist(chain.cells(), &chain.policies(), None, move |desk| {
+                    if let Some(link) = desk.links.last_mut() {
+                        link.state.hear(&words);
+                    }
+                });
+                let _ = tokio::time::timeout(LOAD, done).await;
+            }
+        }
     }
 
     /// A number that nothing else has.
@@ -504,7 +586,25 @@ impl Warden {
     }
 
     /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
-    pub(crate) fn admit(
+    pub(crate) async fn admit(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        wish: Wish,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        match self.node() {
+            None => self.admit_here(chain, call, request),
+            Some(node) => match self.wish(node, chain, call, request, wish).await {
+                Wished::Decided(decided) => decided,
+                Wished::Stale => Err(Refused { stale: true, ..Refused::default() }),
+                Wished::Known(_) => Err(Refused::default()),
+            },
+        }
+    }
+
+    /// The same where there is one node only, which need not wait for anybody.
+    pub(crate) fn admit_here(
         &self,
         chain: &Chain,
         call: &Call,
@@ -523,27 +623,40 @@ impl Warden {
         let begun = Instant::now();
         let admission = self.decide(chain, decide);
         self.metrics.decided(begun.elapsed());
+        self.admitted(chain, call, request, admission, self.number(), None)
+    }
+
+    /// Keeps what was decided about a call.
+    fn admitted(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        request: &Excerpt,
+        admission: Admission,
+        id: i64,
+        owner: Option<Owner>,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
         if admission.verdict == Verdict::Ask {
             // Nothing has happened yet.
             for trip in &admission.trips {
                 self.metrics.verdict(trip.guard, trip.verdict);
             }
-            return Err(Refused { trips: admission.trips, incident: None });
+            return Err(Refused { trips: admission.trips, ..Refused::default() });
         }
-        let id = self.number();
         let said = || Said { request: request.clone(), response: Excerpt::default() };
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
                 self.note_grant(chain, &ticket);
                 let warned = admission.trips.first().cloned().map(Box::new);
-                Ok((Running { id, ticket, warned }, admission.trips))
+                let running = Running { id, ticket, warned, owner, slice: None };
+                Ok((running, admission.trips))
             }
             None => {
                 if let Some(trip) = admission.trips.first() {
                     self.refused(chain, call, id, trip, incident.clone());
                 }
-                Err(Refused { trips: admission.trips, incident })
+                Err(Refused { trips: admission.trips, incident, ..Refused::default() })
             }
         }
     }
@@ -557,8 +670,13 @@ impl Warden {
         new: Progress<'_>,
         said: impl Fn() -> Said,
     ) -> (Decision, Option<String>) {
-        let ticket = &mut running.ticket;
-        let decision = self.decide(chain, |links, now| progress(links, call, ticket, new, now));
+        let decision = match self.node() {
+            Some(node) => self.progress_here(node, chain, call, running, new),
+            None => {
+                let ticket = &mut running.ticket;
+                self.decide(chain, |links, now| progress(links, call, ticket, new, now))
+            }
+        };
         let incident = self.record(chain, call, running.id, &decision.trips, said);
         if let Some(trip) = decision.trips.first() {
             running.warned = Some(Box::new(trip.clone()));
@@ -566,8 +684,37 @@ impl Warden {
         (decision, incident)
     }
 
+    /// This call has ended. Nobody waits for what comes of it; what comes next comes after it.
+    pub(crate) fn settle_soon(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        call: &Call,
+        running: Running,
+        outcome: &Outcome,
+        said: Said,
+    ) -> Option<Booking> {
+        let Some(node) = self.node() else {
+            self.settle_here(chain, call, running, outcome, said);
+            return None;
+        };
+        let done = self.settle_everywhere(node, chain, call, &running, outcome);
+        let (warden, chain) = (Arc::clone(self), chain.clone());
+        let (call, outcome) = (call.clone(), outcome.clone());
+        let booked = tokio::spawn(async move {
+            let Ok((decision, killed)) = done.await else { return };
+            warden.carry_kills(&chain, killed);
+            let Running { id, ticket, warned, .. } = running;
+            warden.book(&chain, &call, (id, &ticket, warned), &outcome, &decision, said);
+        });
+        // Whoever waits does so for as long as others usually take, and not for an outage.
+        let patience = if node.away().is_some() { Duration::ZERO } else { BOOKED };
+        Some(Box::pin(async move {
+            let _ = tokio::time::timeout(patience, booked).await;
+        }))
+    }
+
     /// This call has ended.
-    pub(crate) fn settle(
+    pub(crate) async fn settle(
         &self,
         chain: &Chain,
         call: &Call,
@@ -575,17 +722,50 @@ impl Warden {
         outcome: &Outcome,
         said: Said,
     ) -> Decision {
-        let Running { id, ticket, warned } = running;
-        let (number, admitted) = (ticket.number, ticket.admitted);
+        let Some(node) = self.node() else {
+            return self.settle_here(chain, call, running, outcome, said);
+        };
+        match self.settle_everywhere(node, chain, call, &running, outcome).await {
+            Ok((decision, killed)) => {
+                self.carry_kills(chain, killed);
+                let Running { id, ticket, warned, .. } = running;
+                self.book(chain, call, (id, &ticket, warned), outcome, &decision, said);
+                decision
+            }
+            Err(_) => Decision { verdict: Verdict::Allow, trips: Vec::new() },
+        }
+    }
+
+    fn settle_here(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        running: Running,
+        outcome: &Outcome,
+        said: Said,
+    ) -> Decision {
+        let Running { id, ticket, warned, .. } = running;
+        let bare = ticket.bare();
         let decision = self.decide(chain, |links, now| settle(links, call, ticket, outcome, now));
+        self.book(chain, call, (id, &bare, warned), outcome, &decision, said);
+        decision
+    }
+
+    /// Keeps what a call has come to.
+    pub(crate) fn book(
+        &self,
+        chain: &Chain,
+        call: &Call,
+        (id, ticket, warned): (i64, &Ticket, Option<Box<Trip>>),
+        outcome: &Outcome,
+        decision: &Decision,
+        said: Said,
+    ) {
         let incident = self.record(chain, call, id, &decision.trips, || said.clone());
         let trip = decision.trips.first().or(warned.as_deref());
-        self.ended(
-            chain,
-            call,
-            record::Ended { id, number, admitted, outcome, trip, incident, said },
-        );
-        decision
+        let (number, admitted) = (ticket.number, ticket.admitted);
+        let ended = record::Ended { id, number, admitted, outcome, trip, incident, said };
+        self.ended(chain, call, ended);
     }
 
     /// Runs the engine over a locked chain, then carries new kills out.
@@ -605,7 +785,7 @@ impl Warden {
                 state,
             })
             .collect();
-        let decision = decide(&mut links, now());
+        let decision = decide(&mut links, self.time());
         drop(links);
         let mut killed: SmallVec<[_; 2]> = SmallVec::new();
         for ((scope, state), alive) in chain.scopes().iter().zip(&mut states).zip(alive) {
@@ -625,6 +805,7 @@ impl Warden {
         drop(states);
         for (scope, kill) in killed {
             self.killed_by_guard(&scope, &kill);
+            self.end_everywhere(&scope, &kill);
         }
         for scope in chain.scopes() {
             self.mark(scope);
@@ -644,8 +825,12 @@ impl Warden {
         &self,
         scope: &Arc<Scope>,
         order: Order<'_>,
-        change: impl FnOnce(&mut ScopeState, Time),
+        change: impl Fn(&mut ScopeState, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
+        if let Some(node) = self.node() {
+            let changed = move |state: &mut ScopeState, _: &mut i64, now| change(state, now);
+            return self.order_everywhere(node, scope, order, changed).await;
+        }
         {
             let mut state = scope.state.lock();
             change(&mut state, now());
@@ -677,6 +862,14 @@ impl Warden {
         // Written as it ended, before its row is another one's.
         self.mark(scope);
         self.flush().await?;
+        if let Some(node) = self.node() {
+            let fresh = self.number();
+            let changed = move |state: &mut ScopeState, number: &mut i64, now: Time| {
+                state.reset(now);
+                *number = fresh;
+            };
+            return self.order_everywhere(node, scope, order, changed).await;
+        }
         scope.renumber(self.number());
         self.order(scope, order, ScopeState::reset).await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::support::packing::{ENCODINGS, pack, unpack};
+use crate::packing::{ENCODINGS, pack, unpack};
 use crate::support::{ALL, Ask, Dice, Gate, Got, Reply, Said, Seen, Speech, Step, heavy, rounds};
 
 /// Nothing that could stop anything.

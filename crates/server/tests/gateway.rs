@@ -11,11 +11,16 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod alone;
 mod control;
 mod faults;
 mod fidelity;
+#[path = "support/server.rs"]
+mod gate;
 mod mcp;
 mod outage;
+#[path = "support/packing.rs"]
+mod packing;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
 mod stops;

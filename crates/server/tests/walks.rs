@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_server::Secret;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -15,11 +14,7 @@ use crate::support::{Ask, Gate, Got, Reply, Said, Speech, Upstream};
 
 async fn gate(place: &Place, policy: Value, answer: &'static str) -> Gate {
     let reply = move |_: &crate::support::Seen| Speech::Chat.reply(false, &Said::text(answer));
-    Gate::with(policy, reply, |config| {
-        config.database = Some(Secret::new(place.address.clone()));
-        config.private_alerts = true;
-    })
-    .await
+    Gate::on(place, policy, reply, |config| config.private_alerts = true).await
 }
 
 async fn ask(gate: &Gate, method: &str, path: &str, body: Value) -> Got {
@@ -204,10 +199,7 @@ async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &Place)
         let call = Said::call("c1", "delete_asset", json!({ "asset_id": "fact_sales" }));
         Speech::Chat.reply(false, &call)
     };
-    let gate = Gate::with(json!({}), delete, |config| {
-        config.database = Some(Secret::new(place.address.clone()));
-    })
-    .await;
+    let gate = Gate::on(place, json!({}), delete, |_| {}).await;
     let step = |text: &str| Speech::Chat.says(false, text).by("cleaner", "s1");
     for text in ["clean up the catalogue", "asset still exists"] {
         assert_eq!(gate.ask(&step(text)).await.status, 200);

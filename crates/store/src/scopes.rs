@@ -50,6 +50,19 @@ impl Store {
         found.iter().map(read).collect()
     }
 
+    /// The scopes of a kind that were ended and have changed since `since`.
+    pub async fn killed_since(
+        &self,
+        kind: ScopeKind,
+        since: Time,
+    ) -> Result<Vec<StoredScope>, StoreError> {
+        let query =
+            sql("SELECT * FROM scopes WHERE kind = $1 AND killed = 1 AND updated_ms >= $2 \
+             LIMIT 10000");
+        let found = self.backend.rows(query.bind(kind.name()).bind(since)).await?;
+        found.iter().map(read).collect()
+    }
+
     /// All scopes of an agent that changed since `since`: itself, its sessions and what is in them.
     pub async fn scopes_of_agent(
         &self,

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use super::{ASK_TIMEOUT, FailMode, Mode, Policy, PolicySet, Preset};
+use super::{ASK_TIMEOUT, FailMode, Mode, OFFLINE_CALLS, Policy, PolicySet, Preset};
 use crate::guard::access::RawAccess;
 use crate::guard::breaker::RawBreaker;
 use crate::guard::budget::RawBudget;
@@ -33,6 +33,8 @@ pub struct RawPolicy {
     pub fail_mode: Option<FailMode>,
     /// Seconds that a call waits for a person.
     pub ask_timeout_s: Option<Seconds>,
+    /// Calls that are let pass while nobody can be asked.
+    pub offline_calls: Option<u64>,
     /// Tools allowed and denied.
     pub access: Option<RawAccess>,
     /// Number of calls.
@@ -97,7 +99,15 @@ impl RawPolicy {
     pub fn resolve(self) -> Result<PolicySet, BadSetting> {
         let mut set = self.preset.unwrap_or_default().policies();
         let RawPolicy {
-            mode, fail_mode, ask_timeout_s, agent, project, nested, mut breaker, ..
+            mode,
+            fail_mode,
+            ask_timeout_s,
+            offline_calls,
+            agent,
+            project,
+            nested,
+            mut breaker,
+            ..
         } = self.clone();
 
         // The breaker is kept per agent and server, wherever it was typed.
@@ -119,6 +129,7 @@ impl RawPolicy {
             policy.mode = mode.unwrap_or_default();
             policy.fail_mode = fail_mode.unwrap_or_default();
             policy.ask_timeout_s = ask_timeout_s.unwrap_or(ASK_TIMEOUT);
+            policy.offline_calls = offline_calls.unwrap_or(OFFLINE_CALLS);
             if let Some(raw) = raw {
                 raw.inner(name)?.over(policy).map_err(within)?;
             }
@@ -149,6 +160,7 @@ impl RawPolicy {
         policy.mode = self.mode.unwrap_or(policy.mode);
         policy.fail_mode = self.fail_mode.unwrap_or(policy.fail_mode);
         policy.ask_timeout_s = self.ask_timeout_s.unwrap_or(policy.ask_timeout_s);
+        policy.offline_calls = self.offline_calls.unwrap_or(policy.offline_calls);
         let max_steps = self.loops.as_ref().and_then(|raw| raw.max_steps);
         let max_time = self.budget.as_ref().and_then(|raw| raw.max_wall_time_seconds);
         macro_rules! lay {

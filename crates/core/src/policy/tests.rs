@@ -23,6 +23,7 @@ fn nothing() -> Value {
         "mode": "enforce",
         "fail_mode": "open",
         "ask_timeout_s": 300,
+        "offline_calls": 1000,
         "access": {
             "allow": [], "deny": [], "ask": [], "rules": [], "action": "block", "pin_tools": "off"
         },

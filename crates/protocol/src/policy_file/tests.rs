@@ -552,6 +552,7 @@ fn every_setting_of_core_is_explained() {
     sections.push("mode");
     sections.push("fail_mode");
     sections.push("ask_timeout_s");
+    sections.push("offline_calls");
     sections.sort_unstable();
     let mut expected: Vec<&str> = policy.keys().map(String::as_str).collect();
     expected.sort_unstable();

@@ -215,6 +215,7 @@ fn write_scope(out: &mut String, prefix: &str, policy: &Map<String, Value>) {
     line(out, "mode", policy.get("mode"));
     line(out, "fail_mode", policy.get("fail_mode"));
     line(out, "ask_timeout_s", policy.get("ask_timeout_s"));
+    line(out, "offline_calls", policy.get("offline_calls"));
     for section in &SECTIONS {
         if let Some(settings) = policy.get(section.name) {
             let _ = write!(out, "\n[{prefix}{}]\n", section.name);
@@ -253,6 +254,11 @@ pub fn template(preset: Preset) -> String {
     line(&mut out, "fail_mode", session.get("fail_mode"));
     out.push_str("\n# Seconds that a call waits for a person where an action is `ask`; then it is refused.\n");
     line(&mut out, "ask_timeout_s", session.get("ask_timeout_s"));
+    out.push_str(
+        "\n# In a fleet, under fail_mode open: calls of an agent that each node lets pass while it\n\
+         # cannot reach the state that nodes share; then it refuses.\n",
+    );
+    line(&mut out, "offline_calls", session.get("offline_calls"));
     out.push_str("\n# What follows is about a session.\n");
     for section in &SECTIONS {
         explain(&mut out, "", section, section.about, session.get(section.name));

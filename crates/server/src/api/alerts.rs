@@ -247,6 +247,7 @@ pub(crate) async fn create(
     let event = app.event(&who, "alert.create", &stored.id.to_string(), "", &detail);
     store.create_target(&stored, Some(&event)).await?;
     app.warden.reload_targets(&who.project).await?;
+    app.warden.announce_project(&who.project).await;
     let body = MadeTarget { target: stored.into(), secret };
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
@@ -306,6 +307,7 @@ pub(crate) async fn put(
         return Err(Problem::not_found("target"));
     }
     app.warden.reload_targets(&who.project).await?;
+    app.warden.announce_project(&who.project).await;
     Ok(Json(MadeTarget { target: stored.into(), secret }))
 }
 
@@ -325,6 +327,7 @@ pub(crate) async fn delete(
         return Err(Problem::not_found("target"));
     }
     app.warden.reload_targets(&who.project).await?;
+    app.warden.announce_project(&who.project).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

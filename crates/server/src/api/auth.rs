@@ -501,6 +501,9 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }
+    if looks {
+        app.warden.catch_up(&who.project).await;
+    }
     request.extensions_mut().insert(who);
     Ok(request)
 }

@@ -6,6 +6,8 @@
 //! `/api/approvals/{id}`, and asks again under the same id. Everything carries the client's own id and may be said twice.
 //! Once the session is dead, everything is refused.
 
+mod fleet;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ use super::auth::Who;
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
-use crate::warden::{Approval, Chain, Refused, Reply, Reported, Said, now};
+use crate::warden::{Approval, Chain, Refused, Reply, Reported, Said, Wish, now};
 
 /// Opens a session.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -159,7 +161,7 @@ pub(crate) struct Report {
 impl Strict for Report {}
 
 /// How a call ended.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Receipt {
     /// The client's id for the call.
@@ -316,7 +318,7 @@ pub(crate) async fn open(
         return Ok(refusal.into_response());
     }
     if let Some(said) = &opening.said {
-        chain.innermost().state.lock().hear(&TextFacts::of(said));
+        app.warden.hear_person(&chain, TextFacts::of(said)).await;
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
@@ -358,7 +360,7 @@ pub(crate) async fn preflight(
         from_person: asked.from_person,
     });
     let call = chain.project.redact_call(call);
-    let reply = ask(&app, &chain, asked.id, call, request)?;
+    let reply = ask(&app, &chain, asked.id, call, request).await?;
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
 }
@@ -393,7 +395,7 @@ pub(crate) async fn propose(
             app.warden.pins.judge(&who.project, &server, &mut facts);
         }
         let call = chain.project.redact_call(Call::Tool(facts));
-        let reply = ask(&app, &chain, proposed.id, call, request)?;
+        let reply = ask(&app, &chain, proposed.id, call, request).await?;
         decided.push(reply);
     }
     for reply in &decided {
@@ -421,6 +423,13 @@ pub(crate) async fn progress(
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
     stopped(&app, &chain, &report).await;
+    if let Some(node) = app.warden.node()
+        && !fleet::reported_here(&chain, &report.id)
+    {
+        let reply = fleet::progress(&app, node, &chain, &report).await?;
+        settle_down(&app, &chain, &reply).await?;
+        return Ok(reply.into_response());
+    }
     let reply = {
         let mut governed = chain.innermost().governed.lock();
         let reported = governed.get(&report.id).ok_or_else(no_call)?;
@@ -452,7 +461,12 @@ pub(crate) async fn receipt(
     Body(receipt): Body<Receipt>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
-    let reply = book(&app, &chain, &receipt)?;
+    let reply = match app.warden.node() {
+        Some(node) if !fleet::reported_here(&chain, &receipt.id) => {
+            fleet::book(&app, node, &chain, &receipt).await?
+        }
+        _ => book(&app, &chain, &receipt).await?,
+    };
     if !receipt.wait && reply.status == 200 {
         return Ok(reply.into_response());
     }
@@ -463,47 +477,59 @@ pub(crate) async fn receipt(
     Ok(reply.into_response())
 }
 
-fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
-    let mut governed = chain.innermost().governed.lock();
-    let reported = governed.get(&receipt.id).ok_or_else(no_call)?;
-    if let Some(reply) = &reported.receipt {
-        return Ok(reply.clone());
-    }
-    let Some(running) = reported.running.take() else { return Err(no_call()) };
-    let text = receipt.text.as_deref().unwrap_or_default();
-    let mut said = Said {
-        request: std::mem::take(&mut reported.request),
-        response: std::mem::take(&mut reported.response),
+async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
+    let (call, running, said) = {
+        let mut governed = chain.innermost().governed.lock();
+        let reported = governed.get(&receipt.id).ok_or_else(no_call)?;
+        if let Some(reply) = &reported.receipt {
+            return Ok(reply.clone());
+        }
+        let Some(running) = reported.running.take() else { return Err(no_call()) };
+        let mut said = Said {
+            request: std::mem::take(&mut reported.request),
+            response: std::mem::take(&mut reported.response),
+        };
+        if said.response.is_empty() {
+            said.response.push(receipt.text.as_deref().unwrap_or_default());
+        }
+        if matches!(receipt.status, Ended::Fault | Ended::Cancelled) {
+            said.response = said.response.broken_off();
+        }
+        (reported.call.clone(), running, said)
     };
-    if said.response.is_empty() {
-        said.response.push(text);
-    }
-    if matches!(receipt.status, Ended::Fault | Ended::Cancelled) {
-        said.response = said.response.broken_off();
-    }
-    let Used { input, output, cache_read, cache_write } = receipt.usage;
-    let model = reported.call.model().is_some();
-    let outcome = Outcome {
-        status: receipt.status.status(),
-        usage: Usage {
-            input: Tokens(input),
-            output: Tokens(output),
-            cache_read: Tokens(cache_read),
-            cache_write: Tokens(cache_write),
-        },
-        result: (!model && receipt.text.is_some()).then(|| facts::result(text)),
-        answer: model.then(|| {
-            let mut hasher = TextHasher::default();
-            hasher.push(text);
-            Answer { text: (!text.is_empty()).then(|| hasher.finish()), calls: None::<Digest> }
-        }),
-    };
-    let decision = app.warden.settle(chain, &reported.call, running, &outcome, said);
+    let outcome = receipt.outcome(&call);
+    let decision = app.warden.settle(chain, &call, running, &outcome, said).await;
     let reply = decided(&receipt.id, decision.verdict, &decision.trips, None);
     // A dead session hears that it is dead, although its receipt is booked.
     let reply = dead(chain).unwrap_or(reply);
-    reported.receipt = Some(reply.clone());
+    if let Some(reported) = chain.innermost().governed.lock().get(&receipt.id) {
+        reported.receipt = Some(reply.clone());
+    }
     Ok(reply)
+}
+
+impl Receipt {
+    /// How the call has ended.
+    fn outcome(&self, call: &Call) -> Outcome {
+        let text = self.text.as_deref().unwrap_or_default();
+        let Used { input, output, cache_read, cache_write } = self.usage;
+        let model = call.model().is_some();
+        Outcome {
+            status: self.status.status(),
+            usage: Usage {
+                input: Tokens(input),
+                output: Tokens(output),
+                cache_read: Tokens(cache_read),
+                cache_write: Tokens(cache_write),
+            },
+            result: (!model && self.text.is_some()).then(|| facts::result(text)),
+            answer: model.then(|| {
+                let mut hasher = TextHasher::default();
+                hasher.push(text);
+                Answer { text: (!text.is_empty()).then(|| hasher.finish()), calls: None::<Digest> }
+            }),
+        }
+    }
 }
 
 /// Waits while a chain is paused, for as long as the caller will.
@@ -545,7 +571,7 @@ async fn stopped(app: &App, chain: &Chain, report: &Report) {
 }
 
 /// Asks the engine, unless it was asked before.
-fn ask(
+async fn ask(
     app: &App,
     chain: &Chain,
     id: String,
@@ -556,6 +582,20 @@ fn ask(
         let text = "the database does not answer, and the policy's fail_mode says closed";
         return Err(Problem::new(Code::StoreFailed, text));
     }
+    match app.warden.node() {
+        Some(node) => fleet::ask(app, node, chain, id, call, request).await,
+        None => ask_here(app, chain, id, call, request),
+    }
+}
+
+/// The same where there is one node only.
+fn ask_here(
+    app: &App,
+    chain: &Chain,
+    id: String,
+    call: Call,
+    request: Excerpt,
+) -> Result<Reply, Problem> {
     let mut governed = chain.innermost().governed.lock();
     if let Some(reported) = governed.get(&id) {
         return Ok(dead(chain).unwrap_or_else(|| reported.admitted.clone()));
@@ -565,10 +605,10 @@ fn ask(
         Some((approval, None)) => return Ok(waits(&id, approval)),
         Some((approval, Some(_))) if approval.is_approved(now()) => {
             governed.forget(&id);
-            app.warden.admit_approved(chain, approval, &request)
+            app.warden.admit_approved_here(chain, approval, &request)
         }
         Some((approval, Some(word))) => Err(app.warden.refusal_of(approval, &word)),
-        None => app.warden.admit(chain, &call, &request),
+        None => app.warden.admit_here(chain, &call, &request),
     };
     let (running, admitted) = match admission {
         Ok((running, trips)) => {
@@ -576,7 +616,7 @@ fn ask(
             (Some(running), decided(&id, verdict, &trips, None))
         }
         Err(refused) if refused.asks() => {
-            match app.warden.ask(chain, &call, &request, refused.trips) {
+            match app.warden.ask(chain, &call, &request, refused.trips, Wish::default()) {
                 Ok(question) => {
                     let approval = Arc::clone(&question.approval);
                     question.detach();
@@ -584,12 +624,12 @@ fn ask(
                     governed.ask(id, approval, now());
                     return Ok(reply);
                 }
-                Err(Refused { trips, incident }) => {
+                Err(Refused { trips, incident, .. }) => {
                     (None, decided(&id, Verdict::Block, &trips, incident))
                 }
             }
         }
-        Err(Refused { trips, incident }) => {
+        Err(Refused { trips, incident, .. }) => {
             let verdict = trips.first().map_or(Verdict::Block, |trip| trip.verdict);
             (None, decided(&id, verdict, &trips, incident))
         }
@@ -605,7 +645,7 @@ fn ask(
         && let Some(running) = forgotten.running
     {
         let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-        app.warden.settle(chain, &forgotten.call, running, &outcome, Said::default());
+        app.warden.settle_soon(chain, &forgotten.call, running, &outcome, Said::default());
     }
     Ok(reply)
 }

@@ -184,6 +184,7 @@ pub(crate) async fn make(
     let event = app.event_in(project, who, "key.create", &stored.id, "", &detail);
     app.store()?.create_key(&stored, Some(&event)).await?;
     app.auth.forget();
+    app.warden.announce_project(project).await;
     Ok((text, stored))
 }
 
@@ -215,6 +216,7 @@ pub(crate) async fn revoke(
     let event = app.event(&who, "key.revoke", &id, "", &json!({}));
     let revoked = store.revoke_key(&who.project, &id, &event.who, now(), Some(&event)).await?;
     app.auth.forget();
+    app.warden.announce_project(&who.project).await;
     if !revoked {
         return Err(Problem::not_found("key"));
     }

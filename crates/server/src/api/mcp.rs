@@ -198,5 +198,6 @@ pub(crate) async fn accept(
         event.who = signed;
         store.accept_tool(&found, &event).await?;
     }
+    app.warden.announce_project(&who.project).await;
     Ok(Json(Tool::from(found)))
 }

@@ -180,10 +180,14 @@ pub(crate) async fn carry_out(
     let (done, warden) = (what.done(), &app.warden);
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,
-        What::Kill => warden.order(scope, order, |state, now| state.kill(&by, because, now)).await,
+        What::Kill => {
+            let (by, because) = (by.clone(), because.to_owned());
+            warden.order(scope, order, move |state, now| state.kill(&by, &because, now)).await
+        }
         What::Reset => warden.reset(scope, order).await,
         What::Pause => {
-            warden.order(scope, order, |state, now| state.pause(&by, because, now)).await
+            let (by, because) = (by.clone(), because.to_owned());
+            warden.order(scope, order, move |state, now| state.pause(&by, &because, now)).await
         }
         What::Resume => warden.order(scope, order, |state, _| state.resume()).await,
     };

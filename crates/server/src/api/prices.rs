@@ -227,6 +227,7 @@ async fn reload(app: &App, who: &Who, project: &Project) -> Result<(), Problem> 
     // Changes come one after the other, so that the last one to be written is the one in force.
     let _turn = app.policy_turn.lock().await;
     project.set_prices(in_force(&own(app.store()?, &who.project).await?));
+    app.warden.announce_project(&who.project).await;
     app.warden.tell_change(&who.project, "", "a price was changed".to_owned());
     Ok(())
 }

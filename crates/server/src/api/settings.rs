@@ -58,5 +58,6 @@ pub(crate) async fn put(
     };
     app.store()?.put_setting(&setting, Some(&event)).await?;
     app.project(&who).await?.set_settings(in_force);
+    app.warden.announce_project(&who.project).await;
     Ok(Json(settings))
 }

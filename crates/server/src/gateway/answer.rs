@@ -143,10 +143,15 @@ async fn whole(
     if let Some((_, words)) = flow.asks() {
         taken = flow.take_words(words.await);
     }
-    if let Err(cut) = taken.and_then(|()| flow.judge()) {
+    let judged = match taken {
+        Ok(()) => flow.judge_whole().await,
+        Err(cut) => Err(cut),
+    };
+    if let Err(cut) = judged {
         flow.take_back();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
+        flow.booked().await;
         return Whole::Refused(cut);
     }
     let bytes = match read.len() {
@@ -157,6 +162,7 @@ async fn whole(
         && decoder.is_identity()
         && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
     flow.settle(if garbage { Status::Fault } else { Status::Ok });
+    flow.booked().await;
     Whole::Fine(bytes, flow.warnings())
 }
 
@@ -418,6 +424,7 @@ impl http_body::Body for Passing {
                 continue;
             }
             let Some(upstream) = &mut this.upstream else {
+                std::task::ready!(this.flow.poll_booked(context));
                 return Poll::Ready(this.breaks.take().map(Err));
             };
             if this.unjudged == 0 && this.flow.poll_stopped(context).is_ready() {

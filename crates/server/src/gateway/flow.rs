@@ -17,7 +17,7 @@ use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Pending, Question, Refused, Running, Said, Warden};
+use crate::warden::{Booking, Chain, Pending, Refused, Running, Said, Warden, Wish};
 use deadstop_protocol::excerpt::Excerpt;
 
 /// A call on its way.
@@ -49,6 +49,11 @@ pub(super) struct Flow {
     /// What was asked and answered, for people.
     request: Excerpt,
     response: Excerpt,
+    /// How much of the text that is new is in the answer already, and whether a tool call came last.
+    kept: usize,
+    after_call: bool,
+    /// Done when all nodes know what it has cost, where there are many.
+    booking: Option<Booking>,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -73,7 +78,7 @@ pub(super) struct Asking {
     id: String,
     call: Call,
     words: Excerpt,
-    question: Question,
+    answer: Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>,
     held_from: usize,
 }
 
@@ -125,6 +130,9 @@ impl Flow {
             usage: None,
             request,
             response: Excerpt::default(),
+            kept: 0,
+            after_call: false,
+            booking: None,
             _place: place,
         }
     }
@@ -184,8 +192,8 @@ impl Flow {
         let from = questions.iter().map(|asking| asking.held_from).min()?;
         Some((from, async move {
             let answered = questions.into_iter().map(|asking| async move {
-                let Asking { id, call, words, question, held_from } = asking;
-                Answered { id, call, words, held_from, admitted: question.answer().await }
+                let Asking { id, call, words, answer, held_from } = asking;
+                Answered { id, call, words, held_from, admitted: answer.await }
             });
             futures_util::future::join_all(answered).await
         }))
@@ -204,8 +212,9 @@ impl Flow {
 
     /// Judges what was taken in since the last time.
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
+        self.keep_text();
+        self.kept = 0;
         let new = std::mem::take(&mut self.new);
-        self.response.push(&new);
         let (decision, incident) = self.progress(&new);
         self.words.push(&new);
         // Its memory serves again.
@@ -217,6 +226,30 @@ impl Flow {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same, once it is decided on all nodes.
+    pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
+        self.judge()?;
+        if let Some(running) = &self.running
+            && self.warden.node().is_some()
+        {
+            self.warden.decided_about(running).await;
+            return self.judge();
+        }
+        Ok(())
+    }
+
+    /// Keeps what is new of the text, where it was said: after the tool calls that came before it.
+    fn keep_text(&mut self) {
+        let new = &self.new[self.kept..];
+        match (new.is_empty(), self.after_call) {
+            (true, _) => return,
+            (false, true) => self.response.line(new),
+            (false, false) => self.response.push(new),
+        }
+        self.kept = self.new.len();
+        self.after_call = false;
     }
 
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
@@ -237,13 +270,33 @@ impl Flow {
         words.push(asked.name);
         words.push(" ");
         words.push(&asked.arguments.to_string());
+        self.keep_text();
         self.response.line(words.text());
+        self.after_call = true;
         let (id, held_from) = (asked.id.to_owned(), asked.held_from);
-        let admitted = match self.warden.admit(&self.chain, &call, &words) {
+        if self.warden.node().is_some() {
+            // Others must be asked: until they have answered, the agent does not see it.
+            let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
+            let (asked, said) = (call.clone(), words.clone());
+            let wish = Wish { waits_as: Some(id.clone()), ..Wish::default() };
+            let answer = Box::pin(async move {
+                match warden.admit(&chain, &asked, &said, wish.clone()).await {
+                    Err(refused) if refused.asks() => {
+                        warden.ask(&chain, &asked, &said, refused.trips, wish)?.answer().await
+                    }
+                    admitted => admitted,
+                }
+            });
+            self.questions.push(Asking { id, call, words, answer, held_from });
+            return Ok(());
+        }
+        let admitted = match self.warden.admit_here(&self.chain, &call, &words) {
             Err(refused) if refused.asks() => {
-                match self.warden.ask(&self.chain, &call, &words, refused.trips) {
+                let wish = Wish::default();
+                match self.warden.ask(&self.chain, &call, &words, refused.trips, wish) {
                     Ok(question) => {
-                        self.questions.push(Asking { id, call, words, question, held_from });
+                        let answer = Box::pin(question.answer());
+                        self.questions.push(Asking { id, call, words, answer, held_from });
                         return Ok(());
                     }
                     Err(refused) => Err(refused),
@@ -265,13 +318,21 @@ impl Flow {
     ) -> Result<(), Cut> {
         let (running, trips) = match admitted {
             Ok(admitted) => admitted,
-            Err(Refused { trips, incident }) => {
+            Err(Refused { trips, incident, away, .. }) => {
                 let trip = trips.into_iter().next().map(Box::new);
+                if let (None, Some(why)) = (&trip, away) {
+                    let trip = Box::new(self.warden.nobody_to_ask(&self.chain, &why));
+                    return Err(Cut { trip, incident, from });
+                }
                 return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
             }
         };
         self.warnings.extend(trips.into_iter().filter(|trip| trip.verdict >= Verdict::Warn));
         self.waiting.push(running.ticket.number);
+        if self.warden.node().is_some() {
+            // It waits where all nodes see it.
+            return Ok(());
+        }
         let mut conversation = self.chain.innermost().conversation.lock();
         let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });
         drop(conversation);
@@ -284,6 +345,10 @@ impl Flow {
         if self.waiting.is_empty() {
             return;
         }
+        if let Some(node) = self.warden.node() {
+            self.warden.take_back(node, &self.chain, std::mem::take(&mut self.waiting));
+            return;
+        }
         let taken = self.chain.innermost().conversation.lock().take_back(&self.waiting);
         self.waiting.clear();
         self.cancel(taken);
@@ -293,13 +358,13 @@ impl Flow {
         let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
         for Pending { call, running, asked, .. } in calls {
             let said = Said { request: asked, response: Excerpt::default() };
-            self.warden.settle(&self.chain, &call, running, &outcome, said);
+            self.warden.settle_soon(&self.chain, &call, running, &outcome, said);
         }
     }
 
     /// Settles the call; a second time does nothing.
-    pub(super) fn settle(&mut self, status: Status) -> Option<Decision> {
-        let running = self.running.take()?;
+    pub(super) fn settle(&mut self, status: Status) {
+        let Some(running) = self.running.take() else { return };
         self.warden.metrics.stream_ended();
         let status = if self.failed && status == Status::Ok { Status::Fault } else { status };
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
@@ -323,7 +388,22 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        Some(self.warden.settle(&self.chain, &self.call, running, &outcome, said))
+        self.booking = self.warden.settle_soon(&self.chain, &self.call, running, &outcome, said);
+    }
+
+    /// Ready when all nodes know what the call has cost, so that whatever comes after its end is
+    /// judged by it.
+    pub(super) fn poll_booked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(booking) = &mut self.booking {
+            std::task::ready!(booking.as_mut().poll(context));
+            self.booking = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits for the same.
+    pub(super) async fn booked(&mut self) {
+        std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
     fn input(&self) -> Tokens {

@@ -73,6 +73,11 @@ impl Flight {
         why
     }
 
+    /// Over when what was decided about it is on disk.
+    pub(super) async fn written(&self) {
+        self.warden.settle_kills(&self.chain).await;
+    }
+
     /// It was answered.
     pub(super) fn settle(&mut self, ended: &Ended) {
         self.end(&ended.outcome, &ended.text);
@@ -88,7 +93,7 @@ impl Flight {
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.warden.settle(&self.chain, &self.call, running, outcome, said);
+        self.warden.settle_soon(&self.chain, &self.call, running, outcome, said);
     }
 }
 

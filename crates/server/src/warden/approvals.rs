@@ -16,11 +16,13 @@ use deadstop_core::{Call, GuardId, Time, Trip, Verdict};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_store::AuditEvent;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Chain, Event, Refused, Running, Said, Warden, now};
+use super::shared::without_arguments;
+use super::{Chain, Event, Message, Refused, Running, Said, Warden, Wish, now};
 use crate::alerts::Alert;
 use crate::settings::Capture;
 
@@ -48,11 +50,15 @@ pub(crate) struct Approval {
     pub(crate) trips: Vec<Trip>,
     pub(crate) since: Time,
     pub(crate) until: Time,
+    /// The id that a client gave it.
+    pub(crate) client: Option<String>,
+    /// Whether it waits on another node.
+    remote: bool,
     word: watch::Sender<Option<Word>>,
 }
 
 /// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// A person lets it pass.
     Approved,
@@ -84,7 +90,7 @@ impl Answer {
 }
 
 /// Who said what about it, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Word {
     pub(crate) answer: Answer,
     pub(crate) by: String,
@@ -134,6 +140,11 @@ impl Approval {
         }
     }
 
+    /// Whether what was said about it still counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.word().is_none_or(|word| !matches!(word.answer, Answer::Withdrawn | Answer::Stopped))
+    }
+
     /// Why it waits.
     pub(crate) fn trip(&self) -> Option<&Trip> {
         self.trips.first()
@@ -166,7 +177,7 @@ impl Approval {
     }
 
     /// Says of what was let pass who has approved it.
-    fn sign(&self, trips: &mut [Trip]) {
+    pub(super) fn sign(&self, trips: &mut [Trip]) {
         let Some(word) = self.word() else { return };
         let clause = word.clause(self);
         let asked = |trip: &&mut Trip| {
@@ -196,6 +207,47 @@ impl Approvals {
         all.values().filter(waits).cloned().collect()
     }
 
+    /// One that a client asks about by its own id, on whichever node.
+    pub(crate) fn asked_as(&self, chain: &Chain, id: &str, call: &Call) -> Option<Arc<Approval>> {
+        let (agent, session) = chain.names();
+        let all = self.0.lock();
+        let same = |a: &&Arc<Approval>| {
+            a.client.as_deref() == Some(id)
+                && (a.project.as_str(), a.agent.as_str()) == (chain.project.name.as_str(), agent)
+                && a.session == session
+                && without_arguments(&a.call) == without_arguments(call)
+        };
+        all.values().rev().find(same).cloned()
+    }
+
+    /// Those that wait on this node.
+    pub(super) fn own(&self) -> Vec<Asked> {
+        let all = self.0.lock();
+        let waits = |a: &&Arc<Approval>| !a.remote && a.word().is_none();
+        all.values().filter(waits).map(|approval| Asked::of(approval)).collect()
+    }
+
+    /// One waits on another node.
+    pub(super) fn hear(&self, asked: Asked, now: Time) {
+        if !self.0.lock().contains_key(&asked.id) && asked.until > now {
+            self.enter(&Arc::new(asked.into()), now);
+        }
+    }
+
+    /// Somebody has decided about one on another node. The first word counts.
+    pub(super) fn decide(&self, id: &str, word: &Word) {
+        let approval = self.0.lock().get(id).cloned();
+        if let Some(approval) = approval {
+            approval.word.send_if_modified(|known| {
+                let first = known.is_none();
+                if first {
+                    *known = Some(word.clone());
+                }
+                first
+            });
+        }
+    }
+
     /// Enters one; false if too many wait.
     fn enter(&self, approval: &Arc<Approval>, now: Time) -> bool {
         let mut all = self.0.lock();
@@ -214,19 +266,74 @@ impl Approvals {
     }
 }
 
+/// A call that waits for a person, as nodes tell each other.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    id: String,
+    project: String,
+    agent: String,
+    session: String,
+    nested: Option<String>,
+    call: Call,
+    asked: String,
+    trips: Vec<Trip>,
+    since: Time,
+    until: Time,
+    client: Option<String>,
+}
+
+impl Asked {
+    fn of(approval: &Approval) -> Asked {
+        Asked {
+            id: approval.id.clone(),
+            project: approval.project.clone(),
+            agent: approval.agent.clone(),
+            session: approval.session.clone(),
+            nested: approval.nested.clone(),
+            call: without_arguments(&approval.call),
+            asked: approval.asked.clone(),
+            trips: approval.trips.clone(),
+            since: approval.since,
+            until: approval.until,
+            client: approval.client.clone(),
+        }
+    }
+}
+
+impl From<Asked> for Approval {
+    fn from(asked: Asked) -> Approval {
+        Approval {
+            id: asked.id,
+            project: asked.project,
+            agent: asked.agent,
+            session: asked.session,
+            nested: asked.nested,
+            call: asked.call,
+            asked: asked.asked,
+            trips: asked.trips,
+            since: asked.since,
+            until: asked.until,
+            client: asked.client,
+            remote: true,
+            word: watch::Sender::new(None),
+        }
+    }
+}
+
 /// A call whose carrier waits for a person's word. Dropped without one, it is withdrawn.
 pub(crate) struct Question {
     warden: Arc<Warden>,
     chain: Chain,
     pub(crate) approval: Arc<Approval>,
     request: Excerpt,
+    wish: Wish,
 }
 
 impl Question {
     /// Waits for the word, and lets the call run if it says so.
     pub(crate) async fn answer(self) -> Result<(Running, Vec<Trip>), Refused> {
         let word = self.wait().await;
-        self.carry_out(&word)
+        self.carry_out(&word).await
     }
 
     /// Waits without anybody who holds the line: the client comes back for the answer.
@@ -253,12 +360,15 @@ impl Question {
         self.warden.decide_approval(&self.approval, Word::of(answer))
     }
 
-    fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
+    async fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
+        let wish = self.wish.clone();
         match word.answer {
-            Answer::Approved => warden.admit_approved(chain, &self.approval, &self.request),
+            Answer::Approved => {
+                warden.admit_approved(chain, &self.approval, &self.request, wish).await
+            }
             Answer::Stopped => {
-                let refused = warden.admit(chain, call, &self.request);
+                let refused = warden.admit(chain, call, &self.request, wish).await;
                 // It is told what ended it; should that be over by now, it is refused all the same.
                 match refused {
                     Err(refused) if refused.asks() => Err(self.refuse(word)),
@@ -279,7 +389,7 @@ impl Question {
         if let Some(trip) = trips.first() {
             warden.refused(chain, call, id, trip, incident.clone());
         }
-        Refused { trips, incident }
+        Refused { trips, incident, ..Refused::default() }
     }
 }
 
@@ -306,10 +416,11 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
+        wish: Wish,
     ) -> Result<(Running, Vec<Trip>), Refused> {
-        match self.admit(chain, call, request) {
+        match self.admit(chain, call, request, wish.clone()).await {
             Err(refused) if refused.asks() => {
-                self.ask(chain, call, request, refused.trips)?.answer().await
+                self.ask(chain, call, request, refused.trips, wish)?.answer().await
             }
             decided => decided,
         }
@@ -322,6 +433,7 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
+        wish: Wish,
         hold: Duration,
     ) -> Result<(Running, Vec<Trip>), Refused> {
         let until = Instant::now() + hold;
@@ -329,7 +441,7 @@ impl Warden {
             // Registered before asking, so that a word said in between is not missed.
             let changed: Vec<_> =
                 chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let refused = match self.admit_asking(chain, call, request).await {
+            let refused = match self.admit_asking(chain, call, request, wish.clone()).await {
                 Ok(admitted) => return Ok(admitted),
                 Err(refused) => refused,
             };
@@ -338,6 +450,9 @@ impl Warden {
                 if tokio::time::timeout_at(until, word).await.is_ok() {
                     continue;
                 }
+            }
+            if refused.stale {
+                return Err(refused);
             }
             match refused.incident {
                 Some(_) => self.settle_incident().await,
@@ -354,6 +469,7 @@ impl Warden {
         call: &Call,
         request: &Excerpt,
         mut trips: Vec<Trip>,
+        wish: Wish,
     ) -> Result<Question, Refused> {
         for trip in &mut trips {
             trip.because = chain.project.redact_reason(&trip.because);
@@ -372,19 +488,21 @@ impl Warden {
             trips,
             since,
             until: since + policies.of(kind).ask_timeout_s.millis(),
+            client: wish.reported_as.clone(),
+            remote: false,
             word: watch::Sender::new(None),
         });
         let (warden, chain, request) = (Arc::clone(self), chain.clone(), request.clone());
         if !self.approvals.enter(&approval, since) {
             let word = Word::said(Answer::Denied, "deadstop", "too many calls wait for a person");
             approval.word.send_replace(Some(word.clone()));
-            let question = Question { warden, chain, approval, request };
+            let question = Question { warden, chain, approval, request, wish };
             return Err(question.refuse(&word));
         }
         self.metrics.asked();
         let sentence = approval.trip().map(Trip::explain).unwrap_or_default();
         let event = Event::new("ask", &approval.project, agent, session, sentence.clone());
-        self.events.tell(Event { approval: Some(approval.id.clone()), ..event });
+        self.spread(Event { approval: Some(approval.id.clone()), ..event });
         let alert = Alert {
             kind: deadstop_alerts::Kind::Approval,
             agent: Some(agent),
@@ -394,7 +512,8 @@ impl Warden {
             incident: None,
         };
         self.alert(&chain.project, &alert);
-        Ok(Question { warden, chain, approval, request })
+        self.tell_nodes(Message::Asked(Asked::of(&approval)));
+        Ok(Question { warden, chain, approval, request, wish })
     }
 
     /// Says the last word about a call that waits; gives the one that counts, which is the first.
@@ -409,11 +528,12 @@ impl Warden {
         if !first {
             return approval.word().unwrap_or(word);
         }
+        self.tell_nodes(Message::Decided { id: approval.id.clone(), word: word.clone() });
         self.metrics.answered(word.answer);
         let Approval { project, agent, session, call, .. } = approval;
         let text = format!("{}: {}", call.name(), word.clause(approval));
         let event = Event::new(word.answer.name(), project, agent, session, text);
-        self.events.tell(Event { approval: Some(approval.id.clone()), ..event });
+        self.spread(Event { approval: Some(approval.id.clone()), ..event });
         let action = match word.answer {
             Answer::Approved => "call.approve",
             Answer::Denied => "call.deny",
@@ -458,7 +578,22 @@ impl Warden {
     }
 
     /// Admits a call that a person has approved.
-    pub(crate) fn admit_approved(
+    pub(crate) async fn admit_approved(
+        &self,
+        chain: &Chain,
+        approval: &Arc<Approval>,
+        request: &Excerpt,
+        wish: Wish,
+    ) -> Result<(Running, Vec<Trip>), Refused> {
+        if self.node().is_some() {
+            let wish = Wish { approval: Some(Arc::clone(approval)), ..wish };
+            return self.admit(chain, &approval.call, request, wish).await;
+        }
+        self.admit_approved_here(chain, approval, request)
+    }
+
+    /// The same where there is one node only.
+    pub(crate) fn admit_approved_here(
         &self,
         chain: &Chain,
         approval: &Approval,
@@ -474,6 +609,6 @@ impl Warden {
 
     /// What a call is told that was not approved, once more.
     pub(crate) fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
-        Refused { trips: approval.judged(word), incident: None }
+        Refused { trips: approval.judged(word), ..Refused::default() }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use deadstop_core::{ScopeKind, ScopeState, Time};
 use deadstop_store::{Batch, StoreError};
 
-use super::{Event, Order, Policies, Scope, Warden, now, scope};
+use super::{Event, Message, Order, Policies, Scope, Warden, now, scope};
 
 /// A session that was not used for so long is not gone on with.
 const REMEMBERED_MS: u64 = 7 * 24 * 3600 * 1000;
@@ -28,6 +28,11 @@ impl Warden {
         let targets = store.targets(project).await?;
         *self.project(project).await?.targets.write() = Arc::new(targets);
         Ok(())
+    }
+
+    /// Tells all nodes that something of a project was changed, and waits until they know it.
+    pub(crate) async fn announce_project(&self, project: &str) {
+        self.announce(Message::Project { name: project.to_owned() }).await;
     }
 
     /// An agent's scope, made if need be.
@@ -71,6 +76,17 @@ impl Warden {
     /// so that it does not trip them again at once.
     pub(crate) async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let agent = (scope.kind() != ScopeKind::Project).then(|| scope.agent());
+        if let Some(node) = self.node() {
+            let project = &scope.place.project;
+            self.forget_everywhere(node, project, agent);
+            let (project, agent) = (project.clone(), agent.map(str::to_owned));
+            self.announce(Message::Forget { project, agent }).await;
+            return self
+                .order(scope, order, |state, _| {
+                    let _ = state.clear();
+                })
+                .await;
+        }
         for below in self.scopes(&scope.place.project) {
             let theirs = agent.is_none_or(|agent| agent == below.agent());
             if theirs && matches!(below.kind(), ScopeKind::Session | ScopeKind::Nested) {
@@ -109,6 +125,6 @@ impl Warden {
 
     /// Tells those who watch a project that something was changed.
     pub(crate) fn tell_change(&self, project: &str, agent: &str, text: String) {
-        self.events.tell(Event::new("change", project, agent, "", text));
+        self.spread(Event::new("change", project, agent, "", text));
     }
 }

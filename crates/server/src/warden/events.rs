@@ -1,11 +1,12 @@
 //! What happens, for whoever watches; a watcher who lost the line goes on where it was.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deadstop_core::Time;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -17,22 +18,22 @@ const KEPT: usize = 4096;
 const WATCHED_MS: u64 = 5 * 60 * 1000;
 
 /// Something that happened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// Its number; the next one is larger.
     pub(crate) id: u64,
     pub(crate) at: Time,
-    pub(crate) what: &'static str,
+    pub(crate) what: Cow<'static, str>,
     /// Not told: whoever sees the event knows it.
     #[serde(skip)]
     pub(crate) project: String,
     pub(crate) agent: String,
     pub(crate) session: String,
     pub(crate) text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) incident: Option<String>,
     /// The call that waits for a person, if it is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) approval: Option<String>,
 }
 
@@ -48,7 +49,7 @@ impl Event {
         Event {
             id: 0,
             at: now(),
-            what,
+            what: Cow::Borrowed(what),
             project: project.to_owned(),
             agent: agent.to_owned(),
             session: session.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deadstop_core::{Grant, Ticket, TooManyGrants};
+use deadstop_core::{Grant, ScopeState, Ticket, TooManyGrants};
 use deadstop_store::AuditEvent;
 use serde_json::json;
 
@@ -16,7 +16,18 @@ impl Warden {
         scope: &Arc<Scope>,
         grant: Grant,
     ) -> Result<Result<(), String>, TooManyGrants> {
-        scope.state.lock().give(grant.clone(), grant.given)?;
+        match self.node() {
+            Some(node) => {
+                let given = grant.clone();
+                let change =
+                    move |state: &mut ScopeState, _| state.give(given.clone(), given.given);
+                match self.change_everywhere(node, scope, change).await {
+                    Ok(given) => given?,
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            None => scope.state.lock().give(grant.clone(), grant.given)?,
+        }
         self.mark(scope);
         let (by, why) = (grant.by.clone(), grant.because.clone());
         self.granted(scope, "grant.give", &by, &why, &grant);
@@ -34,7 +45,13 @@ impl Warden {
         by: &str,
         reason: &str,
     ) -> Option<(Grant, Result<(), String>)> {
-        let grant = scope.state.lock().revoke(id)?;
+        let grant = match self.node() {
+            Some(node) => {
+                let change = move |state: &mut ScopeState, _| state.revoke(id);
+                self.change_everywhere(node, scope, change).await.ok()??
+            }
+            None => scope.state.lock().revoke(id)?,
+        };
         self.mark(scope);
         self.granted(scope, "grant.revoke", by, reason, &grant);
         let written = self.flush().await;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use deadstop_core::{Call, Digest, PolicySet};
 use deadstop_store::AlertTarget;
@@ -21,6 +22,8 @@ pub(crate) struct Project {
     pub(crate) targets: RwLock<Arc<Vec<AlertTarget>>>,
     pub(crate) settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
+    /// Up to when it is known here which of its scopes other nodes have touched.
+    pub(crate) caught_up: AtomicU64,
 }
 
 /// The policies of a project: its default, and those of agents that have something of their own.
@@ -41,6 +44,7 @@ impl Project {
             targets: RwLock::default(),
             settings: RwLock::default(),
             prices: RwLock::default(),
+            caught_up: AtomicU64::new(0),
         }
     }
 

@@ -71,7 +71,7 @@ impl Facts {
 impl Warden {
     /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
     /// that the strictest trip has become.
-    pub(super) fn record(
+    pub(crate) fn record(
         &self,
         chain: &Chain,
         call: &Call,
@@ -94,7 +94,10 @@ impl Warden {
             let mut trip = trip.clone();
             trip.because = chain.project.redact_reason(&trip.because);
             let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
-            self.tally_trip(chain, &trip, stops);
+            // Where there are many nodes, it was counted in the same step.
+            if self.node().is_none() {
+                self.tally_trip(chain, &trip, stops);
+            }
             self.tell(chain, what, trip.explain(), incident.clone());
             self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
@@ -202,7 +205,7 @@ impl Warden {
     /// Tells whoever watches what became of a scope.
     pub(super) fn tell_of(&self, scope: &Scope, what: &'static str, text: String) {
         let project = &scope.place.project;
-        self.events.tell(Event::new(what, project, scope.agent(), scope.name(), text));
+        self.spread(Event::new(what, project, scope.agent(), scope.name(), text));
     }
 
     /// Tells whoever watches.
@@ -215,7 +218,7 @@ impl Warden {
     ) {
         let (agent, session) = chain.names();
         let event = Event::new(what, &chain.project.name, agent, session, text);
-        self.events.tell(Event { incident, ..event });
+        self.spread(Event { incident, ..event });
     }
 
     /// A call that never ran.

@@ -1,10 +1,11 @@
 //! A scope in use: its state under a lock, and what calls below it wait for.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use deadstop_core::{Call, Digest, GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
+use deadstop_fleet::{Cell, Version};
 use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::request::Seen as SeenBefore;
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
@@ -13,22 +14,25 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::shared::Page;
 use super::{Governed, Project, Running};
 
 /// Tool calls of one conversation that wait for their results.
-const MOST_PENDING: usize = 256;
+pub(super) const MOST_PENDING: usize = 256;
 
 /// A scope in use.
 pub(crate) struct Scope {
     pub(crate) place: Place,
-    pub(crate) state: Mutex<ScopeState>,
+    pub(crate) state: Arc<Mutex<ScopeState>>,
+    /// What other nodes know of it, where there are any.
+    cell: OnceLock<Arc<Cell>>,
     /// Told when the scope is held, released or ended by a person.
-    pub(crate) changed: Notify,
+    pub(crate) changed: Arc<Notify>,
     pub(crate) conversation: Mutex<Conversation>,
     /// Calls that a client reports itself.
     pub(crate) governed: Mutex<Governed>,
     pub(crate) tally: Mutex<Tally>,
-    stop: Mutex<CancellationToken>,
+    stop: Arc<Mutex<CancellationToken>>,
     /// A number that no other scope has. A session that was reset is another one.
     number: AtomicI64,
     /// The number of the agent it belongs to; 0 as long as nobody has said.
@@ -39,6 +43,12 @@ pub(crate) struct Scope {
     /// Whether nobody could read what the store has of it.
     provisional: AtomicBool,
     used: AtomicU64,
+}
+
+/// Whether it is dead, dying or held, as a number.
+fn standing(state: &ScopeState) -> u8 {
+    let dead = state.killed().map_or(0, |kill| if kill.drains { 1 } else { 2 });
+    dead | u8::from(state.paused().is_some()) << 2
 }
 
 /// Where a scope stands.
@@ -121,12 +131,13 @@ impl Scope {
         }
         Scope {
             place,
-            state: Mutex::new(state),
-            changed: Notify::new(),
+            state: Arc::new(Mutex::new(state)),
+            cell: OnceLock::new(),
+            changed: Arc::default(),
             conversation: Mutex::new(Conversation::default()),
             governed: Mutex::default(),
             tally: Mutex::new(tally),
-            stop: Mutex::new(stop),
+            stop: Arc::new(Mutex::new(stop)),
             number: AtomicI64::new(number),
             agent_number: AtomicI64::new(0),
             dirty: AtomicBool::new(false),
@@ -149,7 +160,51 @@ impl Scope {
     }
 
     pub(crate) fn number(&self) -> i64 {
-        self.number.load(Ordering::Relaxed)
+        match self.cell.get() {
+            Some(cell) => cell.number(),
+            None => self.number.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Shares it with other nodes from now on. Whoever ends or holds it, anywhere, is heard here.
+    pub(crate) fn share(&self, version: u64) -> Arc<Cell> {
+        let (stop, changed) = (Arc::clone(&self.stop), Arc::clone(&self.changed));
+        let known = AtomicU8::new(standing(&self.state.lock()));
+        let watch = Box::new(move |state: &ScopeState| {
+            if known.swap(standing(state), Ordering::AcqRel) == standing(state) {
+                return;
+            }
+            let mut stop = stop.lock();
+            match state.killed() {
+                Some(kill) if !kill.drains => stop.cancel(),
+                Some(_) => {}
+                None if stop.is_cancelled() => *stop = CancellationToken::new(),
+                None => {}
+            }
+            drop(stop);
+            changed.notify_waiters();
+        });
+        let number = self.number.load(Ordering::Relaxed);
+        let at = (Version(version), number);
+        let state = Arc::clone(&self.state);
+        let Place { key, project, name, .. } = &self.place;
+        let make = || Arc::new(Cell::new(project, key, name, state, at, watch));
+        Arc::clone(self.cell.get_or_init(make))
+    }
+
+    /// What other nodes know of it, where there are any.
+    pub(crate) fn cell(&self) -> Option<&Arc<Cell>> {
+        self.cell.get()
+    }
+
+    /// The key of what a client has reported under an id.
+    pub(crate) fn letter_key(&self, id: &str) -> String {
+        self.cell.get().map(|cell| cell.letter_key(id)).unwrap_or_default()
+    }
+
+    /// What goes with it for all nodes.
+    pub(crate) fn page(&self) -> Page {
+        self.cell.get().map(|cell| Page::read(&cell.page())).unwrap_or_default()
     }
 
     /// The number of the agent it belongs to.
@@ -267,9 +322,20 @@ impl Scope {
     /// What is to be written, with the row that people see; from here on, changes count as new.
     pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
-        let state = self.state.lock();
         let Place { key, project, kind, agent, name } = self.place.clone();
+        // Asked before the state is locked: whoever brings a state in locks in that order.
         let (number, used) = (self.number(), self.used());
+        let version = self.cell.get().map_or(0, |cell| cell.version().0);
+        let mut tally = self.tally.lock().clone();
+        if let Some(cell) = self.cell.get() {
+            let page = Page::read(&cell.page());
+            (tally.loops, tally.incidents) = match kind {
+                ScopeKind::Session => (page.loops, page.incidents),
+                _ => cell.notes(),
+            };
+            tally.tags = page.tags;
+        }
+        let state = self.state.lock();
         let scope = StoredScope {
             key,
             project: project.clone(),
@@ -279,10 +345,10 @@ impl Scope {
             name: name.clone(),
             killed: state.killed().is_some(),
             updated: used,
+            version,
             state: state.to_blob(),
         };
         let opened = state.opened();
-        let tally = self.tally.lock().clone();
         let spent = state.ledger().spent;
         let counters = Counters {
             calls: state.calls(),
@@ -290,6 +356,7 @@ impl Scope {
             incidents: tally.incidents,
             tokens: spent.input + spent.output + spent.cache_read,
             cost: spent.cost,
+            version,
         };
         let seen = match kind {
             ScopeKind::Agent => Seen::Agent(StoredAgent {
@@ -404,6 +471,11 @@ impl Chain {
     /// The policies that hold for it.
     pub(crate) fn policies(&self) -> Arc<PolicySet> {
         self.project.policies(self.agent().map_or("", |scope| scope.name()))
+    }
+
+    /// What other nodes know of its scopes.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = Arc<Cell>> {
+        self.scopes.iter().filter_map(|scope| scope.cell().cloned())
     }
 
     /// What ends a call of this chain: the end of any of its scopes.

@@ -371,7 +371,7 @@ impl Warden {
 
     fn tell_all(&self, what: &'static str, text: &str) {
         for project in self.projects() {
-            self.events.tell(Event::new(what, &project.name, "", "", text.to_owned()));
+            self.spread(Event::new(what, &project.name, "", "", text.to_owned()));
         }
     }
 }

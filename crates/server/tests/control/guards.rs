@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Gate, Reply, Said, Speech};
+use crate::support::{Ask, Gate, Said, Speech};
 
 async fn gate(policy: Value) -> Gate {
     Gate::start(policy, |_| Speech::Chat.reply(false, &Said::text("Done"))).await
@@ -198,8 +198,7 @@ async fn policies_outlive_the_server_and_stand_in_the_seed_pages_table() {
     assert_eq!(gate.ask(&call("b")).await.status, 200);
     assert_eq!(get(&gate, "/api/projects/prevention-config").await["budget"]["max_cost_usd"], 9.0);
 
-    let path = gate.folder.path().join("deadstop.db");
-    let store = deadstop_store::Store::open(&path).await.unwrap();
+    let store = gate.store().await;
     let rows = store.prevention_configs("default").await.unwrap();
     let rows: Vec<_> = rows
         .into_iter()
@@ -294,17 +293,4 @@ async fn own_patterns_of_secrets_must_be_usable() {
     settings["retention"]["calls_days"] = json!(7);
     put(&gate, "/api/settings", &settings).await;
     assert_eq!(get(&gate, "/api/settings").await, settings);
-}
-
-#[tokio::test]
-async fn a_server_that_keeps_nothing_says_so() {
-    let answer = |_: &crate::support::Seen| Reply::json(200, &json!({}));
-    let gate = Gate::with(json!({}), answer, |config| config.data = None).await;
-    for path in ["/api/agents", "/api/incidents", "/api/policies/default", "/api/audit"] {
-        let got = gate.ask(&Ask::get(path)).await;
-        assert_eq!((got.status, &got.json()["code"]), (503, &json!("no_store")), "{path}");
-    }
-    assert_eq!(gate.ask(&Ask::get("/api/status")).await.status, 200);
-    let kill = Ask::post("/api/kill", &json!({ "agent": "a" }));
-    assert_eq!(gate.ask(&kill).await.status, 200);
 }

@@ -5,7 +5,7 @@ use deadstop_core::{
     Signal, Status, Time, Tokens, ToolCall, Trip, Usage, Verdict, admit,
 };
 use deadstop_store::{
-    Batch, CallKind, Counters, Evidence, Exchange, SessionState, Store, StoredAgent, StoredCall,
+    Batch, CallKind, Counters, Evidence, Exchange, SessionState, StoredAgent, StoredCall,
     StoredIncident, StoredSession,
 };
 
@@ -50,7 +50,7 @@ fn trip() -> Trip {
 
 /// Puts an agent with a session, four calls and an incident into a project of a server's database.
 pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
-    let store = Store::open(&gate.folder.path().join("deadstop.db")).await.unwrap();
+    let store = gate.store().await;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = u64::try_from(now.as_millis()).unwrap();
     let started = Time(now - 600_000);
@@ -62,6 +62,7 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         incidents: 1,
         tokens: Tokens(400),
         cost: NanoUsd(4 * NanoUsd::DOLLAR.0),
+        version: 0,
     };
     let call = |at: Time, position| StoredCall {
         id: store.number(at),

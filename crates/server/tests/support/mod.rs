@@ -1,17 +1,16 @@
 //! What the tests share: both ends of the gateway, the dialects, and a server between them.
 
+pub(crate) mod both;
 pub(crate) mod client;
 pub(crate) mod dialect;
 pub(crate) mod dice;
-pub(crate) mod packing;
-pub(crate) mod server;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
+pub(crate) use crate::gate::Gate;
 pub(crate) use client::{Ask, Got};
 pub(crate) use dialect::{ALL, Said, Speech, Turn};
 pub(crate) use dice::Dice;
-pub(crate) use server::Gate;
 pub(crate) use upstream::{Reply, Seen, Step, Upstream};
 
 use std::time::Duration;

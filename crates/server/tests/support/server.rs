@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 
-use deadstop_core::RawPolicy;
-use deadstop_server::{Config, RawConfig, Server};
+use deadstop_server::{Config, Secret, Server};
+use deadstop_store::Store;
 use serde_json::{Value, json};
 
-use super::{Ask, Got, Reply, Seen, Upstream};
+use crate::place::Place;
+use crate::support::both::config;
+use crate::support::{Reply, Seen, Upstream};
 
 /// The gateway between both ends.
 pub(crate) struct Gate {
@@ -40,6 +42,31 @@ impl Gate {
         Gate { address: server.address(), server, upstream, folder }
     }
 
+    /// Starts one on a database of its own.
+    pub(crate) async fn on(
+        place: &Place,
+        policy: Value,
+        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> Gate {
+        let database = Secret::new(place.address.clone());
+        Gate::with(policy, answer, |config| {
+            config.database = Some(database);
+            change(config);
+        })
+        .await
+    }
+
+    /// Where its nodes listen: there is one.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address]
+    }
+
+    /// Its database, beside it.
+    pub(crate) async fn store(&self) -> Store {
+        Store::open(&self.folder.path().join("deadstop.db")).await.unwrap()
+    }
+
     /// Stops it gracefully, and starts another one on what it has left.
     pub(crate) async fn restart(self, policy: Value) -> Gate {
         self.server.stop().await;
@@ -50,10 +77,10 @@ impl Gate {
     }
 
     /// The same on a database of its own.
-    pub(crate) async fn restart_on(self, place: &crate::place::Place) -> Gate {
+    pub(crate) async fn restart_on(self, place: &Place) -> Gate {
         self.server.stop().await;
         let mut config = config(self.upstream.address, json!({}));
-        config.database = Some(deadstop_server::Secret::new(place.address.clone()));
+        config.database = Some(Secret::new(place.address.clone()));
         let server = Box::pin(Server::start(config)).await.unwrap();
         Gate { address: server.address(), server, ..self }
     }
@@ -63,49 +90,4 @@ impl Gate {
         self.server.stop().await;
         (self.upstream, self.folder)
     }
-
-    pub(crate) async fn ask(&self, ask: &Ask) -> Got {
-        ask.send_to(self.address).await
-    }
-
-    /// An operator's order; it must be acknowledged.
-    pub(crate) async fn order(&self, what: &str, order: Value) -> Value {
-        let got = self.ask(&Ask::post(&format!("/api/{what}"), &order)).await;
-        assert_eq!(got.status, 200, "{what} {order}: {}", got.text());
-        got.json()
-    }
-
-    /// The project as it is now.
-    pub(crate) async fn project(&self) -> Value {
-        self.ask(&Ask::get("/api/status")).await.json()["project"].clone()
-    }
-
-    /// A scope as it is now; null if nobody has heard of it.
-    pub(crate) async fn scope(&self, name: &str) -> Value {
-        let status = self.ask(&Ask::get("/api/status")).await.json();
-        let scopes = status["scopes"].as_array().cloned().unwrap_or_default();
-        scopes.into_iter().find(|scope| scope["name"] == name).unwrap_or(Value::Null)
-    }
-
-    /// The newest incident; null if there is none.
-    pub(crate) async fn incident(&self) -> Value {
-        self.ask(&Ask::get("/api/incidents?limit=1")).await.json()["items"][0].clone()
-    }
-}
-
-/// A configuration in which every provider is the same upstream.
-pub(crate) fn config(upstream: SocketAddr, policy: Value) -> Config {
-    let policy: RawPolicy = serde_json::from_value(policy).unwrap();
-    let base_url = format!("http://{upstream}");
-    let raw: RawConfig = serde_json::from_value(json!({
-        "listen": "127.0.0.1:0",
-        "providers": {
-            "openai": { "base_url": base_url },
-            "anthropic": { "base_url": base_url },
-            "gemini": { "base_url": base_url },
-            "own": { "base_url": format!("{base_url}/below/here") },
-        },
-    }))
-    .unwrap();
-    raw.resolve(policy.resolve().unwrap(), |_| None).unwrap()
 }

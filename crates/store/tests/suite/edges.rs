@@ -102,6 +102,7 @@ async fn numbers_without_end(place: &Place) {
         incidents: i64::MAX as u64,
         tokens: Tokens(u64::MAX),
         cost: NanoUsd(u64::MAX),
+        version: 0,
     };
     let ada = StoredAgent { used: Time(u64::MAX), counters: vast, ..agent("ada", i64::MAX) };
     store.write(&Batch { agents: vec![ada], ..Batch::default() }).await.unwrap();

@@ -225,6 +225,7 @@ async fn put(
     }
     let all = store.policies().await?;
     app.warden.set_policies(&who.project, in_force(&all, &who.project, &app.base)).await?;
+    app.warden.announce_project(&who.project).await;
     let text = format!("the policy of {} was changed", target.agent.unwrap_or("the project"));
     app.warden.tell_change(&who.project, target.agent.unwrap_or_default(), text);
     Ok(())

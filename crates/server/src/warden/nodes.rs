@@ -1,0 +1,484 @@
+//! What nodes tell each other, and what each looks up by itself in case nobody told.
+//!
+//! Kills, clears and holds are true everywhere from the moment in which they are in the shared state:
+//! every admission checks that. Messages are for the rest: calls in flight are cut at once, policies,
+//! prices and keys are read again, events and questions are shown on every node. A message may be
+//! lost, so each node also reads again, every second what it has in use, and every few seconds what
+//! the database says.
+
+use std::collections::HashSet;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use deadstop_core::{Kill, ScopeKind, ScopeState, Time};
+use deadstop_fleet::{Cell, Desk};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::approvals::Asked;
+use super::shared::{Node, Page};
+use super::{Event, Order, Place, Scope, Tally, Warden, What, Word, now};
+
+/// How long an order waits until all nodes must know it.
+const SPREAD: Duration = Duration::from_secs(3);
+/// How long a change waits until all nodes have taken it in.
+const TAKEN_IN: Duration = Duration::from_millis(1000);
+/// How often the database is asked what nobody may have told.
+const LOOK: Duration = Duration::from_secs(2);
+/// How far back it is looked for what was touched before: clocks and steps may overlap.
+const OVERLAP_MS: u64 = 2000;
+/// Scopes that are read in one step.
+const AT_ONCE: usize = 100;
+/// How far back it is looked for kills.
+const BACK_MS: u64 = 60_000;
+
+/// What is done when another node has changed something: policies, keys and all that is read again.
+pub(crate) type Reload =
+    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// What nodes tell each other.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// A scope was ended, cleared, held or released.
+    Scope {
+        /// Its key.
+        key: String,
+    },
+    /// Policies, prices, keys or settings of a project have changed.
+    Project {
+        /// Its name.
+        name: String,
+    },
+    /// What tripped the guards of an agent's sessions is to be forgotten; of all agents, without one.
+    Forget {
+        /// The project.
+        project: String,
+        /// The agent.
+        agent: Option<String>,
+    },
+    /// Something happened.
+    Event {
+        /// In this project.
+        project: String,
+        /// What.
+        event: Event,
+    },
+    /// A call waits for a person.
+    Asked(Asked),
+    /// A person has decided about one.
+    Decided {
+        /// Which.
+        id: String,
+        /// What was said.
+        word: Word,
+    },
+}
+
+/// A message on its way.
+#[derive(Debug, Serialize, Deserialize)]
+struct Letter {
+    /// Who sends it.
+    from: String,
+    /// Whoever has taken it in says so under this number.
+    number: Option<i64>,
+    message: Message,
+}
+
+/// What this node is called: by its machine.
+pub(super) fn name() -> String {
+    let host = std::env::var("HOSTNAME").ok();
+    let host = host.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+    let host: String = host.unwrap_or_default().trim().chars().take(40).collect();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' };
+    if host.is_empty() { "node".to_owned() } else { host.chars().map(plain).collect() }
+}
+
+impl Warden {
+    /// Begins to live among other nodes.
+    pub(crate) async fn join(self: &Arc<Warden>) -> Result<(), String> {
+        let Some(node) = self.node() else { return Ok(()) };
+        node.beat().await.map_err(|away| away.to_string())?;
+        tokio::spawn(Arc::clone(node).keep());
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(listen(Arc::clone(node), sender));
+        tokio::spawn(obey(Arc::downgrade(self), receiver));
+        tokio::spawn(look_around(Arc::downgrade(self)));
+        Ok(())
+    }
+
+    /// Shares a scope with other nodes, where there are any.
+    pub(super) fn share(&self, scope: &Scope, version: u64) {
+        if let Some(node) = self.node() {
+            node.know(&scope.share(version));
+        }
+    }
+
+    /// Learns what others know of a scope that is new here.
+    pub(super) async fn meet(&self, scope: &Scope) {
+        if let (Some(node), Some(cell)) = (self.node(), scope.cell())
+            && !cell.is_met()
+        {
+            // If nobody answers, whoever asks next hears of it.
+            let _ = node.refresh(std::slice::from_ref(cell)).await;
+        }
+    }
+
+    /// Learns what other nodes have done to a project's scopes, so that what is shown here is true.
+    pub(crate) async fn catch_up(&self, project: &str) {
+        let Some(node) = self.node() else { return };
+        let Ok(project) = self.project(project).await else { return };
+        let Some(root) = project.scope.cell() else { return };
+        let since = project.caught_up.load(Ordering::Acquire).saturating_sub(OVERLAP_MS);
+        let Ok(touched) = node.touched(root, Time(since)).await else { return };
+        let mut scopes = Vec::new();
+        for (path, at) in touched.scopes {
+            let Some(scope) = self.any_scope(&path).or_else(|| self.find_out(&path)) else {
+                continue;
+            };
+            if scope.used() < at {
+                scope.touch(at);
+            }
+            scopes.push(scope);
+        }
+        let cells: Vec<Arc<Cell>> = scopes.iter().filter_map(|s| s.cell().cloned()).collect();
+        for some in cells.chunks(AT_ONCE) {
+            if node.refresh(some).await.is_err() {
+                return;
+            }
+        }
+        for scope in &scopes {
+            if let Some(agent) = self.live_agent(&project.name, scope.agent()) {
+                scope.set_agent_number(agent.number());
+            }
+        }
+        project.caught_up.fetch_max(touched.now.0, Ordering::AcqRel);
+    }
+
+    /// A scope that another node has made, by its path.
+    fn find_out(&self, path: &str) -> Option<Arc<Scope>> {
+        let names: Vec<&str> = path.split('\u{1f}').collect();
+        let kind = match names.len() {
+            0 | 1 => return None,
+            2 => ScopeKind::Agent,
+            3 => ScopeKind::Session,
+            _ => ScopeKind::Nested,
+        };
+        let place = Place {
+            key: path.to_owned(),
+            project: names[0].to_owned(),
+            kind,
+            agent: names[1].to_owned(),
+            name: names[names.len() - 1].to_owned(),
+        };
+        let state = ScopeState::new(kind, self.time());
+        let scope = Arc::new(Scope::new(place, self.number(), state, Tally::default()));
+        self.share(&scope, 0);
+        let mut scopes = self.scopes.lock();
+        Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
+    }
+
+    /// Tells all nodes something, without waiting.
+    pub(crate) fn tell_nodes(&self, message: Message) {
+        let Some(node) = self.node() else { return };
+        let (node, letter) = (Arc::clone(node), self.letter(message, None));
+        tokio::spawn(async move {
+            let _ = node.shared().redis.tell(&letter).await;
+        });
+    }
+
+    /// Tells all nodes something, and waits until those that live have taken it in.
+    pub(crate) async fn announce(&self, message: Message) {
+        let Some(node) = self.node() else { return };
+        let (number, me) = (self.number(), node.me());
+        let now = node.now();
+        let others = node.peers().into_iter();
+        let others = others.filter(|peer| *peer.node != *me && peer.until > now).count() as u64;
+        let letter = self.letter(message, Some(number));
+        let redis = &node.shared().redis;
+        if redis.tell(&letter).await.is_err() || others == 0 {
+            return;
+        }
+        let until = tokio::time::Instant::now() + TAKEN_IN;
+        while tokio::time::Instant::now() < until {
+            match redis.taken_in(number).await {
+                Ok(count) if count < others => tokio::time::sleep(Duration::from_millis(2)).await,
+                _ => return,
+            }
+        }
+    }
+
+    fn letter(&self, message: Message, number: Option<i64>) -> Vec<u8> {
+        let from = self.node().map(|node| node.me().to_string()).unwrap_or_default();
+        serde_json::to_vec(&Letter { from, number, message }).unwrap_or_default()
+    }
+
+    /// Tells whoever watches, on whichever node. Single calls are told where they are made.
+    pub(crate) fn spread(&self, event: Event) {
+        if self.node().is_some() && event.what != "call" {
+            let project = event.project.clone();
+            self.tell_nodes(Message::Event { project, event: event.clone() });
+        }
+        self.events.tell(event);
+    }
+
+    /// Tells all nodes that a scope is another one now.
+    pub(super) fn tell_nodes_of(&self, scope: &Scope) {
+        self.tell_nodes(Message::Scope { key: scope.place.key.clone() });
+    }
+
+    /// The scopes above one, and itself.
+    fn cells_to(&self, scope: &Scope) -> Vec<Arc<Cell>> {
+        let mut cells = Vec::new();
+        let project = self.projects.read().get(&scope.place.project).cloned();
+        if scope.kind() != ScopeKind::Project {
+            cells.extend(project.and_then(|project| project.scope.cell().cloned()));
+            if scope.kind() != ScopeKind::Agent {
+                let agent = self.live_agent(&scope.place.project, scope.agent());
+                cells.extend(agent.and_then(|agent| agent.cell().cloned()));
+            }
+        }
+        cells.extend(scope.cell().cloned());
+        cells
+    }
+
+    /// Does something to a scope, for all nodes. It is done once they can be reached, even if
+    /// nobody waits for it so long.
+    pub(super) async fn change_everywhere<T: Send + 'static>(
+        &self,
+        node: &Arc<Node>,
+        scope: &Scope,
+        mut change: impl FnMut(&mut ScopeState, Time) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let done = self.submit(node, scope, move |desk| {
+            let now = desk.now;
+            desk.links.last_mut().map(|link| change(link.state, now))
+        });
+        match tokio::time::timeout(SPREAD, done).await {
+            Ok(Ok(Some(value))) => {
+                self.tell_nodes_of(scope);
+                Ok(value)
+            }
+            Ok(Ok(None)) => Err("there is no such scope".to_owned()),
+            Ok(Err(away)) => Err(away.to_string()),
+            Err(_) => Err("the shared state does not answer".to_owned()),
+        }
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        node: &Arc<Node>,
+        scope: &Scope,
+        job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
+    ) -> Pin<Box<dyn Future<Output = Result<T, deadstop_fleet::Away>> + Send>> {
+        let project = self.projects.read().get(&scope.place.project).cloned();
+        let policies = project.map(|project| project.policies(scope.agent()));
+        let policies = policies.unwrap_or_else(|| Arc::clone(&self.configured));
+        node.insist(self.cells_to(scope), &policies, None, job)
+    }
+
+    /// Carries an order out for all nodes; returns when it is in the shared state and on disk.
+    pub(super) async fn order_everywhere(
+        &self,
+        node: &Arc<Node>,
+        scope: &Arc<Scope>,
+        order: Order<'_>,
+        change: impl Fn(&mut ScopeState, &mut i64, Time) + Send + Sync + 'static,
+    ) -> Result<(), String> {
+        if order.what == What::Kill {
+            scope.note_kill();
+        }
+        let change = Arc::new(change);
+        let force = || {
+            if let Some(cell) = scope.cell() {
+                let now = node.now();
+                cell.force(|state| change(state, &mut 0, now));
+            }
+        };
+        let away = node.away().is_some();
+        if away {
+            // In force here at once, and everywhere else as soon as it can be.
+            force();
+        }
+        let reset = order.what == What::Reset;
+        let work = Arc::clone(&change);
+        let done = self.submit(node, scope, move |desk| {
+            let now = desk.now;
+            let mut number = *desk.number;
+            if let Some(link) = desk.links.last_mut() {
+                work(link.state, &mut number, now);
+            }
+            *desk.number = number;
+            if reset {
+                *desk.page() = Page::default().write();
+            }
+        });
+        let spread = match tokio::time::timeout(SPREAD, done).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(away)) => Err(away.to_string()),
+            Err(_) => Err("the shared state does not answer".to_owned()),
+        };
+        if spread.is_err() && !away {
+            force();
+        }
+        if reset {
+            *scope.governed.lock() = super::Governed::default();
+        }
+        scope.changed.notify_waiters();
+        self.tell_nodes_of(scope);
+        self.ordered(scope, &order);
+        self.mark(scope);
+        let written = self.flush().await;
+        self.tell_of(scope, order.what.done(), order.text());
+        spread.and(written)
+    }
+
+    /// A guard has ended a scope by what this node alone has seen: all must know.
+    pub(super) fn end_everywhere(&self, scope: &Arc<Scope>, kill: &Kill) {
+        let Some(node) = self.node() else { return };
+        let kill = kill.clone();
+        let done = self.submit(node, scope, move |desk| {
+            if let Some(link) = desk.links.last_mut() {
+                link.state.end_as(&kill);
+            }
+        });
+        if let Some(cell) = scope.cell() {
+            // It is dead in the copy already; the job must find that worth writing.
+            cell.force(|_| {});
+        }
+        self.tell_nodes_of(scope);
+        tokio::spawn(done);
+    }
+
+    /// Empties the detectors of sessions that this node knows, for all nodes.
+    pub(super) fn forget_everywhere(&self, node: &Arc<Node>, project: &str, agent: Option<&str>) {
+        for below in self.scopes(project) {
+            let theirs = agent.is_none_or(|agent| agent == below.agent());
+            if theirs && matches!(below.kind(), ScopeKind::Session | ScopeKind::Nested) {
+                let done = self.submit(node, &below, |desk| {
+                    if let Some(link) = desk.links.last_mut() {
+                        link.state.forget();
+                    }
+                });
+                tokio::spawn(done);
+                self.mark(&below);
+            }
+        }
+    }
+
+    /// Takes in what another node has told.
+    async fn hear(&self, node: &Arc<Node>, letter: Letter) {
+        if *letter.from == *node.me() {
+            return;
+        }
+        match letter.message {
+            Message::Scope { key } => {
+                let scope = self.any_scope(&key);
+                if let Some(cell) = scope.as_ref().and_then(|scope| scope.cell()) {
+                    let _ = node.refresh(std::slice::from_ref(cell)).await;
+                }
+            }
+            Message::Project { name } => self.read_again(&name).await,
+            Message::Forget { project, agent } => {
+                self.forget_everywhere(node, &project, agent.as_deref());
+            }
+            Message::Event { project, event } => self.events.tell(Event { project, ..event }),
+            Message::Asked(asked) => self.approvals.hear(asked, now()),
+            Message::Decided { id, word } => self.approvals.decide(&id, &word),
+        }
+        if let Some(number) = letter.number {
+            let _ = node.shared().redis.take_in(number).await;
+        }
+    }
+
+    fn any_scope(&self, key: &str) -> Option<Arc<Scope>> {
+        if let Some(scope) = self.scopes.lock().get(key) {
+            return Some(Arc::clone(scope));
+        }
+        let projects = self.projects.read();
+        let found = projects.values().find(|project| project.scope.place.key == key);
+        found.map(|project| Arc::clone(&project.scope))
+    }
+
+    /// Reads again all that a project is told to do.
+    async fn read_again(&self, project: &str) {
+        if let Some(reload) = self.reload.get() {
+            reload(project.to_owned()).await;
+        }
+        if let Err(error) = self.reread_settings().await {
+            tracing::warn!("settings could not be read again: {error}");
+        }
+    }
+
+    /// What is to be done when another node has changed something.
+    pub(crate) fn on_change(&self, reload: Reload) {
+        let _ = self.reload.set(reload);
+    }
+
+    /// Asks the database for what nobody may have told: who was killed lately, and what is in force.
+    async fn look(&self, node: &Arc<Node>) {
+        let Some(store) = self.store() else { return };
+        let since = Time(now().0.saturating_sub(BACK_MS));
+        for kind in [ScopeKind::Project, ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
+            let Ok(stored) = store.killed_since(kind, since).await else { return };
+            for stored in stored {
+                let Some(scope) = self.any_scope(&stored.key) else { continue };
+                let Some(cell) = scope.cell() else { continue };
+                if scope.state.lock().killed().is_some() {
+                    continue;
+                }
+                let _ = node.refresh(std::slice::from_ref(cell)).await;
+                let known = ScopeState::from_blob(&stored.state).ok();
+                let lost = stored.version > cell.version().0;
+                if let Some(kill) = known.as_ref().and_then(|state| state.killed()).filter(|_| lost)
+                {
+                    self.end_everywhere(&scope, kill);
+                }
+            }
+        }
+        let names: HashSet<String> = self.projects().iter().map(|p| p.name.clone()).collect();
+        for name in names {
+            self.read_again(&name).await;
+        }
+        for asked in self.approvals.own() {
+            self.tell_nodes(Message::Asked(asked));
+        }
+    }
+}
+
+/// Hears what nodes tell, whatever breaks in between.
+async fn listen(node: Arc<Node>, sender: mpsc::UnboundedSender<Vec<u8>>) {
+    while !sender.is_closed() {
+        let told = |message: &[u8]| drop(sender.send(message.to_vec()));
+        let _ = node.shared().redis.hear(told).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Takes in what is told.
+async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(message) = told.recv().await {
+        let Some(warden) = warden.upgrade() else { return };
+        let Some(node) = warden.node() else { return };
+        if message.is_empty() {
+            // Whoever has just come in may have missed something.
+            let _ = node.reread().await;
+        } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
+            warden.hear(node, letter).await;
+        }
+    }
+}
+
+/// Looks by itself, now and then.
+async fn look_around(warden: Weak<Warden>) {
+    let mut tick = tokio::time::interval(LOOK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let Some(warden) = warden.upgrade() else { return };
+        let Some(node) = warden.node() else { return };
+        warden.look(node).await;
+    }
+}
