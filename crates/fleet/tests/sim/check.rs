@@ -103,7 +103,8 @@ pub(crate) fn while_it_runs(world: &Arc<World>) {
             let Some(shown) = touched.then(|| shown(model, known)).flatten() else { continue };
             let policy = policies.of(known.kind);
             if let Some(over) = over(&shown, policy, ceiling, unasked(&books, &known.scope)) {
-                books.fault(format!("(b) {}: {over}: {shown:?}", known.scope));
+                let sum = commit.sums.iter().find(|sum| Some(&sum.key) == known.sums.as_ref());
+                books.fault(format!("(b) {}: {over}: {shown:?} after {sum:?}", known.scope));
             }
         }
     }));
