@@ -213,7 +213,9 @@ impl Cell {
         copy.hold(life, held);
         copy.met = true;
         let mut own = self.state.lock();
-        own.learn(state);
+        if self.is_counted() {
+            own.learn(state);
+        }
         if let Some((version, record)) = record
             && version.count() > copy.version.count()
         {

@@ -372,7 +372,7 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
             let Err(away) = self.step(&mut jobs).await else {
-                jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
+                jobs.into_iter().for_each(Job::end);
                 continue;
             };
             let (must, may): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.must);
@@ -440,8 +440,9 @@ impl<S: Shared> Fleet<S> {
                     if away.perhaps {
                         batch.doubt();
                         for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
-                            let doubt = batch.sign(job, &commit);
-                            job.doubts.extend(doubt);
+                            if let Some(doubt) = batch.sign(job, &commit) {
+                                job.doubt(doubt);
+                            }
                         }
                     }
                     return Err(away);

@@ -41,7 +41,7 @@ pub(crate) struct Ghost {
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) entries: Mutex<Vec<Entry>>,
-    pub(crate) ghosts: Mutex<Vec<Ghost>>,
+    ghosts: Mutex<BTreeMap<usize, Ghost>>,
     /// Kills that were acknowledged and not taken back, by scope.
     kills: Mutex<BTreeMap<String, u64>>,
     orders: Mutex<u64>,
@@ -77,6 +77,24 @@ impl Books {
     pub(crate) fn standing(&self, chain: &[String]) -> Vec<(String, u64)> {
         let kills = self.kills.lock();
         chain.iter().filter_map(|scope| Some((scope.clone(), *kills.get(scope)?))).collect()
+    }
+
+    /// Somebody asks whether a call may run; until he is answered, nobody knows.
+    pub(crate) fn asks(&self, chain: &[String], tool: bool) -> usize {
+        let mut ghosts = self.ghosts.lock();
+        let id = ghosts.last_key_value().map_or(0, |(id, _)| id + 1);
+        ghosts.insert(id, Ghost { chain: chain.to_vec(), tool });
+        id
+    }
+
+    /// He was answered, or nothing was asked.
+    pub(crate) fn answered(&self, ghost: usize) {
+        // The last one stays for its number.
+        self.ghosts.lock().entry(ghost).and_modify(|ghost| ghost.chain.clear());
+    }
+
+    pub(crate) fn ghosts(&self) -> Vec<Ghost> {
+        self.ghosts.lock().values().cloned().collect()
     }
 
     pub(crate) fn open(&self, entry: Entry) -> usize {

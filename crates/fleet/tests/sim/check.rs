@@ -103,7 +103,8 @@ pub(crate) fn while_it_runs(world: &Arc<World>) {
             let Some(shown) = touched.then(|| shown(model, known)).flatten() else { continue };
             let policy = policies.of(known.kind);
             if let Some(over) = over(&shown, policy, ceiling, unasked(&books, &known.scope)) {
-                books.fault(format!("(b) {}: {over}: {shown:?}", known.scope));
+                let sum = commit.sums.iter().find(|sum| Some(&sum.key) == known.sums.as_ref());
+                books.fault(format!("(b) {}: {over}: {shown:?} after {sum:?}", known.scope));
             }
         }
     }));
@@ -184,7 +185,7 @@ pub(crate) fn in_the_end(world: &World) {
         let died = |entry: &&&Entry| *nodes[entry.node].died.lock();
         let late = mine.iter().filter(|e| e.fate == Fate::Runs || died(e));
         let more: i64 = late.map(|entry| entry.reserved.cost).sum();
-        let ghosts = books.ghosts.lock();
+        let ghosts = books.ghosts();
         let ghosts = ghosts.iter().filter(|ghost| here(&ghost.chain));
         let (tools, models): (Vec<_>, Vec<_>) = ghosts.partition(|ghost| ghost.tool);
         let anybody = nodes.iter().any(|node| *node.died.lock());
@@ -226,7 +227,16 @@ pub(crate) fn in_the_end(world: &World) {
             };
             if cell.version() != *version || !same {
                 let seen = cell.version();
-                books.fault(format!("(e) {}: n{at} has {seen:?}, not {version:?}", known.scope));
+                let words = format!("{state:?}");
+                let other = format!("{:?}", record.state);
+                let same = words.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+                let from = same.saturating_sub(60);
+                books.fault(format!(
+                    "(e) {}: n{at} has {seen:?}, not {version:?}: …{} | …{}",
+                    known.scope,
+                    words.get(from..same + 60).unwrap_or_default(),
+                    other.get(from..same + 60).unwrap_or_default(),
+                ));
             }
         }
     }

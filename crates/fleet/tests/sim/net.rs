@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deadstop_core::{ScopeState, Time};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Away, Beat, Commit, Record, Reply, Shared, Version};
+use deadstop_fleet::{Away, Beat, Commit, Record, Reply, Shared, Touched, Version};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -292,6 +292,11 @@ impl Shared for Line {
             hub.model.lock().beat(&node, ms, now)
         })
         .await
+    }
+
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let tag = tag.to_owned();
+        self.ask(move |hub| hub.model.lock().touched(&tag, since, hub.now())).await
     }
 
     async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {

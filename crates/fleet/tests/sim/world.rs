@@ -12,7 +12,7 @@ use deadstop_fleet::{Away, Cell, Fleet, Owner, Version};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use crate::books::{Books, Entry, Fate, Ghost};
+use crate::books::{Books, Entry, Fate};
 use crate::net::{Hub, Line, Machine, Row, Weather};
 use crate::plant::Plant;
 
@@ -181,6 +181,7 @@ impl World {
         node.machine.runs().await;
         let standing = self.books.standing(&chain);
         let asked = Arc::clone(&call);
+        let ghost = self.books.asks(&chain, call.tool().is_some());
         let admitted = node
             .fleet
             .run(cells.iter().cloned(), &self.policies, None, move |desk| {
@@ -189,11 +190,13 @@ impl World {
             })
             .await;
         let (ticket, owner) = match admitted {
-            Ok((admission, owner)) => (admission.ticket, owner),
+            Ok((admission, owner)) => {
+                self.books.answered(ghost);
+                (admission.ticket, owner)
+            }
             Err(Away { perhaps, .. }) => {
-                if perhaps {
-                    let ghost = Ghost { chain: chain.clone(), tool: call.tool().is_some() };
-                    self.books.ghosts.lock().push(ghost);
+                if !perhaps {
+                    self.books.answered(ghost);
                 }
                 if !self.plan.open {
                     return;
