@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp faults packaging million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,12 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
 	tests/page/run
+
+pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md (needs Python with Pillow)
+	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+	rm -rf target/shots
+	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
+	python3 tests/page/shrink.py target/shots docs/pages
 
 test: fmt lint rules unit doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
 
@@ -104,6 +110,10 @@ packaging: ## Image, compose file, manifests and unit, as far as they can be che
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
+
+bench-cluster: page ## One, two and three nodes: speed, round trips, one agent's budget, memory, kills
+	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
+	bench/cluster/run
 
 bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
 	bench/mcp/run

@@ -1,5 +1,5 @@
 // The line of events: cut anywhere, lost and found again, nothing missed without saying so.
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { follow, FrameReader, patience, type LineState, type LiveEvent } from '../src/lib/events';
 
 const told = (id: number) => `id: ${id}\nevent: kill\ndata: ${JSON.stringify({ id, at: 1, what: 'kill', agent: 'a', session: 's', text: 't' })}\n\n`;
@@ -70,4 +70,36 @@ test('what is gone for good is said', async () => {
 test('what is not an event does no harm', async () => {
   const found = await followed([`data: not json\n\ndata: 5\n\ndata: {"a":1}\n\n${told(3)}`]);
   expect(found.seen).toEqual([3]);
+});
+
+test('a line that says nothing any more is hung up, though nobody closed it', async () => {
+  vi.useFakeTimers();
+  try {
+    const gone = new AbortController();
+    const states: LineState[] = [];
+    const asked: (string | null)[] = [];
+    const fetched = ((_: string, init: RequestInit) => {
+      asked.push(new Headers(init.headers).get('last-event-id'));
+      if (asked.length > 1) {
+        gone.abort();
+        return Promise.reject(new Error('over'));
+      }
+      const body = new ReadableStream<Uint8Array>({
+        start(line) {
+          line.enqueue(new TextEncoder().encode(told(4)));
+          init.signal?.addEventListener('abort', () => line.error(new Error('hung up')));
+        },
+      });
+      return Promise.resolve(new Response(body));
+    }) as typeof fetch;
+    const over = follow('/api/events', { event: () => {}, missed: () => {}, state: (state) => states.push(state) }, gone.signal, { fetch: fetched, sleep: () => Promise.resolve() });
+    await vi.advanceTimersByTimeAsync(39_000);
+    expect(states.at(-1)).toBe('live');
+    await vi.advanceTimersByTimeAsync(2000);
+    await over;
+    expect(states).toContain('lost');
+    expect(asked).toEqual([null, '4']);
+  } finally {
+    vi.useRealTimers();
+  }
 });

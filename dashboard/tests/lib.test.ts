@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { address, type Call } from '../src/lib/api';
 import { LineReader } from '../src/lib/backtest';
-import { limits } from '../src/lib/danger';
+import { held, limits } from '../src/lib/danger';
 import { compared, likeness } from '../src/lib/diff';
 import { found } from '../src/lib/find';
 import { differences, inForce, scopePart, sectionsOf } from '../src/lib/guards';
@@ -35,6 +35,13 @@ test('limits are told in their own units, a score with its parts', () => {
   ]);
   expect(shown[1]?.parts).toBe('P 2×1.0 · R 1×2.0 · T 0×1.5');
   expect(shown.map((one) => one.pattern)).toEqual([false, true, true, false, false]);
+});
+
+test('rows that are held stay where they were, with what is new of them', () => {
+  const row = (name: string, cost = 0) => ({ name, cost });
+  const key = (one: { name: string }) => one.name;
+  expect(held([row('c', 9), row('x'), row('a', 5), row('y')], [row('a'), row('b'), row('c')], key)).toEqual([row('a', 5), row('c', 9), row('x'), row('y')]);
+  expect(held([row('b'), row('a')], [], key)).toEqual([row('b'), row('a')]);
 });
 
 test('differences are by words, and likeness is a share', () => {
@@ -75,8 +82,9 @@ test('what was changed is told setting by setting', () => {
 });
 
 test('measures have their units', () => {
-  expect(measured({ measured: { unit: 'money', value: 520_000_000 }, limit: { unit: 'money', value: 500_000_000 } })).toEqual({ measured: '$0.52', limit: '$0.50' });
-  expect(measured({ measured: { unit: 'count', value: 3 }, limit: { unit: 'count', value: 3 } })).toEqual({ measured: '3', limit: '3' });
+  expect(measured({ measured: { unit: 'money', value: 520_000_000 }, limit: { unit: 'money', value: 500_000_000 } })).toEqual({ measured: '$0.52', limit: '$0.50', twice: '$1.00', share: 1.04 });
+  expect(measured({ measured: { unit: 'count', value: 3 }, limit: { unit: 'count', value: 3 } })).toEqual({ measured: '3', limit: '3', twice: '6', share: 1 });
+  expect(measured({ measured: { unit: 'count', value: 1 }, limit: { unit: 'count', value: 0 } })?.share).toBe(2);
   expect(measured({ measured: { unit: 'none' }, limit: {} })).toBeNull();
   expect(measured(null)).toBeNull();
 });

@@ -50,3 +50,38 @@ test('a policy is tried before it is saved', async () => {
   assert.equal((await world.api('GET', '/api/agents/real/prevention-config')).body.is_agent_override, false, 'and nothing is saved by it');
   await tab.fine('backtest');
 });
+
+test('a node that has to do without the others says so on every page, and Settings names the nodes', async () => {
+  const banner = page.getByRole('alert').filter({ hasText: 'This node is on its own' });
+  const changed = (change) => page.route('**/api/status?*', async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...(await answer.json()), ...change } });
+  });
+  await page.goto(`${world.url}/settings/kept`);
+  await page.getByRole('heading', { name: 'Settings' }).waitFor();
+  await page.waitForFunction(() => performance.getEntriesByType('resource').some((one) => one.name.includes('/api/status')));
+  assert.equal(await banner.count(), 0);
+  assert.equal(await page.getByText('that share their state').count(), 0, 'a server that is alone has no nodes to name');
+
+  const nodes = ['east-1', 'east-2', 'west-1'];
+  await changed({ cluster: { node: 'east-2', nodes, degraded: null } });
+  await page.goto(`${world.url}/settings/kept`);
+  await page.getByText('one of 3 nodes that share their state: east-1, east-2, west-1').waitFor();
+  assert.equal(await banner.count(), 0, 'all is well');
+
+  await page.unroute('**/api/status?*');
+  const degraded = { since_ms: Date.now() - 65_000, what: 'the state that all nodes share is away (<b>refused</b>): this node judges by what it knows' };
+  await changed({ cluster: { node: 'east-2', nodes, degraded }, database: { since_ms: Date.now() - 5000, what: 'the database takes no writes (full)' } });
+  for (const path of ['/', '/agents', '/sessions/real/one', '/settings']) {
+    await page.goto(world.url + path);
+    await banner.getByText(/for 1 min \d+ s now/).waitFor();
+    await banner.getByText('(<b>refused</b>)').waitFor();
+    await page.getByRole('alert').filter({ hasText: 'The database is away' }).getByText('(full)').waitFor();
+  }
+  assert.deepEqual(await tab.barriers(), []);
+  await page.unroute('**/api/status?*');
+  await page.goto(world.url);
+  await page.getByRole('heading', { name: 'Now' }).waitFor();
+  await banner.waitFor({ state: 'hidden' });
+  await tab.fine('a node alone');
+});

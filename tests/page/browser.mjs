@@ -22,7 +22,7 @@ export async function open(browser, { width = 1280, height = 820, scheme = 'ligh
   const note = (text) => expected.some((pattern) => pattern.test(text)) || wrong.push(text);
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && note(`${message.type()}: ${message.text()} (${message.location().url})`));
   page.on('pageerror', (error) => note(`error: ${error}`));
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   return {
     page,
     /** What went wrong since it was asked last. */

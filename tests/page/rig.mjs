@@ -29,7 +29,7 @@ async function freePort() {
   });
 }
 
-export async function until(what, check, most = 15_000) {
+export async function until(what, check, most = 60_000) {
   const end = Date.now() + most;
   for (;;) {
     const found = await check().catch(() => null);
@@ -39,19 +39,22 @@ export async function until(what, check, most = 15_000) {
   }
 }
 
-/** Writes a database with very many sessions and a very long one; cargo built the program for it. */
-async function seed(folder, bin) {
+/** Writes a database with very many sessions and a very long one, or a month's work; cargo built the program for it. */
+async function seed(folder, bin, how) {
   const writer = join(dirname(bin), 'examples/seed');
   if (!existsSync(writer)) throw new Error(`there is no ${writer}; cargo build -p deadstop-server --example seed`);
-  return (await run(writer, [folder])).stdout.trim();
+  return (await run(writer, [folder, ...how])).stdout.trim();
 }
 
-/** A server with everything it needs; `stop` takes it all away again. */
-export async function rig({ policy = 'strict', seeded = false } = {}) {
+/**
+ * A server with everything it needs; `stop` takes it all away again. `seeded` is what its database holds at
+ * first, `says` what the provider answers before its own mind is asked.
+ */
+export async function rig({ policy = 'strict', seeded = false, says } = {}) {
   const bin = program();
   const folder = mkdtempSync(join(tmpdir(), 'deadstop-page-'));
-  if (seeded) console.log(await seed(join(folder, 'data'), bin));
-  const provider = await standin();
+  if (seeded) console.log(await seed(join(folder, 'data'), bin, seeded === true ? [] : [seeded]));
+  const provider = await standin(says);
   const address = `127.0.0.1:${await freePort()}`;
   const url = `http://${address}`;
   const config = join(folder, 'deadstop.toml');

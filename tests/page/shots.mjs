@@ -1,56 +1,79 @@
-// A gallery for whoever changes the page: every page, at two widths, light and dark. `node shots.mjs`.
-import { mkdirSync } from 'node:fs';
-import { chromium } from 'playwright-core';
-import { janitor, parrot, rig, steady } from './rig.mjs';
-import { NASTY } from './standin.mjs';
+// Pictures of every page, at two widths, light and dark, and docs/pages.md around them. `make pictures` calls
+// it; `node shots.mjs incident-desktop` takes some of them only.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { browse } from './browser.mjs';
+import { APART, GALLERY } from './gallery.mjs';
+import { rig } from './rig.mjs';
+import { scene } from './scene.mjs';
 
 const out = process.env.SHOTS ?? 'shots';
 const only = process.argv.slice(2);
+const VIEWS = [['desktop', 1360, 850], ['phone', 390, 844]].flatMap((size) => ['light', 'dark'].map((scheme) => [...size, scheme]));
 mkdirSync(out, { recursive: true });
-const world = await rig();
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
-try {
-  await world.api('PUT', '/api/settings', { ...(await world.api('GET', '/api/settings')).body, capture: 'all' });
-  await world.api('PUT', '/api/agents/parrot/kill-switch', { enabled: true, window_size: 10, threshold: 5 });
-  const guard = (await world.api('GET', '/api/projects/prevention-config')).body;
-  await world.api('PUT', '/api/projects/prevention-config', { ...guard, agent_name: undefined, is_agent_override: undefined, budget: { max_cost_usd: 0.5, soft_alert_threshold_usd: null, max_wall_time_seconds: 3600 } }).then((r) => r.status === 200 || console.log(r.body));
-  await world.api('POST', '/api/alerts/targets', { name: 'On call', agent: null, events: ['kill', 'degraded'], active: true, target: { type: 'webhook', url: 'http://127.0.0.1:9/hook', secret: 'x' } });
-  await Promise.all([
-    steady(world, 'researcher', 'quarterly-report', 12), steady(world, 'researcher', 'market-scan', 6, 'gpt-4o-mini'),
-    steady(world, 'support', 'ticket-4711', 5, 'my-own-model'), janitor(world, 'janitor', 'cleanup-1'), parrot(world, 'parrot', 'orders', { pace: 900 }),
-    world.call(NASTY.slice(0, 60), 'odd <b>name</b>', [{ role: 'user', content: NASTY }], { model: 'html' }),
-  ]);
-  await world.api('POST', '/api/sessions/support/ticket-4711/pause', { reason: 'wait for the customer' });
-  const hangUp = new AbortController();
-  world.call('researcher', 'long-answer', [{ role: 'user', content: 'tell me everything' }], { body: { stream: true }, signal: hangUp.signal }).catch(() => {});
-  await new Promise((resolve) => setTimeout(resolve, 2500));
-  const incidents = (await world.api('GET', '/api/incidents')).body.items;
-  const scored = incidents.find((one) => one.score !== null) ?? incidents[0];
-  const pages = {
-    now: '/', agents: '/agents', agent: '/agents/researcher', 'agent-stopped': '/agents/parrot', guards: '/agents/researcher/guards',
-    'kill-switch': '/agents/parrot/kill-switch', 'agent-sessions': '/agents/researcher/sessions', 'agent-alerts': '/agents/researcher/alerts',
-    sessions: '/sessions', session: '/sessions/researcher/quarterly-report', 'session-stopped': '/sessions/janitor/cleanup-1', tree: '/sessions/janitor/cleanup-1?view=tree',
-    conversation: '/sessions/researcher/market-scan?view=conversation', incidents: '/incidents', 'incidents-all': '/incidents?view=all',
-    incident: `/incidents/${scored?.id}`, 'incident-plain': `/incidents/${incidents.find((one) => one.score === null)?.id}`, costs: '/costs', 'costs-model': '/costs?by=model', 'costs-hour': '/costs?by=hour',
-    alerts: '/alerts', audit: '/audit', settings: '/settings', capture: '/settings/kept', keys: '/settings/keys', prices: '/settings/prices?model=my-own-model', 'sign-in': '/sign-in', nowhere: '/settings/a/b/c',
-  };
-  for (const [size, width, height] of [['desktop', 1360, 850], ['phone', 390, 844]]) {
-    for (const scheme of ['light', 'dark']) {
-      const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: 1 });
-      const page = await context.newPage();
-      page.on('console', (message) => message.type() === 'error' && console.log(size, page.url(), message.text()));
-      page.on('pageerror', (error) => console.log(size, page.url(), String(error)));
-      for (const [name, path] of Object.entries(pages)) {
-        if (only.length > 0 && !only.some((wanted) => `${name}-${size}-${scheme}`.includes(wanted))) continue;
-        await page.goto(world.url + path);
-        await page.waitForTimeout(900);
-        await page.screenshot({ path: `${out}/${name}-${size}-${scheme}.png`, fullPage: size === 'phone' });
-      }
-      await context.close();
+const browser = await browse();
+
+/** Takes the pictures of some pages in every view; `enter` is what is done before the first. */
+async function take(url, pages, enter = async () => {}) {
+  for (const [size, width, height, scheme] of VIEWS) {
+    const wanted = pages.filter(([name]) => only.length === 0 || only.some((part) => `${name}-${size}-${scheme}`.includes(part)));
+    if (wanted.length === 0) continue;
+    const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, deviceScaleFactor: 1 });
+    const page = await context.newPage();
+    page.on('console', (message) => message.type() === 'error' && console.log(size, page.url(), message.text()));
+    page.on('pageerror', (error) => console.log(size, page.url(), String(error)));
+    await enter(page);
+    for (const [name, path, act] of wanted) {
+      await page.goto(url + path);
+      await page.locator('h1').first().waitFor();
+      await page.waitForFunction(() => !/Reading…|Asking the server/.test(document.body.innerText));
+      await page.waitForTimeout(500);
+      await act?.(page);
+      await page.waitForTimeout(300);
+      await page.screenshot({ path: join(out, `${name}-${size}-${scheme}.png`), fullPage: size === 'phone' && !act });
     }
+    await context.close();
   }
-  hangUp.abort();
+}
+
+function told() {
+  const chapter = ([name, title, words]) => `## ${title}\n\n${words ? `${words}\n\n` : ''}![${title}, light](pages/${name}-light.webp)\n![${title}, dark](pages/${name}-dark.webp)\n`;
+  return `# The page, page by page
+
+Every page of the dashboard in light and dark, as \`tests/page/shots.mjs\` takes them from the real program
+with agents that work, loop and delete; \`tests/page/shrink.py\` makes them small, and \`make pictures\` calls
+both. They also work at phone width.
+
+${[...GALLERY, ...APART].map(chapter).join('\n')}`;
+}
+
+const apart = (name) => APART.filter(([one]) => one === name).map(([one, , , path]) => [one, path()]);
+const empty = await rig();
+let shown;
+try {
+  shown = await scene();
+  await take(empty.url, apart('first-call'));
+  await take(shown.world.url, GALLERY.map(([name, , , path, act]) => [name, path(shown), act]));
+  // From here on a key is needed.
+  const make = async (name, role) => {
+    const { key } = await shown.must('POST', '/api/keys', { name, role });
+    return key;
+  };
+  const admin = await make('Ada', 'admin');
+  shown.world.useKey(admin);
+  await make('Night shift', 'operator');
+  await make('Wall screen', 'viewer');
+  await take(shown.world.url, apart('sign-in'));
+  await take(shown.world.url, apart('keys'), async (page) => {
+    await page.goto(`${shown.world.url}/sign-in`);
+    await page.getByLabel('Key').fill(admin);
+    await page.keyboard.press('Enter');
+    await page.waitForURL((url) => !url.pathname.startsWith('/sign-in'));
+  });
+  if (only.length === 0) writeFileSync(join(dirname(fileURLToPath(import.meta.url)), '../../docs/pages.md'), told());
 } finally {
   await browser.close();
-  await world.stop();
+  await shown?.stop();
+  await empty.stop();
 }

@@ -43,8 +43,8 @@ async function stream(response, model, number) {
   response.on('close', () => clearInterval(timer));
 }
 
-/** Starts it on a free port. */
-export async function standin() {
+/** Starts it on a free port; `says` may give a message and its usage for a request. */
+export async function standin(says = async () => null) {
   const server = createServer(async (request, response) => {
     const parts = [];
     for await (const part of request) parts.push(part);
@@ -57,12 +57,13 @@ export async function standin() {
       return;
     }
     if (body.stream) return void stream(response, model, number);
-    const said = message(model, number);
+    const told = await says(body);
+    const said = told?.message ?? message(model, number);
     response.writeHead(200, { 'content-type': 'application/json' });
     response.end(JSON.stringify({
       id: `c${number}`, object: 'chat.completion', model, created: 0,
       choices: [{ index: 0, message: said, finish_reason: said.tool_calls ? 'tool_calls' : 'stop' }],
-      usage: { prompt_tokens: 1200 + number, completion_tokens: 340, total_tokens: 1540 + number },
+      usage: told?.usage ?? { prompt_tokens: 1200 + number, completion_tokens: 340, total_tokens: 1540 + number },
     }));
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));

@@ -12,6 +12,7 @@ pub(crate) mod auth;
 mod backtest;
 mod calls;
 mod check;
+mod cluster;
 mod costs;
 mod docs;
 mod extract;

@@ -188,23 +188,28 @@ impl Reel {
         self.by_id.get(&id).copied()
     }
 
-    /// The session as it stood when a call was over, or refused.
+    /// The session as it stood when a call was over, or refused: with all that were asked before it, and
+    /// without those that were asked later, even if that was before this one was over. A model's answer asks
+    /// for tools while it is read, a millisecond before its end or at it; who steps through a session sees
+    /// them come one after the other all the same.
     pub(crate) fn frame(&self, index: usize) -> Option<Frame<'_>> {
         let call = self.calls.get(index)?;
-        let wanted =
-            |(_, of, moment): &(Time, usize, Moment)| *of == index && *moment != Moment::Asked;
         let over = Time(call.at.0 + call.duration.map_or(0, |duration| duration.0));
-        let from = self.moments.partition_point(|(at, ..)| *at < over);
-        // A call of which nothing is known stands where it would have been.
-        let found = self.moments[from..].iter().position(wanted).map(|ahead| from + ahead);
-        let end = found.map_or(from, |found| found + 1);
-        let still = end.saturating_sub(1) / STILL_EVERY;
-        let mut now = match self.stills.get(still) {
-            Some(still) => still.clone(),
-            None => return None,
+        let place = |time: Time, wanted: fn(Moment) -> bool| {
+            let from = self.moments.partition_point(|(at, ..)| *at < time);
+            let is = |(_, of, moment): &(Time, usize, Moment)| *of == index && wanted(*moment);
+            // A call of which nothing is known stands where it would have been.
+            let found = self.moments[from..].iter().position(is);
+            found.map_or((from, from), |ahead| (from + ahead, from + ahead + 1))
         };
+        let (begin, _) = place(call.at, |moment| moment != Moment::Ended);
+        let (_, end) = place(over, |moment| moment != Moment::Asked);
+        let still = (begin / STILL_EVERY).min(self.stills.len().saturating_sub(1));
+        let mut now = self.stills.get(still)?.clone();
         for at in still * STILL_EVERY..end {
-            self.step(&mut now, at);
+            if self.moments[at].1 <= index {
+                self.step(&mut now, at);
+            }
         }
         self.clear(&mut now, over);
         let (run, nested) = (now.run, call.nested.clone());

@@ -3869,6 +3869,7 @@ export interface components {
                         threshold: number;
                     };
                     mode: string;
+                    offline_calls: number;
                     similarity: {
                         action: string;
                         enabled: boolean;
@@ -3980,6 +3981,7 @@ export interface components {
                         threshold: number;
                     };
                     mode: string;
+                    offline_calls: number;
                     similarity: {
                         action: string;
                         enabled: boolean;
@@ -4023,6 +4025,7 @@ export interface components {
                         max_usd_per_minute: number | null;
                     };
                 };
+                offline_calls: number;
                 preset: string;
                 similarity: {
                     action: string;
@@ -4275,6 +4278,14 @@ export interface components {
              */
             open_after_failures: number;
         };
+        /** @description The nodes, as this one sees them. */
+        Cluster: {
+            degraded: components["schemas"]["Degraded"] | null;
+            /** @description This node. */
+            node: string;
+            /** @description All nodes that gave signs of life lately, this one among them. */
+            nodes: string[];
+        };
         /** @enum {string} */
         Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
@@ -4344,6 +4355,16 @@ export interface components {
         DecidedAll: {
             /** @description One for each call, in order. */
             calls: components["schemas"]["Decided"][];
+        };
+        /** @description Something that is missing. */
+        Degraded: {
+            /**
+             * Format: int64
+             * @description Since when.
+             */
+            since_ms: number;
+            /** @description What is missing, and what becomes of calls meanwhile. */
+            what: string;
         };
         /** @description A delivery. */
         Delivered: {
@@ -5968,6 +5989,8 @@ export interface components {
         };
         /** @description What runs. */
         Status: {
+            cluster: components["schemas"]["Cluster"] | null;
+            database: components["schemas"]["Degraded"] | null;
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
             /** @description The project as a whole. */
@@ -6282,6 +6305,7 @@ export interface components {
                     threshold: number;
                 };
                 mode: string;
+                offline_calls: number;
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -6393,6 +6417,7 @@ export interface components {
                     threshold: number;
                 };
                 mode: string;
+                offline_calls: number;
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -6436,6 +6461,7 @@ export interface components {
                     max_usd_per_minute: number | null;
                 };
             };
+            offline_calls: number;
             preset: string;
             project: {
                 access: {
@@ -6479,6 +6505,7 @@ export interface components {
                     threshold: number;
                 };
                 mode: string;
+                offline_calls: number;
                 similarity: {
                     action: string;
                     enabled: boolean;

@@ -41,6 +41,13 @@ function one(measured: Measured): Limit {
   };
 }
 
+/** Rows in the order in which they stood before, new ones behind them: nothing moves under a finger. */
+export function held<T>(fresh: T[], before: T[], key: (row: T) => string): T[] {
+  const place = new Map(before.map((row, index) => [key(row), index]));
+  const at = (row: T) => place.get(key(row)) ?? before.length;
+  return fresh.map((row, index) => ({ row, index })).sort((a, b) => at(a.row) - at(b.row) || a.index - b.index).map(({ row }) => row);
+}
+
 /** The limits of a scope as they are shown, the nearest first. */
 export function limits(measured: Measured[]): Limit[] {
   return measured.map(one);

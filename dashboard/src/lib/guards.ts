@@ -106,7 +106,7 @@ export const SECTIONS: Section[] = [
 
 export const GENERAL: Field[] = [
   { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
-  { key: 'ask_timeout_s', label: 'A call waits for a person', unit: 'seconds', hint: 'Where the action is ask; then it is refused.' },
+  { key: 'ask_timeout_s', label: 'Wait for a person', unit: 'seconds', hint: 'Where the action is ask. Then the call is refused.' },
   { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
 ];
 

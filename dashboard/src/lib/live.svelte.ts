@@ -2,6 +2,8 @@
 import { follow, type LineState, type LiveEvent } from './events';
 
 const KEPT = 300;
+/** What comes within so many milliseconds is shown at once: hundreds of events a second are not. */
+const TOGETHER = 100;
 
 class Live {
   state = $state<LineState>('connecting');
@@ -11,6 +13,7 @@ class Live {
   recent = $state.raw<LiveEvent[]>([]);
   #listeners = new Set<(event: LiveEvent | null) => void>();
   #line: AbortController | null = null;
+  #fresh: LiveEvent[] = [];
 
   start(): void {
     if (this.#line) return;
@@ -47,8 +50,14 @@ class Live {
   }
 
   #took(event: LiveEvent): void {
-    this.recent = [event, ...this.recent.slice(0, KEPT - 1)];
+    if (this.#fresh.length === 0) setTimeout(() => this.#show(), TOGETHER);
+    this.#fresh.push(event);
     this.#listeners.forEach((listener) => listener(event));
+  }
+
+  #show(): void {
+    this.recent = [...this.#fresh.reverse(), ...this.recent].slice(0, KEPT);
+    this.#fresh = [];
   }
 }
 

@@ -17,9 +17,21 @@ function written(measure: Measure | undefined): string | null {
   }
 }
 
+export interface Measured {
+  measured: string;
+  limit: string;
+  /** Twice the limit, where a bar about it ends. */
+  twice: string;
+  /** What was measured, over what was allowed. */
+  share: number;
+}
+
 /** Both numbers of a trip, if they are numbers. */
-export function measured(trip: unknown): { measured: string; limit: string } | null {
+export function measured(trip: unknown): Measured | null {
   const found = trip as { measured?: Measure; limit?: Measure } | null;
   const [one, two] = [written(found?.measured), written(found?.limit)];
-  return one !== null && two !== null ? { measured: one, limit: two } : null;
+  if (one === null || two === null) return null;
+  const limit = found?.limit?.value as number;
+  const share = limit > 0 ? (found?.measured?.value as number) / limit : 2;
+  return { measured: one, limit: two, twice: written({ ...found?.limit, value: 2 * limit }) ?? '', share };
 }

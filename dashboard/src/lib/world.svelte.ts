@@ -4,8 +4,11 @@ import { live } from './live.svelte';
 
 /** Orders and stops change what stands in the frame; single calls only matter to those who look on. */
 const OFTEN = 1000;
-/** Sessions that are listed, the nearest to a limit first, and for how long one that does nothing is. */
-export const SHOWN = 100;
+const SELDOM = 10_000;
+/** Sessions that are listed at first, the nearest to a limit first, and when somebody scrolls on. */
+const FEW = 100;
+const MOST = 1000;
+/** For how long a session that does nothing is listed. */
 const IDLE = 15 * 60_000;
 
 class World {
@@ -13,6 +16,7 @@ class World {
   error = $state<string | null>(null);
   /** Whether sessions that did nothing for a while are wanted, too. */
   idle = false;
+  #wanted = FEW;
   #watchers = 0;
   #due: ReturnType<typeof setTimeout> | null = null;
   #took = 0;
@@ -20,9 +24,15 @@ class World {
   /** Starts keeping it fresh; gives back how to stop. */
   keep(): () => void {
     void this.refresh();
-    return live.on((event) => {
+    const off = live.on((event) => {
       if (event === null || event.what !== 'call' || this.#watchers > 0) this.#soon();
     });
+    // What is missing while a node is degraded need not be told as an event.
+    const timer = setInterval(() => document.hidden || this.#soon(), SELDOM);
+    return () => {
+      off();
+      clearInterval(timer);
+    };
   }
 
   /** Says that somebody looks at single calls. */
@@ -32,8 +42,17 @@ class World {
     const timer = setInterval(() => document.hidden || this.#soon(), 5000);
     return () => {
       this.#watchers -= 1;
+      this.#wanted = FEW;
       clearInterval(timer);
     };
+  }
+
+  /** Lists more of them, if there are more and it may. */
+  more(): void {
+    const listed = this.status?.scopes.length ?? 0;
+    if (!this.status?.next || this.#wanted >= MOST || listed < this.#wanted) return;
+    this.#wanted = Math.min(MOST, 2 * this.#wanted);
+    void this.refresh();
   }
 
   #soon(): void {
@@ -48,7 +67,7 @@ class World {
     const began = performance.now();
     try {
       const since = this.idle ? undefined : Date.now() - IDLE;
-      this.status = await get('/api/status', { query: { kind: 'session', state: 'alive', order: 'danger', limit: SHOWN, used_since: since } });
+      this.status = await get('/api/status', { query: { kind: 'session', state: 'alive', order: 'danger', limit: this.#wanted, used_since: since } });
       this.error = null;
     } catch (error) {
       this.error = told(error);

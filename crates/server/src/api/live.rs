@@ -17,6 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
+use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
 use super::gauge::Limit;
 use super::problem::Problem;
@@ -120,6 +121,12 @@ pub(crate) struct Status {
     next: Option<String>,
     /// Sessions in memory, whatever was asked for.
     sessions: Standings,
+    /// The nodes, on a server that is one of many.
+    #[schema(required)]
+    cluster: Option<Cluster>,
+    /// Set while the database takes no writes.
+    #[schema(required)]
+    database: Option<Degraded>,
 }
 
 /// How many sessions stand how.
@@ -316,7 +323,9 @@ pub(crate) async fn status(
     let next = (found.len() > most).then(|| written(&found[most - 1].0));
     found.truncate(most);
     let scopes = found.into_iter().map(|(_, running)| running).collect();
-    Ok(Json(Status { project: whole, scopes, next, sessions }))
+    let cluster = Cluster::of(&app.warden, &project);
+    let database = Degraded::database(&app.warden, &project);
+    Ok(Json(Status { project: whole, scopes, next, sessions, cluster, database }))
 }
 
 /// Events as they happen, and what a watcher missed that says what it saw last.

@@ -49,6 +49,9 @@ pub(super) struct Flow {
     /// What was asked and answered, for people.
     request: Excerpt,
     response: Excerpt,
+    /// How much of the text that is new is in the answer already, and whether a tool call came last.
+    kept: usize,
+    after_call: bool,
     /// Done when all nodes know what it has cost, where there are many.
     booking: Option<Booking>,
     _place: tokio::sync::OwnedSemaphorePermit,
@@ -127,6 +130,8 @@ impl Flow {
             usage: None,
             request,
             response: Excerpt::default(),
+            kept: 0,
+            after_call: false,
             booking: None,
             _place: place,
         }
@@ -207,8 +212,9 @@ impl Flow {
 
     /// Judges what was taken in since the last time.
     pub(super) fn judge(&mut self) -> Result<(), Cut> {
+        self.keep_text();
+        self.kept = 0;
         let new = std::mem::take(&mut self.new);
-        self.response.push(&new);
         let (decision, incident) = self.progress(&new);
         self.words.push(&new);
         // Its memory serves again.
@@ -220,6 +226,30 @@ impl Flow {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same, once it is decided on all nodes.
+    pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
+        self.judge()?;
+        if let Some(running) = &self.running
+            && self.warden.node().is_some()
+        {
+            self.warden.decided_about(running).await;
+            return self.judge();
+        }
+        Ok(())
+    }
+
+    /// Keeps what is new of the text, where it was said: after the tool calls that came before it.
+    fn keep_text(&mut self) {
+        let new = &self.new[self.kept..];
+        match (new.is_empty(), self.after_call) {
+            (true, _) => return,
+            (false, true) => self.response.line(new),
+            (false, false) => self.response.push(new),
+        }
+        self.kept = self.new.len();
+        self.after_call = false;
     }
 
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
@@ -240,7 +270,9 @@ impl Flow {
         words.push(asked.name);
         words.push(" ");
         words.push(&asked.arguments.to_string());
+        self.keep_text();
         self.response.line(words.text());
+        self.after_call = true;
         let (id, held_from) = (asked.id.to_owned(), asked.held_from);
         if self.warden.node().is_some() {
             // Others must be asked: until they have answered, the agent does not see it.

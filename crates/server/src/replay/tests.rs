@@ -62,6 +62,22 @@ fn a_loop_grows_call_by_call_and_is_shown_beyond_its_limit() {
 }
 
 #[test]
+fn a_call_that_was_asked_before_another_was_over_is_not_there_yet() {
+    // As a model's answer asks for tools: before its end, at its end, and long before it.
+    for asked in [1005, 1010, 1500] {
+        let mut first = call(1, "think");
+        first.duration = Some(Millis(if asked == 1500 { 5000 } else { 10 }));
+        let second = StoredCall { at: Time(asked), ..call(2, "think") };
+        let reel = reel(vec![first, second]);
+        assert_eq!(read(&reel, 0, "calls_without_news").0, 0, "{asked}");
+        let frame = reel.frame(0).unwrap();
+        assert!(frame.scopes().all(|(_, state)| state.calls() == 1), "{asked}");
+        let frame = reel.frame(1).unwrap();
+        assert!(frame.scopes().all(|(_, state)| state.calls() == 2), "{asked}");
+    }
+}
+
+#[test]
 fn refusals_count_as_strikes_until_a_call_passes() {
     let blocked = |index| refused(index, GuardId::Access);
     let dead = refused(5, GuardId::Killed);

@@ -59,6 +59,8 @@ pub(crate) enum Message {
         /// The agent.
         agent: Option<String>,
     },
+    /// What waits to be written is to be written.
+    Flush {},
     /// Something happened.
     Event {
         /// In this project.
@@ -182,11 +184,19 @@ impl Warden {
 
     /// Tells all nodes something, without waiting.
     pub(crate) fn tell_nodes(&self, message: Message) {
-        let Some(node) = self.node() else { return };
-        let (node, letter) = (Arc::clone(node), self.letter(message, None));
-        tokio::spawn(async move {
-            let _ = node.shared().redis.tell(&letter).await;
-        });
+        if self.node().is_some() {
+            tokio::spawn(self.telling(message));
+        }
+    }
+
+    /// Tells all nodes something, when it is waited for.
+    pub(super) fn telling(&self, message: Message) -> impl Future<Output = ()> + Send + use<> {
+        let letter = self.node().map(|node| (Arc::clone(node), self.letter(message, None)));
+        async move {
+            if let Some((node, letter)) = letter {
+                let _ = node.shared().redis.tell(&letter).await;
+            }
+        }
     }
 
     /// Tells all nodes something, and waits until those that live have taken it in.
@@ -288,11 +298,20 @@ impl Warden {
         change: impl Fn(&mut ScopeState, &mut i64, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
         if order.what == What::Kill {
-            // What is in flight here does not wait for anybody.
-            scope.cut();
             scope.note_kill();
         }
         let change = Arc::new(change);
+        let force = || {
+            if let Some(cell) = scope.cell() {
+                let now = node.now();
+                cell.force(|state| change(state, &mut 0, now));
+            }
+        };
+        let away = node.away().is_some();
+        if away {
+            // In force here at once, and everywhere else as soon as it can be.
+            force();
+        }
         let reset = order.what == What::Reset;
         let work = Arc::clone(&change);
         let done = self.submit(node, scope, move |desk| {
@@ -311,12 +330,8 @@ impl Warden {
             Ok(Err(away)) => Err(away.to_string()),
             Err(_) => Err("the shared state does not answer".to_owned()),
         };
-        if spread.is_err()
-            && let Some(cell) = scope.cell()
-        {
-            // In force here, and everywhere else as soon as it can be.
-            let now = node.now();
-            cell.force(|state| change(state, &mut 0, now));
+        if spread.is_err() && !away {
+            force();
         }
         if reset {
             *scope.governed.lock() = super::Governed::default();
@@ -379,6 +394,9 @@ impl Warden {
             Message::Forget { project, agent } => {
                 self.forget_everywhere(node, &project, agent.as_deref());
             }
+            Message::Flush {} => {
+                let _ = self.flush().await;
+            }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
             Message::Asked(asked) => self.approvals.hear(asked, now()),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
@@ -395,6 +413,12 @@ impl Warden {
         let projects = self.projects.read();
         let found = projects.values().find(|project| project.scope.place.key == key);
         found.map(|project| Arc::clone(&project.scope))
+    }
+
+    /// Waits until everything that was decided so far, on any node, is on disk.
+    pub(crate) async fn flush_everywhere(&self) -> Result<(), String> {
+        self.announce(Message::Flush {}).await;
+        self.flush().await
     }
 
     /// Reads again all that a project is told to do.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use deadstop_core::{
     Admission, Call, Context, Decision, Digest, Ends, FailMode, GuardId, Kill, Measure, Millis,
-    Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Trip,
-    Verdict, progress,
+    NanoUsd, Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall,
+    Trip, Usage, Verdict, progress,
 };
 use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
 use deadstop_protocol::excerpt::Excerpt;
@@ -18,6 +18,7 @@ use deadstop_protocol::llm::request::Seen as SeenBefore;
 use deadstop_store::Store;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::scope::MOST_PENDING;
 use super::{Approval, Chain, Project, Refused, Running, Said, Warden};
@@ -148,6 +149,34 @@ pub(crate) struct Slice {
     /// What was said about it, if it may not go on.
     refused: Option<Decision>,
     asked: bool,
+    /// Told when what was asked for is decided.
+    decided: Arc<Notify>,
+}
+
+/// How much to ask for: a slice ahead, if there is room for it, so that not every event asks; nobody
+/// is stopped for what was only asked for ahead.
+fn ahead(desk: &Desk<'_, '_>, call: &Call, held: Tokens, output: Tokens) -> Tokens {
+    let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
+    let more = wanted - held;
+    let usage = Usage { output: more, ..Usage::default() };
+    let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
+    let fits = desk.links.iter().all(|link| {
+        let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
+        let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
+            bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
+        };
+        let (spent, held) = (totals.spent, totals.held);
+        within(spent.output.0, held.output, more.0, bounds.output)
+            && within(
+                spent.input.0 + spent.output.0,
+                held.input + held.output,
+                more.0,
+                bounds.tokens,
+            )
+            && within(totals.period_cost.0, held.cost, cost.0, bounds.cost)
+            && !link.policy.limits_pace()
+    });
+    if fits { wanted } else { output }
 }
 
 /// A decision, with the scopes that it has ended.
@@ -439,6 +468,16 @@ impl Warden {
         decision
     }
 
+    /// Waits until it is decided whether a call may have what it has taken.
+    pub(crate) async fn decided_about(&self, running: &Running) {
+        let Some(slice) = &running.slice else { return };
+        let decided = Arc::clone(&slice.lock().decided);
+        let notified = decided.notified();
+        if slice.lock().asked {
+            let _ = tokio::time::timeout(super::BOOKED, notified).await;
+        }
+    }
+
     fn ask_for_more(
         &self,
         node: &Arc<Node>,
@@ -450,11 +489,11 @@ impl Warden {
     ) {
         let (base, call, policies) = (running.ticket.bare(), call.clone(), chain.policies());
         let owner = running.owner.clone().unwrap_or(Owner::Anybody);
-        let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
         let project = Arc::clone(&chain.project);
         let shared = Arc::clone(&slice);
         let done = node.insist(chain.cells(), &policies, None, move |desk| {
             let mut ticket = base.clone();
+            let wanted = ahead(desk, &call, ticket.reserved().output, output);
             let new = Progress { output: wanted, text: "" };
             let judged =
                 judge(&project, desk, |desk| desk.progress(&call, &mut ticket, &owner, new));
@@ -466,9 +505,10 @@ impl Warden {
             judged
         });
         tokio::spawn(async move {
-            if done.await.is_ok() {
-                slice.lock().asked = false;
-            }
+            let _ = done.await;
+            let mut slice = slice.lock();
+            slice.asked = false;
+            slice.decided.notify_waiters();
         });
     }
 

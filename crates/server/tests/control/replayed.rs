@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Gate, Reply};
+use crate::support::{Ask, Gate, Reply, Said, Speech};
 
 async fn gate() -> Gate {
     let policy = json!({ "preset": "observe", "steps": { "max_steps": 20 } });
@@ -30,7 +30,7 @@ async fn get(gate: &Gate, path: &str) -> Value {
 /// The calls of a session, once all of them are written.
 async fn written(gate: &Gate, session: &str, calls: usize) -> Vec<Value> {
     let path = format!("/api/sessions/looker/{session}/calls?limit=1000");
-    for _ in 0..200 {
+    for _ in 0..3000 {
         let got = gate.ask(&Ask::get(&path)).await.json();
         let found = got["items"].as_array().cloned().unwrap_or_default();
         if found.len() == calls {
@@ -82,6 +82,33 @@ async fn stepping_shows_what_the_guards_held_at_each_call() {
         "/api/sessions/looker/s1/calls/nonsense/state".to_owned(),
     ] {
         assert_eq!(gate.ask(&Ask::get(&path)).await.status, 404, "{path}");
+    }
+}
+
+/// A tool call that came after some words was kept before them, and glued to them.
+#[tokio::test]
+async fn words_and_tool_calls_of_an_answer_are_kept_in_their_order() {
+    let answer = |seen: &crate::support::Seen| {
+        let calls = vec![
+            ("c1".to_owned(), "look_up".to_owned(), json!({ "order": 7 })),
+            ("c2".to_owned(), "look_up".to_owned(), json!({ "order": 8 })),
+        ];
+        let said = Said { text: "I look it up.".into(), calls, input: 30, output: 12 };
+        Speech::Chat.reply(seen.json()["stream"] == true, &said)
+    };
+    let gate = Gate::start(json!({}), answer).await;
+    let settings = get(&gate, "/api/settings").await;
+    let mut all = settings.clone();
+    all["capture"] = json!("all");
+    assert_eq!(gate.ask(&Ask::of("PUT", "/api/settings", Some(&all))).await.status, 200);
+    for (stream, session) in [(false, "whole"), (true, "stream")] {
+        let got = gate.ask(&Speech::Chat.says(stream, "Where is it?").by("looker", session)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let calls = written(&gate, session, 1).await;
+        let id = calls[0]["id"].clone();
+        let call = get(&gate, &format!("/api/calls/{}", id.as_str().unwrap())).await;
+        let kept = "I look it up.\nlook_up {\"order\":7}\nlook_up {\"order\":8}";
+        assert_eq!(call["said"]["response"], kept, "{session}: {call}");
     }
 }
 

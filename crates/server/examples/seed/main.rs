@@ -3,11 +3,16 @@
 //!
 //! ```text
 //! cargo run -p deadstop-server --example seed -- FOLDER [SESSIONS] [CALLS]
+//! cargo run -p deadstop-server --example seed -- FOLDER month
 //! ```
+//!
+//! With `month` it is what a few agents left behind that did their work for a month, for pictures.
 //!
 //! FOLDER is what `deadstop serve --data` is given; there must be no database in it.
 
 #![expect(clippy::unwrap_used, reason = "a tool for tests stops at the first fault")]
+
+mod month;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,13 +34,16 @@ const FACTS_VERSION: u8 = 1;
 async fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = std::path::PathBuf::from(arguments.next().unwrap());
-    let sessions: usize = arguments.next().map_or(10_000, |count| count.parse().unwrap());
-    let calls: usize = arguments.next().map_or(20_000, |count| count.parse().unwrap());
     std::fs::create_dir_all(&folder).unwrap();
+    let how = arguments.next();
+    if how.as_deref() == Some("month") {
+        return month::write(&folder).await;
+    }
+    let sessions: usize = how.map_or(10_000, |count| count.parse().unwrap());
+    let calls: usize = arguments.next().map_or(20_000, |count| count.parse().unwrap());
     let began = Instant::now();
     let store = Store::open(&folder.join("deadstop.db")).await.unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let now = u64::try_from(now.as_millis()).unwrap();
+    let now = now();
     let seed = Seed { start: now - 20 * 3_600_000 };
     store.ensure_project("default", Time(seed.start)).await.unwrap();
     let agents: Vec<_> = (0..AGENTS).map(|n| seed.agent(&store, n)).collect();
@@ -60,6 +68,11 @@ async fn main() {
     written(&store, &mut batch, 1).await;
     store.close().await;
     println!("{sessions} sessions and one of {calls} calls in {:.1?}", began.elapsed());
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
 }
 
 /// Writes what has come together, if it is enough.
