@@ -17,9 +17,9 @@ use crate::record::Version;
 use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
-const ANSWER: Duration = Duration::from_millis(1000);
+const ANSWER: Duration = Duration::from_millis(2000);
 /// How long a connection may take.
-const CONNECT: Duration = Duration::from_millis(1000);
+const CONNECT: Duration = Duration::from_millis(2000);
 /// All nodes, with the time until which they count as alive.
 pub(crate) const NODES: &str = "deadstop:nodes";
 /// Scopes that are looked up at once.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::dialect::chat_chunk;
 use crate::support::wire::Next;
 use crate::support::{
-    Ask, Dice, Gate, Reply, Said, Seen, Speech, Step, heavy, rounds, soon, until,
+    Ask, Dice, Gate, Got, Reply, Said, Seen, Speech, Step, heavy, rounds, soon, until,
 };
 
 /// A policy that minds nothing but what a case is about. On a machine that is busy with other things
