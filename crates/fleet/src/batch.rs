@@ -462,7 +462,10 @@ impl<'a> Batch<'a> {
         let mut states: SmallVec<[ScopeState; 6]> = cells
             .iter()
             .map(|cell| match cell.copy.lock().shadow.take() {
-                Some(shadow) => *shadow,
+                Some(mut shadow) => {
+                    shadow.honour(&cell.state.lock());
+                    *shadow
+                }
                 None => cell.state.lock().clone(),
             })
             .collect();

@@ -652,7 +652,12 @@ impl<S: Shared> Fleet<S> {
         job: impl FnOnce(&mut Desk<'_, '_>) -> T,
     ) -> T {
         let _alone = self.alone.lock();
-        Batch::unasked(&self.me(), self.now(), cells, policies, job)
+        let done = Batch::unasked(&self.me(), self.now(), cells, policies, job);
+        if self.away.lock().is_none() {
+            // It is back already.
+            cells.iter().for_each(|cell| cell.copy.lock().shadow = None);
+        }
+        done
     }
 
     /// Calls that were let pass in a scope since the store is away.

@@ -47,8 +47,6 @@ pub(crate) struct Node {
     pub(crate) fleet: Arc<Fleet<Line>>,
     pub(crate) cells: Mutex<BTreeMap<String, Arc<Cell>>>,
     pub(crate) machine: Arc<Machine>,
-    /// Whether it was ever taken for dead, or may have been.
-    pub(crate) died: Mutex<bool>,
 }
 
 /// The world.
@@ -124,12 +122,7 @@ impl World {
         let line = Line { hub: Arc::clone(&self.hub), machine: Arc::clone(&machine) };
         let name = format!("n{}", self.nodes.lock().len());
         let fleet = Fleet::new(line, &name, seed, self.hub.now());
-        let node = Arc::new(Node {
-            fleet: Arc::clone(&fleet),
-            cells: Mutex::default(),
-            machine,
-            died: Mutex::new(false),
-        });
+        let node = Arc::new(Node { fleet: Arc::clone(&fleet), cells: Mutex::default(), machine });
         tokio::spawn(fleet.keep());
         self.nodes.lock().push(Arc::clone(&node));
         node
