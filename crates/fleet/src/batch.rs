@@ -146,7 +146,7 @@ impl Work {
         let base = if same { before.period_cost.0 } else { 0 };
         Sum {
             key: self.cell.sum_key(),
-            known: seen.changes,
+            born: seen.born,
             floor: seen.counts,
             add,
             period: after.period,

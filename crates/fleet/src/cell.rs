@@ -303,13 +303,19 @@ impl Copy {
 
     /// Answers may overtake each other: what is older does not count.
     fn count(&mut self, sums: Sums, state: &mut ScopeState) {
-        let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
-        if sums.changes < self.sums.changes {
-            // Or the store has lost what it had.
-            self.suspect();
-            if !grown {
+        let older = (sums.born, sums.changes) < (self.sums.born, self.sums.changes);
+        if self.sums.born != 0 && sums.born != self.sums.born {
+            if older && sums.born != 0 {
                 return;
             }
+            // The store has lost what it had, and must be told what this node has seen.
+            self.suspect();
+            let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
+            if !grown || sums.born == 0 {
+                return;
+            }
+        } else if older {
+            return;
         }
         state.set_totals(&totals_of(&sums));
         self.sums = sums;

@@ -557,10 +557,10 @@ impl<S: Shared> Fleet<S> {
         let sum = |seen, held| {
             let copy = cell.copy.lock();
             let held = Vec::from_iter(held);
-            let Sums { counts, period, period_cost, changes, .. } = copy.sums;
+            let Sums { born, counts, period, period_cost, .. } = copy.sums;
             Sum {
                 key: cell.sum_key(),
-                known: changes,
+                born,
                 floor: counts,
                 period,
                 period_floor: period_cost,
