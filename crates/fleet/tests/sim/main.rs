@@ -146,7 +146,7 @@ async fn calm_down(world: &Arc<World>) {
         node.machine.cut(false);
         node.machine.set(Pulse::Runs);
     }
-    sleep(Duration::from_secs(40)).await;
+    sleep(Duration::from_secs(30)).await;
     // Whoever is left touches everything, so that the dead are buried.
     for _ in 0..2 {
         for (_, node) in world.alive() {
