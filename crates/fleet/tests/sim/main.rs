@@ -108,9 +108,6 @@ async fn befall(world: Arc<World>) {
         match dice.range(0, 8) {
             0 | 1 if plan.partitions => {
                 node.machine.cut(true);
-                if long >= Duration::from_secs(3) {
-                    world.books.dies(at);
-                }
                 tokio::spawn(async move {
                     sleep(long).await;
                     node.machine.cut(false);
@@ -118,9 +115,6 @@ async fn befall(world: Arc<World>) {
             }
             2 | 3 if plan.halts => {
                 node.machine.set(Pulse::Halted);
-                if long >= Duration::from_secs(3) {
-                    world.books.dies(at);
-                }
                 tokio::spawn(async move {
                     sleep(long).await;
                     node.machine.set(Pulse::Runs);

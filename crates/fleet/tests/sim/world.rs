@@ -119,8 +119,10 @@ impl World {
     pub(crate) fn start(self: &Arc<World>) -> Arc<Node> {
         let seed = self.hub.dice.any();
         let machine = Machine::new();
-        let line = Line { hub: Arc::clone(&self.hub), machine: Arc::clone(&machine) };
-        let name = format!("n{}", self.nodes.lock().len());
+        let at = self.nodes.lock().len();
+        let (hub, books) = (Arc::clone(&self.hub), Arc::clone(&self.books));
+        let line = Line { hub, machine: Arc::clone(&machine), books, at };
+        let name = format!("n{at}");
         let fleet = Fleet::new(line, &name, seed, self.hub.now());
         let node = Arc::new(Node { fleet: Arc::clone(&fleet), cells: Mutex::default(), machine });
         tokio::spawn(fleet.keep());
