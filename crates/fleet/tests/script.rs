@@ -4,6 +4,8 @@
 //! The server is started by `scripts/redis`, which says how to install it; `DEADSTOP_TEST_REDIS`
 //! names another one. `DEADSTOP_SOAK=1` tries thousands.
 
+#![expect(clippy::expect_used, reason = "these are helpers of tests")]
+
 use std::process::{Command, Stdio};
 
 use deadstop_core::{Bounds, Held, NanoUsd, Time, Tokens};
@@ -25,11 +27,15 @@ enum Relation {
     Nothing,
 }
 
+/// Counters that are added to: which, whether they are those that were seen, what is new, limits near
+/// to what is there, and whether it matters how often they were changed.
+type Counted = (usize, Relation, Sum, [Option<i64>; 6], Option<bool>);
+
 /// A step, before it is known what is there.
 #[derive(Debug, Clone)]
 struct Draft {
     items: Vec<(usize, Relation, Option<Vec<u8>>)>,
-    sums: Vec<(usize, Relation, Sum, [Option<i64>; 6], Option<bool>)>,
+    sums: Vec<Counted>,
     touched: Vec<usize>,
 }
 
@@ -130,13 +136,7 @@ fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
             value.clone().map(|value| Write { version: there.next(mark), value, keep_ms: 600_000 });
         Item { key, expect, write }
     };
-    let sum = |(at, relation, sum, bounds, seen): &(
-        usize,
-        Relation,
-        Sum,
-        [Option<i64>; 6],
-        Option<bool>,
-    )| {
+    let sum = |(at, relation, sum, bounds, seen): &Counted| {
         let key = keys.sums(*at);
         let there = model.sums(&key);
         let born = match relation {

@@ -3,6 +3,8 @@
 //! `DEADSTOP_SEED=123 cargo test -p deadstop-fleet --test sim` runs one seed again;
 //! `DEADSTOP_PLANT=version` plants a bug in it; `DEADSTOP_SOAK=1` runs ten thousand.
 
+#![expect(clippy::expect_used, reason = "these are helpers of tests")]
+
 mod books;
 mod check;
 mod dice;

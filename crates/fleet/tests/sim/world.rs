@@ -356,6 +356,11 @@ impl World {
         node.machine.runs().await;
         if done.is_ok() && !clears && !holds {
             self.books.killed(&scope);
+            let twice = self.hub.restarts.lock().len() > 1;
+            if self.plan.restarts && !twice && dice.chance(400) {
+                // The worst moment to lose one's memory: others have not heard of it yet.
+                self.hub.restart();
+            }
         }
         if holds {
             sleep(Duration::from_millis(dice.range(10, 2000))).await;
