@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp faults packaging million traces recorded mutants clean
+.PHONY: help run demo soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -110,6 +110,10 @@ packaging: ## Image, compose file, manifests and unit, as far as they can be che
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/gateway/run
+
+bench-cluster: page ## One, two and three nodes: speed, round trips, one agent's budget, memory, kills
+	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
+	bench/cluster/run
 
 bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
 	bench/mcp/run

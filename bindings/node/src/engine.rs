@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::convert::{limits, mistake, plain, refusal, status};
+use crate::model::Door;
 use crate::slab::Slab;
 use crate::trips::Trips;
 use crate::workers;
@@ -77,7 +78,9 @@ pub(crate) struct Shared {
     pub(crate) session: Session,
     scopes: Mutex<Scopes>,
     running: Mutex<Slab<Running>>,
-    exchanges: Mutex<Slab<Exchange>>,
+    /// In boxes: they are large, and change hands often.
+    exchanges: Mutex<Slab<Box<Exchange>>>,
+    doors: Mutex<HashMap<u32, Arc<Door>>>,
     pub(crate) trips: Arc<Trips>,
 }
 
@@ -91,8 +94,16 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn exchanges(&self) -> MutexGuard<'_, Slab<Exchange>> {
+    pub(crate) fn exchanges(&self) -> MutexGuard<'_, Slab<Box<Exchange>>> {
         self.exchanges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn doors(&self) -> MutexGuard<'_, HashMap<u32, Arc<Door>>> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn door(&self, number: u32) -> Result<Arc<Door>> {
+        self.doors().get(&number).cloned().ok_or_else(|| mistake("there is no such door"))
     }
 
     /// Flags for what has just been decided.
@@ -195,6 +206,7 @@ impl Engine {
             }),
             running: Mutex::default(),
             exchanges: Mutex::default(),
+            doors: Mutex::default(),
             trips,
         });
         Ok(Engine { shared, clock, telling: Mutex::new(None), governed, _watch: watch })

@@ -15,20 +15,12 @@ use crate::engine::{BODY, Decided, Engine, FLAGS, Shared, later};
 /// Flags if all is as it was, other bytes, or a refusal as JSON.
 type Passed = Either3<u32, Buffer, String>;
 
-/// A request to a model API.
-struct Asked {
-    api: String,
+/// Where requests go: told once, and named by its number from then on.
+pub(crate) struct Door {
+    api: Api,
     host: String,
-    /// Its method and its path, as HTTP has them.
-    line: String,
-    body: Vec<u8>,
-}
-
-fn bytes_of(body: Either<String, Uint8Array>) -> Vec<u8> {
-    match body {
-        Either::A(text) => text.into_bytes(),
-        Either::B(bytes) => bytes.to_vec(),
-    }
+    method: String,
+    path: String,
 }
 
 /// A model call, as far as whoever makes it knows.
@@ -57,19 +49,13 @@ pub struct Used {
 }
 
 impl Shared {
-    fn request(&self, scope: &Scope, asked: &Asked) -> Decided {
-        let Asked { api, host, line, body } = asked;
-        let (method, path) = line.split_once(' ').unwrap_or(("POST", line));
-        let api = match api.as_str() {
-            "openai" => Api::OpenAi,
-            "anthropic" => Api::Anthropic,
-            "gemini" => Api::Gemini,
-            _ => api_of(host, path),
-        };
+    fn request(&self, scope: &Scope, door: &Door, body: &[u8]) -> Decided {
+        let Door { api, host, method, path } = door;
+        let api = *api;
         match scope.request(&Outgoing { api, provider: host, method, path, body }) {
             Ok(exchange) => {
                 let changed = if exchange.body().is_some() { BODY } else { 0 };
-                let number = self.exchanges().put(exchange);
+                let number = self.exchanges().put(Box::new(exchange));
                 Either::A(number << FLAGS | changed | self.flags())
             }
             Err(refused) => Either::B(refusal(&refused)),
@@ -117,6 +103,25 @@ impl Shared {
         }
     }
 
+    fn whole(&self, number: u32, status: u16, kind: &str, bytes: &[u8]) -> Passed {
+        let passed = self.with(number, |exchange| {
+            exchange.answer(status, kind);
+            let passed = exchange.push(bytes)?;
+            let rest = exchange.finish()?;
+            Ok(match passed {
+                Cow::Borrowed(_) if rest.is_empty() => None,
+                passed => Some([&*passed, &*rest].concat()),
+            })
+        });
+        let done = self.exchanges().take(number);
+        drop(done);
+        match passed {
+            None | Some(Ok(None)) => Either3::A(self.flags()),
+            Some(Ok(Some(bytes))) => Either3::B(bytes.into()),
+            Some(Err(refused)) => Either3::C(refusal(&refused)),
+        }
+    }
+
     fn finish(&self, number: u32) -> Passed {
         let rest = self.with(number, Exchange::finish);
         let done = self.exchanges().take(number);
@@ -132,19 +137,31 @@ impl Shared {
 
 #[napi]
 impl Engine {
+    /// Tells where requests go that name this door; another may have had its number before.
+    #[napi]
+    pub fn door(&self, number: u32, api: String, host: String, method: String, path: String) {
+        let api = match api.as_str() {
+            "openai" => Api::OpenAi,
+            "anthropic" => Api::Anthropic,
+            "gemini" => Api::Gemini,
+            _ => api_of(&host, &path),
+        };
+        self.shared.doors().insert(number, Arc::new(Door { api, host, method, path }));
+    }
+
     /// May a request be sent?
     #[napi]
     pub fn request(
         &self,
         scope: u32,
-        api: String,
-        host: String,
-        line: String,
+        door: u32,
         body: Either<String, Uint8Array>,
     ) -> Result<Decided> {
-        let scope = self.shared.scope(scope)?;
-        let body = bytes_of(body);
-        Ok(self.shared.request(&scope, &Asked { api, host, line, body }))
+        let (scope, door) = (self.shared.scope(scope)?, self.shared.door(door)?);
+        Ok(match body {
+            Either::A(text) => self.shared.request(&scope, &door, text.as_bytes()),
+            Either::B(bytes) => self.shared.request(&scope, &door, &bytes),
+        })
     }
 
     /// The same, where a server is asked.
@@ -153,15 +170,17 @@ impl Engine {
         &self,
         env: &'env Env,
         scope: u32,
-        api: String,
-        host: String,
-        line: String,
+        door: u32,
         body: Either<String, Uint8Array>,
     ) -> Result<Object<'env>> {
         // Bytes of Node's own stay on its thread.
-        let asked = Asked { api, host, line, body: bytes_of(body) };
-        let (shared, scope) = (Arc::clone(&self.shared), self.shared.scope(scope)?);
-        later(env, move || shared.request(&scope, &asked))
+        let body = match body {
+            Either::A(text) => text.into_bytes(),
+            Either::B(bytes) => bytes.to_vec(),
+        };
+        let shared = Arc::clone(&self.shared);
+        let (scope, door) = (shared.scope(scope)?, shared.door(door)?);
+        later(env, move || shared.request(&scope, &door, &body))
     }
 
     /// The body to send in place of the one that was given.
@@ -210,6 +229,28 @@ impl Engine {
     pub fn finish_later<'env>(&self, env: &'env Env, exchange: u32) -> Result<Object<'env>> {
         let shared = Arc::clone(&self.shared);
         later(env, move || shared.finish(exchange))
+    }
+
+    /// All of an answer at once: its beginning, its bytes and its end.
+    #[napi]
+    pub fn whole(&self, exchange: u32, status: u32, content_type: String, bytes: &[u8]) -> Passed {
+        let status = u16::try_from(status).unwrap_or(500);
+        self.shared.whole(exchange, status, &content_type, bytes)
+    }
+
+    /// The same, where a server is asked about the tool calls in it.
+    #[napi(ts_return_type = "Promise<number | Buffer | string>")]
+    pub fn whole_later<'env>(
+        &self,
+        env: &'env Env,
+        exchange: u32,
+        status: u32,
+        content_type: String,
+        bytes: &[u8],
+    ) -> Result<Object<'env>> {
+        let status = u16::try_from(status).unwrap_or(500);
+        let (shared, bytes) = (Arc::clone(&self.shared), bytes.to_vec());
+        later(env, move || shared.whole(exchange, status, &content_type, &bytes))
     }
 
     /// The call was not answered, or its answer broke off.

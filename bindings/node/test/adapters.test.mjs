@@ -11,7 +11,7 @@ import { generateText, isStepCount, stepCountIs, streamText, tool, wrapLanguageM
 import { DeadstopBlocked, DeadstopKilled, session as open } from 'deadstop';
 import { guardTools, middleware } from 'deadstop/ai';
 import { z } from 'zod';
-import { LOOSE, STANDIN, eventually, thrown } from './help.mjs';
+import { LOOSE, STANDIN, eventually, refusals, thrown } from './help.mjs';
 
 const steps = isStepCount ?? stepCountIs;
 const provider = (options) => createOpenAI({ apiKey: 'k', baseURL: `${STANDIN}/v1`, ...options });
@@ -26,10 +26,9 @@ test('AI SDK: a model', async () => {
   const streamed = streamText({ model, prompt: 'go', ...quiet });
   assert.match(await streamed.text, /^The quick/);
   assert.deepEqual([session.getState().outputTokens, session.getState().inFlight], [46, 0]);
-  const began = performance.now();
   const killed = await thrown(() => generateText({ model, prompt: 'go', maxRetries: 5 }));
   assert.ok(killed instanceof DeadstopKilled, killed);
-  assert.ok(performance.now() - began < 2000, 'it was tried again');
+  assert.equal(refusals(session), 1, 'it was tried again');
 });
 
 test('AI SDK: a kill ends calls and streams', async () => {
@@ -92,7 +91,7 @@ async function connected() {
   server.registerTool('wait', { inputSchema: {} }, async (_, { signal }) => {
     signal.addEventListener('abort', () => (cancelled = true));
     began = true;
-    await sleep(6000, undefined, { ref: false });
+    await sleep(60_000, undefined, { ref: false });
     return { content: [] };
   });
   const client = new Client({ name: 'test', version: '1' });

@@ -68,11 +68,11 @@ const { Engine } = require(join(dirname(require.resolve('deadstop/package.json')
 const engine = new Engine(JSON.stringify({ agent: 'bench', policy: JSON.stringify(policy) }), () => undefined);
 const body = '{"model":"gpt-4o","messages":[{"role":"user","content":"How is the weather in Paris?"}]}';
 const bytes = Buffer.from('{"choices":[{"message":{"content":"It rains."}}],"usage":{"prompt_tokens":9,"completion_tokens":4}}');
+engine.door(0, 'openai', 'api.openai.com', 'POST', '/v1/chat/completions');
+// What the guarded `fetch` asks for an answer that is a document.
 const exchange = () => {
-  const call = engine.request(0, 'openai', 'api.openai.com', 'POST /v1/chat/completions', body) >>> 2;
-  engine.answer(call, 200, 'application/json');
-  engine.push(call, bytes);
-  engine.finish(call);
+  const call = engine.request(0, 0, body) >>> 2;
+  engine.whole(call, 200, 'application/json', bytes);
 };
 say('model call, the guard alone', alone(exchange, 3000), 'µs');
 session.restore();

@@ -23,13 +23,16 @@ export const ask = (client, model = 'gpt-4o-plain', more = {}, options = {}) =>
 /** Text that repeats itself is of no concern here. */
 export const LOOSE = { text_loop: { enabled: false }, strikes: { enabled: false }, loop: { enabled: false } };
 
-export async function eventually(check, seconds = 10) {
+export async function eventually(check, seconds = 60) {
   const until = performance.now() + seconds * 1000;
   while (!(await check())) {
     if (performance.now() > until) throw new Error('it never came to that');
     await sleep(5);
   }
 }
+
+/** How often a session has said no. */
+export const refusals = (session) => session.getCaptures().filter(({ what }) => what === 'refused').length;
 
 /** What something throws. */
 export async function thrown(work) {
@@ -69,7 +72,7 @@ export class Server {
       if (this.process.exitCode !== null) throw new Error(text);
       this.url = /listens on (http:\/\/\S+)/.exec(text)?.[1];
       return this.url;
-    }, 30);
+    });
   }
 
   async ask(method, path, body, more = {}) {
@@ -92,7 +95,7 @@ export function run(program, env = {}, flags = []) {
   });
   const said = { stdout: '', stderr: '', code: null, signal: null };
   for (const name of ['stdout', 'stderr']) child[name].on('data', (data) => (said[name] += data));
-  const timer = setTimeout(() => child.kill('SIGKILL'), 30_000);
+  const timer = setTimeout(() => child.kill('SIGKILL'), 120_000);
   const ended = new Promise((resolve) =>
     child.once('close', (code, signal) => {
       clearTimeout(timer);

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DeadstopBlocked, DeadstopError, DeadstopKilled, guard, session as open } from 'deadstop';
 import OpenAI from 'openai';
 import pRetry from 'p-retry';
-import { MESSAGES, STANDIN, anthropic, ask, eventually, openai, run, thrown } from './help.mjs';
+import { MESSAGES, STANDIN, anthropic, ask, eventually, openai, refusals, run, thrown } from './help.mjs';
 
 test('the walk-through', async () => {
   const client = openai();
@@ -65,7 +65,6 @@ test('nobody retries a kill', async () => {
   const client = openai({ apiKey: key });
   const session = guard(client, { agent: 'a', maxModelCalls: 1 });
   await ask(client);
-  const began = performance.now();
   let tries = 0;
   const killed = await thrown(() =>
     pRetry(() => {
@@ -78,7 +77,7 @@ test('nobody retries a kill', async () => {
   assert.deepEqual([killed.retryable, killed.isRetryable, killed.code], [false, false, 'DEADSTOP_KILLED']);
   // With a signal of the caller's own the client takes another way.
   assert.ok((await thrown(() => ask(client, undefined, {}, { signal: new AbortController().signal }))) instanceof DeadstopKilled);
-  assert.ok(performance.now() - began < 5000, 'somebody waited in between');
+  assert.equal(refusals(session), 2, 'somebody tried again');
   const seen = await (await fetch(`${STANDIN}/_seen/${key}`)).json();
   assert.equal(seen.requests, 1);
   session.restore();
@@ -117,7 +116,7 @@ test('what waits is cancelled, streams end, tools end', async () => {
       for await (const _ of await other.messages.create(create)) got.anthropic++;
     },
     session.tool(async function sleeps() {
-      await sleep(6000, undefined, { ref: false });
+      await sleep(60_000, undefined, { ref: false });
     }),
     () => session.fetch(`${STANDIN}/v1/chat/completions`, { method: 'POST', body: JSON.stringify({ model: 'gpt-4o-endless', messages: MESSAGES }) }),
   ];
@@ -129,7 +128,7 @@ test('what waits is cancelled, streams end, tools end', async () => {
     assert.ok(end instanceof DeadstopKilled, end);
     assert.match(end.message, /STOP/);
   }
-  assert.ok(performance.now() - began < 3000, 'the provider would have gone on for six seconds');
+  assert.ok(performance.now() - began < 30_000, 'the provider would have gone on for a minute');
   assert.equal(session.getState().inFlight, 5, 'the state stands still');
   session.restore();
 });

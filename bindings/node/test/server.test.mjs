@@ -30,7 +30,7 @@ test('a kill at the server arrives', async (t) => {
   t.diagnostic(`a kill at the server ended a stream here after ${took.toFixed(0)} ms`);
   assert.ok(killed instanceof DeadstopKilled, killed);
   assert.match(killed.message, /from afar/);
-  assert.ok(took < 3000, 'the provider would have gone on for six seconds');
+  assert.ok(took < 30_000, 'the provider would have gone on for a minute');
   await aborted;
   assert.equal(session.getHealth().durability, 'server');
   session.restore();

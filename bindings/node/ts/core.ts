@@ -18,6 +18,9 @@ const TRIPS = 1;
 export const BODY = 2;
 const FLAGS = 2;
 
+/** Addresses that are known at a time. */
+const MOST_DOORS = 100;
+
 /** A call on its way. */
 export interface Flight {
   readonly scope: number;
@@ -42,6 +45,8 @@ export class Core {
   readonly #flights = new Set<Flight>();
   readonly #signals = new Map<number, AbortController>();
   readonly #observers: OnTripped[] = [];
+  /** Addresses that the engine knows by a number. Clients use the same few over and over. */
+  readonly #doors = new Map<string, number>();
 
   constructor(options: object) {
     // The engine holds the function, so that the function must not hold the session.
@@ -67,6 +72,19 @@ export class Core {
   /** Runs something in a scope. */
   enter<T>(scope: number, work: () => T): T {
     return entered.run([...(entered.getStore() ?? []), { core: this, scope }], work);
+  }
+
+  /** The number of the address that a request goes to. */
+  door(family: string, method: string, url: string): number {
+    const key = `${family} ${method} ${url}`;
+    const known = this.#doors.get(key);
+    if (known !== undefined) return known;
+    if (this.#doors.size >= MOST_DOORS) this.#doors.clear();
+    const number = this.#doors.size;
+    const { hostname, pathname } = placeOf(url);
+    this.engine.door(number, family, hostname, method, pathname);
+    this.#doors.set(key, number);
+    return number;
   }
 
   /** A call that was admitted: its number, with flags below. Throws if it was refused. */
@@ -161,6 +179,15 @@ export class Core {
         warn(error);
       }
     }
+  }
+}
+
+function placeOf(url: string): { hostname: string; pathname: string } {
+  try {
+    return new URL(url);
+  } catch {
+    // `fetch` will say so.
+    return { hostname: '', pathname: url };
   }
 }
 

@@ -79,6 +79,22 @@ class Call implements Flight {
     } else {
       passed = governed ? await engine.pushLater(exchange, bytes) : engine.push(exchange, bytes);
     }
+    return this.#judged(bytes, passed);
+  }
+
+  /** Judges an answer that has come as a whole. */
+  async whole(response: Response, bytes: Uint8Array): Promise<Uint8Array | null> {
+    const { engine, governed } = this.#core;
+    const { status } = response;
+    const kind = response.headers.get('content-type') ?? '';
+    const passed = governed
+      ? await engine.wholeLater(this.#exchange, status, kind, bytes)
+      : engine.whole(this.#exchange, status, kind, bytes);
+    if (!this.#end() && !this.#killed) return bytes;
+    return this.#judged(bytes, passed);
+  }
+
+  #judged<B extends Uint8Array | null>(bytes: B, passed: number | Uint8Array | string): B | Uint8Array {
     // Meanwhile, while a server was asked.
     if (this.#killed) throw this.#killed;
     if (typeof passed === 'string') {
@@ -131,15 +147,15 @@ export function guardFetch(
     if (core.restored) return original(input, init);
     const request = await read(input, init);
     const { url, method, body } = request;
-    const { host, path } = place(url);
     const { engine } = core;
     const scope = core.current();
+    const door = core.door(family, method, url);
     let call: Call;
     let decided: number | string;
     try {
       decided = core.governed
-        ? await engine.requestLater(scope, family, host, `${method} ${path}`, body)
-        : engine.request(scope, family, host, `${method} ${path}`, body);
+        ? await engine.requestLater(scope, door, body)
+        : engine.request(scope, door, body);
       call = new Call(core, scope, core.admitted(decided), request.signal);
     } catch (error) {
       return refuse(error as Error);
@@ -152,7 +168,6 @@ export function guardFetch(
     }
     try {
       const response = await call.wait(original(url, sent));
-      call.begins(response);
       return await answered(call, response);
     } catch (error) {
       if (error instanceof DeadstopKilled || error instanceof DeadstopBlocked) return refuse(error);
@@ -163,12 +178,14 @@ export function guardFetch(
 }
 
 async function answered(call: Call, response: Response): Promise<Response> {
+  const body = response.body;
   if (response.status >= 400) {
+    call.begins(response);
     call.done();
     return response;
   }
-  const body = response.body;
   if (body === null) {
+    call.begins(response);
     await call.pass(null);
     return response;
   }
@@ -179,11 +196,10 @@ async function answered(call: Call, response: Response): Promise<Response> {
   };
   // A document is of no use before it is complete: it is judged before anybody sees it.
   if (headers.get('content-type')?.startsWith('application/json')) {
-    const whole = new Uint8Array(await call.wait(response.arrayBuffer()));
-    const passed = await call.pass(whole);
-    const rest = await call.pass(null);
-    return as((rest === null ? passed : Buffer.concat([passed ?? whole, rest])) as BodyInit);
+    const bytes = new Uint8Array(await call.wait(response.arrayBuffer()));
+    return as((await call.whole(response, bytes)) as BodyInit);
   }
+  call.begins(response);
   const chunks = chunksOf(body);
   const stream = new ReadableStream<Uint8Array>(
     {
@@ -276,22 +292,4 @@ function withoutLength(headers: RequestInit['headers']): Headers {
   const kept = new Headers(headers);
   kept.delete('content-length');
   return kept;
-}
-
-const places = new Map<string, { host: string; path: string }>();
-
-/** The host and path of an address. Clients use the same few over and over. */
-function place(url: string): { host: string; path: string } {
-  const known = places.get(url);
-  if (known !== undefined) return known;
-  let found = { host: '', path: url };
-  try {
-    const { hostname, pathname } = new URL(url);
-    found = { host: hostname, path: pathname };
-  } catch {
-    // `fetch` will say so.
-  }
-  if (places.size >= 100) places.clear();
-  places.set(url, found);
-  return found;
 }

@@ -14,13 +14,9 @@ import deadstop
 import pytest
 import tenacity
 
-from conftest import eventually
+from conftest import ask, eventually
 
 ASK = [{"role": "user", "content": "Continue processing"}]
-
-
-def ask(client, model="gpt-4o-plain", **more):
-    return client.chat.completions.create(model=model, messages=ASK, **more)
 
 
 def test_the_walk_through(openai_client, provider):
@@ -143,7 +139,7 @@ def test_a_call_that_waits_is_cancelled(openai_client):
     began = time.monotonic()
     with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
         ask(session.client, "gpt-4o-endless")
-    assert time.monotonic() - began < 5, "the provider would have taken six seconds"
+    assert time.monotonic() - began < 30, "the provider would have taken a minute"
     thread.join()
     session.restore()
 
@@ -182,14 +178,14 @@ def test_async_calls_and_streams_are_cancelled(async_client):
 
         @session.tool
         async def sleep():
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
         tasks = [asyncio.create_task(work()) for work in (wait, stream, sleep)]
         while session.get_state().in_flight < 3:
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
         threading.Thread(target=session.kill, args=["STOP"]).start()
-        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
         assert [type(error) for error in done] == [deadstop.DeadstopKilled] * 3, done
         # Whoever was not cancelled from outside is not cancelled.
         await asyncio.sleep(0)

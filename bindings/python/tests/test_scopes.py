@@ -270,7 +270,7 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -49,7 +49,7 @@ def test_a_kill_at_the_server_arrives(serve, openai_client):
     took = time.monotonic() - told[0]
     thread.join()
     print(f"a kill at the server ended a stream here after {took * 1000:.0f} ms")
-    assert took < 2, "the provider would have gone on for six seconds"
+    assert took < 30, "the provider would have gone on for a minute"
     assert session.get_health().durability == "server"
     session.restore()
 
@@ -220,7 +220,7 @@ def test_the_interpreter_ends_with_events_unsent(serve):
     server = serve(LOOSE)
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", LEAVES, server.url], capture_output=True, text=True, timeout=30
+            [sys.executable, "-c", LEAVES, server.url], capture_output=True, text=True, timeout=120
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", ""), done
         if server.process.poll() is None:

@@ -51,6 +51,9 @@ struct List {
     span: Span,
     #[command(flatten)]
     paging: Paging,
+    /// Orders that were carried out in local files
+    #[arg(long, conflicts_with = "server")]
+    local: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
+    if list.local || server.is_none() {
+        return list_here(list, server);
+    }
     let query = Query::new("/api/audit")
         .some("who", list.who.as_ref())
         .some("action", list.action.as_ref())
@@ -94,6 +100,45 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         }
         table
     })
+}
+
+/// Orders about local files.
+fn list_here(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
+    let is = |wanted: &Option<String>, found: &str| {
+        wanted.as_deref().is_none_or(|wanted| wanted == found)
+    };
+    let mut entries = crate::control::gate_here(server).orders_here()?;
+    entries.retain(|entry| {
+        is(&list.who, &entry.who)
+            && is(&list.action, &entry.action)
+            && is(&list.subject, &entry.subject)
+    });
+    if server.json {
+        for entry in &entries {
+            ui::print(&json!(entry).to_string())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if entries.is_empty() {
+        eprintln!("no entries");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(["at", "who", "action", "subject", "why"]);
+    for entry in &entries {
+        let at = when::ago(&json!(entry.at_ms));
+        table.row(
+            [
+                at,
+                entry.who.clone(),
+                entry.action.clone(),
+                entry.subject.clone(),
+                entry.reason.clone(),
+            ]
+            .map(|cell| ui::printable(&cell)),
+        );
+    }
+    ui::print(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn verify(source: &Source, server: &Server) -> anyhow::Result<ExitCode> {

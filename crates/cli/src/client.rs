@@ -165,7 +165,7 @@ impl Client {
         }
         self.http.request(request).await.map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
-            Hinted::error(
+            Hinted::away(
                 format!("no server answers at {}: {error}{}", self.base, cause.unwrap_or_default()),
                 "start one with `deadstop serve`, or name another with --server",
             )

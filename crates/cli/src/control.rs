@@ -1,5 +1,9 @@
 //! `deadstop kill`, `clear`, `pause`, `resume`, `status` and `watch`: an operator's commands to a
-//! server that runs.
+//! server that runs, or about local files where none does.
+
+mod here;
+
+pub(crate) use here::gate as gate_here;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::remote::{self, Server};
 use crate::table::Table;
-use crate::ui;
+use crate::ui::{self, Hinted};
 
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
@@ -25,12 +29,28 @@ pub(crate) struct Order {
     /// Why; people will read it
     #[arg(long, default_value = "", value_name = "TEXT")]
     reason: String,
+    /// In local files, where coding agents' hooks are judged without a server
+    #[arg(long, conflicts_with = "server")]
+    local: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// What is shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// What local files know, where coding agents' hooks are judged without a server
+    #[arg(long, conflicts_with = "server")]
+    local: bool,
     #[command(flatten)]
     server: Server,
 }
 
 /// Carries an order out: `kill`, `clear`, `pause` or `resume`.
 pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
+    if order.local || order.server.is_none() {
+        return here::order(what, order);
+    }
     let mut body = json!({ "reason": order.reason, "by": remote::operator() });
     if order.all {
         body["all"] = json!(true);
@@ -42,7 +62,14 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
         body["session"] = json!(session);
     }
     let client = order.server.client()?;
-    let answer = ui::runtime()?.block_on(client.post(&format!("/api/{what}"), &body))?;
+    let answer = match ui::runtime()?.block_on(client.post(&format!("/api/{what}"), &body)) {
+        // Nobody named a server, and none is there: coding agents are judged by local files then.
+        Err(error) if Hinted::is_away(&error) && here::judges(order) => {
+            eprintln!("no server runs at {}: done in local files", order.server.url());
+            return here::order(what, order);
+        }
+        other => other?,
+    };
     if order.server.json {
         println!("{answer}");
         return Ok(ExitCode::SUCCESS);
@@ -58,7 +85,11 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
 }
 
 /// Shows who runs.
-pub(crate) fn status(server: &Server) -> anyhow::Result<ExitCode> {
+pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
+    if args.local || server.is_none() {
+        return here::status(server);
+    }
     let client = server.client()?;
     let answer = ui::runtime()?.block_on(client.get("/api/status"))?;
     if server.json {

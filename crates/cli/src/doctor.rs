@@ -5,8 +5,10 @@
 //! sends a call through the gateway, starts a process and has it ended. What it uses for that are
 //! canaries, sessions of its own that are dead from the start.
 
+mod cluster;
 mod doors;
 mod house;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ pub(crate) struct Args {
     /// Look only at what costs no time: no process is started and ended
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    cluster: cluster::Wanted,
 }
 
 /// What a look has found.
@@ -88,12 +92,19 @@ impl Chart {
 /// Looks at everything.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut chart = Chart::default();
+    if args.cluster.cluster {
+        cluster::look(&mut chart, &args.cluster, &args.server)?;
+        print(args, &chart)?;
+        return Ok(ExitCode::from(chart.code()));
+    }
     house::policy(&mut chart);
     house::states(&mut chart);
     house::key(&mut chart);
     let client = house::server(&mut chart, &args.server);
     doors::gateway(&mut chart, client.as_ref());
     doors::hooks(&mut chart, client.as_ref());
+    tools::gateway(&mut chart, client.as_ref());
+    tools::wrapped(&mut chart);
     if !args.quick {
         doors::run(&mut chart);
     }

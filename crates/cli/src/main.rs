@@ -70,7 +70,7 @@ enum Command {
     /// Let it go on.
     Resume(control::Order),
     /// Show who runs and what it has cost.
-    Status(remote::Server),
+    Status(control::Status),
     /// See whether a server can do its work: 0 if so, for health checks.
     Ready(remote::Server),
     /// Follow what happens, live.
@@ -128,7 +128,7 @@ fn main() -> ExitCode {
         Command::Reset(order) => control::order("reset", &order),
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
-        Command::Status(server) => control::status(&server),
+        Command::Status(args) => control::status(&args),
         Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),

@@ -42,10 +42,21 @@ impl Server {
         Server { keyless: true, ..self }
     }
 
+    /// The same at another address: another node of one fleet.
+    pub(crate) fn at(&self, url: &str) -> Server {
+        let (key_file, project) = (self.key_file.clone(), self.project.clone());
+        Server { keyless: self.keyless, ..Server::named(url, key_file, project) }
+    }
+
     /// Its URL.
     pub(crate) fn url(&self) -> String {
         let named = self.server.clone().or_else(|| filled("DEADSTOP_SERVER"));
         named.unwrap_or_else(|| USUAL.to_owned())
+    }
+
+    /// Whether it is none, by the wish of whoever wrote `none` in its place.
+    pub(crate) fn is_none(&self) -> bool {
+        self.url().trim() == "none"
     }
 
     /// Whether somebody named it on the command line.

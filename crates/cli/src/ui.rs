@@ -10,12 +10,24 @@ use serde_json::Value;
 pub(crate) struct Hinted {
     problem: String,
     hint: String,
+    /// Whether it is that no server answers.
+    away: bool,
 }
 
 impl Hinted {
     /// An error with a hint.
     pub(crate) fn error(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into() })
+        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into(), away: false })
+    }
+
+    /// The error that no server answers.
+    pub(crate) fn away(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into(), away: true })
+    }
+
+    /// Whether an error is that no server answers.
+    pub(crate) fn is_away(error: &anyhow::Error) -> bool {
+        error.chain().filter_map(|cause| cause.downcast_ref::<Hinted>()).any(|it| it.away)
     }
 }
 

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 mod doctor;
 #[path = "hooks/install.rs"]
 mod install;
+#[path = "hooks/orders.rs"]
+mod orders;
 #[path = "common/server.rs"]
 mod server;
 

@@ -70,6 +70,11 @@ impl Period {
             Period::Day => now.0 / Millis::from_secs(86_400).0,
         }
     }
+
+    /// Whether two moments lie in one.
+    pub(crate) fn same(self, one: Time, other: Time) -> bool {
+        self.index(one) == self.index(other)
+    }
 }
 
 /// Tokens assumed for an answer before a scope has seen any.
@@ -155,6 +160,20 @@ impl Ledger {
         self.spent.output += lost.output;
         self.spent.cost += lost.cost;
         self.period_cost += lost.cost;
+    }
+
+    /// Takes back what was booked as spent, as far as it is there; gives what is not.
+    pub(crate) fn unbook(&mut self, booked: Reserved) -> Reserved {
+        let spent = &mut self.spent;
+        let left = Reserved {
+            input: booked.input - spent.input,
+            output: booked.output - spent.output,
+            cost: booked.cost - spent.cost,
+        };
+        spent.input = spent.input - booked.input;
+        spent.output = spent.output - booked.output;
+        spent.cost = spent.cost - booked.cost;
+        left
     }
 
     /// Adds what was spent and set aside in another ledger of the same scope, which is the newer one.

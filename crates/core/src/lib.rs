@@ -45,7 +45,7 @@ pub use pattern::Pattern;
 pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
 pub use settings::{BadSetting, Dollars, Seconds};
-pub use share::{Bounds, Held, Totals, settle_late};
+pub use share::{Bounds, Held, Totals, settle_buried, settle_late};
 pub use text::{Sketch, TextFacts, TextHasher};
 pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict};
 pub use units::{Millis, NanoUsd, Time, Tokens};

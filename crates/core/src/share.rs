@@ -232,11 +232,41 @@ impl Ticket {
         self.reserved = other.reserved;
     }
 
-    /// A ticket for a call whose reservation was booked as spent when its node was taken for dead:
-    /// there is nothing left to release.
-    pub fn forfeit(&mut self) {
-        self.reserved = Reserved::default();
+    /// What the call holds, and itself.
+    pub fn held(&self) -> Held {
+        let Reserved { input, output, cost } = self.reserved;
+        let (input, output, cost) = (signed(input.0), signed(output.0), signed(cost.0));
+        Held { input, output, cost, calls: 1 }
     }
+}
+
+/// Ends a call whose node was taken for dead in between. What it had set aside is booked as spent, or
+/// will be: what is charged now is the difference, and there is nothing left to release.
+pub fn settle_buried(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    mut ticket: Ticket,
+    outcome: &Outcome,
+    now: Time,
+) -> Decision {
+    let booked = std::mem::take(&mut ticket.reserved);
+    let mut left = Vec::with_capacity(chain.len());
+    for link in chain.iter_mut() {
+        let per = link.policy.budget.per;
+        let ledger = &mut link.state.ledger;
+        ledger.roll(per, now);
+        // The call is in flight no longer, and settling takes one off.
+        ledger.in_flight += 1;
+        left.push(ledger.unbook(booked));
+        if per.same(ticket.admitted, now) {
+            ledger.period_cost = ledger.period_cost - booked.cost;
+        }
+    }
+    let decision = settle(chain, call, ticket, outcome, now);
+    for (link, left) in chain.iter_mut().zip(left) {
+        link.state.ledger.unbook(left);
+    }
+    decision
 }
 
 /// Books a call that was let pass while nobody could be asked: it counts now, and what it used is
@@ -248,7 +278,7 @@ pub fn settle_late(
     outcome: &Outcome,
     now: Time,
 ) -> Decision {
-    ticket.forfeit();
+    ticket.reserved = Reserved::default();
     for link in chain.iter_mut() {
         link.state.calls += 1;
         link.state.ledger.in_flight += 1;

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::cell::{Cell, Copy, counts_of};
 use crate::desk::Desk;
-use crate::lane::Job;
+use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
 use crate::wire::{COUNTERS, Commit, Item, Reply, Sum, Write};
 
@@ -25,17 +25,19 @@ pub(crate) type Letters = HashMap<String, (Version, Option<Vec<u8>>)>;
 /// Who does it, when, and who else is alive.
 pub(crate) struct Setting<'a> {
     pub(crate) me: Arc<str>,
+    pub(crate) life: u64,
     pub(crate) now: Time,
     /// Makes the versions of this step different from everybody else's.
-    pub(crate) mark: u16,
-    /// Whether it is the first try.
-    pub(crate) first: bool,
+    pub(crate) mark: u32,
+    /// How often it was tried before.
+    pub(crate) tries: u32,
     pub(crate) is_dead: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 /// A scope that is worked on.
 struct Work {
     me: Arc<str>,
+    life: u64,
     cell: Arc<Cell>,
     policies: Arc<PolicySet>,
     before: ScopeState,
@@ -47,6 +49,8 @@ struct Work {
     notes: [i64; 2],
     /// Dead nodes that hold something.
     bury: Vec<String>,
+    /// The most that jobs have counted on there being room for, of each amount.
+    relied: [u64; 6],
     next: Version,
 }
 
@@ -57,8 +61,11 @@ impl Work {
 
     /// Whether its record is another one now.
     fn changed(&self) -> bool {
+        // What the store has lost is put back, and what is new is put there: whoever finds less
+        // later knows that it was lost.
+        let missing = self.copy.lost.is_some() || self.copy.version == Version::default();
         match self.cell.is_counted() {
-            _ if self.copy.dirty => true,
+            _ if self.copy.dirty || missing => true,
             true => self.state.rest() != self.before.rest() || self.page != self.copy.page,
             false => {
                 self.state != self.before
@@ -83,7 +90,7 @@ impl Work {
             record.parts =
                 self.copy.parts.iter().filter(|part| !buried(&part.node)).cloned().collect();
             // What this node holds it knows best: a step that it was not told of may have been done.
-            record.set_held(&self.me, self.copy.mine);
+            record.set_held(&self.me, self.copy.mine(self.life));
             for (node, more) in &self.held {
                 record.set_held(node, record.held_by(node) + *more);
             }
@@ -92,8 +99,39 @@ impl Work {
         record
     }
 
+    /// Notes what a job has counted on there being room for.
+    fn rely(&mut self, before: &Totals) {
+        let policy = self.policies.of(self.cell.kind());
+        let after = self.state.totals(policy);
+        let (before, now) = (amounts(before, after.period), amounts(&after, after.period));
+        for (at, limit) in limits(&policy.bounds()).into_iter().enumerate() {
+            if now[at] > before[at] && limit.is_some_and(|limit| now[at] <= limit) {
+                self.relied[at] = self.relied[at].max(now[at]);
+            }
+        }
+    }
+
+    /// How far the counters may go in the end, so that there was room for each job when its turn
+    /// was: what came after the highest point they counted on does not matter for them.
+    fn bounds(&self, after: &Totals) -> Bounds {
+        let now = amounts(after, after.period);
+        let limits = limits(&self.policy().bounds());
+        let bound = |at: usize| {
+            let relied = Some(self.relied[at]).filter(|relied| *relied > 0)?;
+            Some(limits[at]?.saturating_add_signed(difference(now[at], relied)))
+        };
+        Bounds {
+            steps: bound(0),
+            model_calls: bound(1),
+            input: bound(2),
+            output: bound(3),
+            tokens: bound(4),
+            cost: bound(5),
+        }
+    }
+
     /// Its counters, as they are to be changed.
-    fn sum(&self, grown: bool, first: bool) -> Sum {
+    fn sum(&self, fresh: bool) -> Sum {
         let policy = self.policy();
         let (before, after) = (self.before.totals(policy), self.state.totals(policy));
         let seen = &self.copy.sums;
@@ -108,45 +146,39 @@ impl Work {
         let base = if same { before.period_cost.0 } else { 0 };
         Sum {
             key: self.cell.sum_key(),
+            known: seen.changes,
             floor: seen.counts,
             add,
             period: after.period,
-            period_floor: if seen.period == after.period { seen.period_cost } else { 0 },
+            period_floor: base,
             period_add: difference(after.period_cost.0, base),
-            held: self.held.iter().map(|(node, held)| (node.clone(), *held)).collect(),
+            held: self
+                .held
+                .iter()
+                .filter(|(_, held)| !held.is_empty())
+                .map(|(node, held)| (node.clone(), *held))
+                .collect(),
             bury: self.bury.clone(),
-            bounds: if grown {
-                relied_on(policy.bounds(), &before, &after)
-            } else {
-                Bounds::default()
-            },
-            seen: (grown && first && policy.limits_pace()).then_some(seen.changes),
+            bounds: self.bounds(&after),
+            seen: fresh.then_some(seen.changes),
             pace: new_pace(&before, &after),
         }
     }
 }
 
-/// Of the limits, those that there was room under: the decision counts on it.
-fn relied_on(bounds: Bounds, before: &Totals, after: &Totals) -> Bounds {
-    let amounts = |totals: &Totals| {
-        let held = totals.held;
-        let input = totals.spent.input.0.saturating_add_signed(held.input);
-        let output = totals.spent.output.0.saturating_add_signed(held.output);
-        let cost = totals.period_cost.0.saturating_add_signed(held.cost);
-        [totals.spent.steps, totals.spent.model_calls, input, output, input + output, cost]
-    };
-    let (before, after) = (amounts(before), amounts(after));
-    let counts = |at: usize, bound: Option<u64>| {
-        bound.filter(|bound| after[at] > before[at] && after[at] <= *bound)
-    };
-    Bounds {
-        steps: counts(0, bounds.steps),
-        model_calls: counts(1, bounds.model_calls),
-        input: counts(2, bounds.input),
-        output: counts(3, bounds.output),
-        tokens: counts(4, bounds.tokens),
-        cost: counts(5, bounds.cost),
-    }
+/// What is limited: steps, model calls, input, output, both, money. Money of another period than
+/// this one does not count.
+fn amounts(totals: &Totals, period: u64) -> [u64; 6] {
+    let held = totals.held;
+    let input = totals.spent.input.0.saturating_add_signed(held.input);
+    let output = totals.spent.output.0.saturating_add_signed(held.output);
+    let spent = if totals.period == period { totals.period_cost.0 } else { 0 };
+    let cost = spent.saturating_add_signed(held.cost);
+    [totals.spent.steps, totals.spent.model_calls, input, output, input + output, cost]
+}
+
+fn limits(bounds: &Bounds) -> [Option<u64>; 6] {
+    [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost]
 }
 
 /// What was spent just now.
@@ -177,12 +209,14 @@ pub(crate) struct Batch<'a> {
     works: Vec<Work>,
     /// Whether something is asked for that limits may forbid.
     grown: bool,
+    /// Whether something was refused.
+    refused: bool,
     letters: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(setting: Setting<'a>) -> Batch<'a> {
-        Batch { setting, works: Vec::new(), grown: false, letters: BTreeMap::new() }
+        Batch { setting, works: Vec::new(), grown: false, refused: false, letters: BTreeMap::new() }
     }
 
     /// Where in the batch a scope is, from now on.
@@ -190,8 +224,7 @@ impl<'a> Batch<'a> {
         if let Some(at) = self.works.iter().position(|work| Arc::ptr_eq(&work.cell, cell)) {
             return at;
         }
-        let copy = cell.copy.lock().clone();
-        let before = cell.state.lock().clone();
+        let (copy, before) = cell.both();
         let dead = |node: &String| (self.setting.is_dead)(node);
         let mut state = before.clone();
         let bury: Vec<String> = match cell.is_counted() {
@@ -205,10 +238,16 @@ impl<'a> Batch<'a> {
         };
         if !cell.is_counted() {
             let told = copy.parts.iter().find(|part| *part.node == *self.setting.me);
-            state.give_back(told.map(|part| part.held).unwrap_or_default() - copy.mine);
+            let told = told.map(|part| part.held).unwrap_or_default();
+            state.give_back(told - copy.mine(self.setting.life));
+        }
+        if !cell.is_counted() && !copy.whole {
+            // The store does not have it, and nobody knows who held this.
+            state.bury(state.held());
         }
         self.works.push(Work {
             me: Arc::clone(&self.setting.me),
+            life: self.setting.life,
             next: copy.version.next(self.setting.mark),
             page: copy.page.clone(),
             number: copy.number,
@@ -220,6 +259,7 @@ impl<'a> Batch<'a> {
             held: BTreeMap::new(),
             notes: [0; 2],
             bury,
+            relied: [0; 6],
         });
         self.works.len() - 1
     }
@@ -235,6 +275,11 @@ impl<'a> Batch<'a> {
         let Some(&last) = places.last() else { return };
         let mut pages: SmallVec<[Vec<u8>; 6]> =
             places.iter().map(|at| std::mem::take(&mut self.works[*at].page)).collect();
+        let totals: SmallVec<[Totals; 6]> = places
+            .iter()
+            .map(|at| &self.works[*at])
+            .map(|work| work.state.totals(work.policy()))
+            .collect();
         let mut number = self.works[last].number;
         // Taken out and put back, so that all of a chain can be changed at once.
         let mut states: SmallVec<[ScopeState; 6]> = places
@@ -269,10 +314,18 @@ impl<'a> Batch<'a> {
             held: &mut held,
             notes: &mut notes,
             grown: false,
+            refused: false,
         };
         (job.run)(&mut desk);
-        self.grown |= desk.grown;
+        let grown = desk.grown;
+        self.grown |= grown;
+        self.refused |= desk.refused;
         drop(links);
+        job.held.clear();
+        for (cell, held) in job.cells.iter().zip(&held) {
+            let mine = held.get(&*self.setting.me).filter(|held| !held.is_empty());
+            job.held.extend(mine.map(|held| (Arc::clone(cell), self.setting.life, *held)));
+        }
         for (at, ((state, held), notes)) in
             places.iter().zip(states.into_iter().zip(held).zip(notes))
         {
@@ -286,6 +339,9 @@ impl<'a> Batch<'a> {
             self.works[*at].page = page;
         }
         self.works[last].number = number;
+        for (at, before) in places.iter().zip(&totals).filter(|_| grown) {
+            self.works[*at].rely(before);
+        }
         if let Some(key) = &job.letter {
             self.letters.insert(key.clone(), letter);
         }
@@ -299,14 +355,12 @@ impl<'a> Batch<'a> {
             .iter()
             .map(|work| Item {
                 key: work.cell.key().to_owned(),
-                expect: work.copy.version,
-                // What the store has lost is put back, whether it has changed or not.
-                write: (work.changed() || work.copy.sure).then(|| Write {
+                expect: work.copy.expect(),
+                write: work.changed().then(|| Write {
                     version: work.next,
                     value: work.record().to_bytes(),
                     keep_ms: KEEP_MS,
                 }),
-                sure: work.copy.sure,
             })
             .collect();
         for (key, letter) in &self.letters {
@@ -316,10 +370,14 @@ impl<'a> Batch<'a> {
                 value: value.clone(),
                 keep_ms: KEEP_LETTER_MS,
             });
-            items.push(Item { key: key.clone(), expect: version, write, sure: true });
+            items.push(Item { key: key.clone(), expect: version, write });
         }
         let counted = self.works.iter().filter(|work| work.cell.is_counted());
-        let sums = counted.map(|work| work.sum(self.grown, self.setting.first)).collect();
+        let fresh = |work: &Work| {
+            let tries = self.setting.tries;
+            self.grown && tries == 0 && work.policy().limits_pace() || self.refused && tries < 2
+        };
+        let sums = counted.map(|work| work.sum(fresh(work))).collect();
         let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
         Commit { tag, items, sums, touched }
     }
@@ -327,6 +385,11 @@ impl<'a> Batch<'a> {
     /// The scope of an item, if it is a scope's.
     pub(crate) fn cell(&self, item: usize) -> Option<&Arc<Cell>> {
         self.works.get(item).map(|work| &work.cell)
+    }
+
+    /// All scopes.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<Cell>> {
+        self.works.iter().map(|work| &work.cell)
     }
 
     /// The scopes whose counters were asked for.
@@ -366,18 +429,26 @@ impl<'a> Batch<'a> {
             let sums = if work.cell.is_counted() { sums.next() } else { None };
             let mine = work.held.get(&*work.me).copied().unwrap_or_default();
             let record = item.write.as_ref().map(|_| (work.next, work.record()));
-            work.cell.done(&work.state, record, sums, mine);
+            work.cell.done(&work.state, record, sums, (work.life, mine));
         }
     }
 
-    /// Nobody knows whether it was done: the record and the version that would show it.
-    pub(crate) fn doubt(&self, commit: &Commit) -> Option<(Arc<Cell>, Version)> {
-        for cell in self.counted() {
-            cell.copy.lock().suspect = true;
+    /// Nobody knows whether it was done.
+    pub(crate) fn doubt(&self) {
+        for work in &self.works {
+            work.cell.copy.lock().doubt();
         }
-        let mut written = self.works.iter().zip(&commit.items);
-        let (work, _) = written.find(|(_, item)| item.write.is_some())?;
-        Some((Arc::clone(&work.cell), work.next))
+    }
+
+    /// A record of a job, and the version that would show that it was done: that of the innermost
+    /// scope, which others write least.
+    pub(crate) fn sign(&self, job: &Job, commit: &Commit) -> Option<Doubt> {
+        job.cells.iter().rev().find_map(|cell| {
+            let at = self.works.iter().position(|work| Arc::ptr_eq(&work.cell, cell))?;
+            let write = commit.items[at].write.as_ref()?;
+            let (cell, held) = (Arc::clone(cell), job.held.clone());
+            Some(Doubt { cell, version: write.version, held })
+        })
     }
 
     /// Does a job on what this node knows, while nobody can be asked.
@@ -414,6 +485,7 @@ impl<'a> Batch<'a> {
             held: &mut held,
             notes: &mut notes,
             grown: false,
+            refused: false,
         };
         let done = job(&mut desk);
         drop(links);

@@ -1,14 +1,19 @@
 //! A scope as a node has it: its state, and how the store's copy was when it was last seen.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use deadstop_core::{Held, NanoUsd, ScopeKind, ScopeState, Spent, Tokens, Totals};
+use deadstop_core::{Held, NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Tokens, Totals};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::lane::Lane;
 use crate::record::{Record, Version};
 use crate::wire::Sums;
+
+/// How long a request may be on its way that nobody waits for any more.
+const LATE: Duration = Duration::from_secs(15);
 
 /// Told whenever a state comes in, from here or from elsewhere.
 pub type Watch = Box<dyn Fn(&ScopeState) + Send + Sync>;
@@ -26,6 +31,8 @@ pub struct Cell {
     pub state: Arc<Mutex<ScopeState>>,
     pub(crate) copy: Mutex<Copy>,
     pub(crate) lane: Arc<Lane>,
+    /// The lane that its jobs are in: its agent's.
+    pub(crate) home: OnceLock<Arc<Lane>>,
     watch: Watch,
 }
 
@@ -38,18 +45,24 @@ pub(crate) struct Copy {
     pub(crate) parts: Vec<crate::record::Part>,
     pub(crate) page: Vec<u8>,
     pub(crate) sums: Sums,
-    /// Whether the database was asked just now what must not be lost.
-    pub(crate) sure: bool,
-    /// What calls of this node hold, in this life of its.
-    pub(crate) mine: Held,
-    /// Whether the counters may show something else.
-    pub(crate) suspect: bool,
+    /// Whether it was ever seen whole. What comes from the database is not: it does not say who
+    /// holds what.
+    pub(crate) whole: bool,
+    /// What the store has in its place, if it has lost what it had. The database was asked since
+    /// who is dead.
+    pub(crate) lost: Option<Version>,
+    /// What calls of this node hold, in that life of its.
+    mine: (u64, Held),
+    /// Whether the store may show something else, and how long that may still become so.
+    pub(crate) suspect: Option<Instant>,
     /// Steps whose answers are not there yet.
     pub(crate) pending: u32,
     /// Whether the store was asked about it.
     pub(crate) met: bool,
     /// Whether the state was changed here and the store does not know yet.
     pub(crate) dirty: bool,
+    /// The policies of its last job here.
+    pub(crate) policies: Option<Arc<PolicySet>>,
     /// What happens here while nobody can be asked.
     pub(crate) shadow: Option<Box<ScopeState>>,
     /// Calls that were let pass since then.
@@ -70,7 +83,15 @@ impl Cell {
         let tag = format!("{:016x}", xxh3_128(project.as_bytes()) as u64);
         // Names may be of any length and hold anything.
         let key = format!("{:032x}", xxh3_128(scope.as_bytes()));
-        let sums = sums_of(&state.lock());
+        let (sums, whole) = {
+            let mut state = state.lock();
+            let held = state.held();
+            if counted(kind) {
+                // Who holds it, the store knows.
+                state.give_back(held);
+            }
+            (sums_of(&state), version == Version::default() && held.is_empty())
+        };
         Cell {
             name: name.to_owned(),
             scope: scope.to_owned(),
@@ -78,8 +99,9 @@ impl Cell {
             key: format!("deadstop:{{{tag}}}:s:{key}"),
             tag,
             state,
-            copy: Mutex::new(Copy { version, number, sums, sure: true, ..Copy::default() }),
+            copy: Mutex::new(Copy { version, number, sums, whole, ..Copy::default() }),
             lane: Arc::default(),
+            home: OnceLock::new(),
             watch,
         }
     }
@@ -91,7 +113,7 @@ impl Cell {
 
     /// Whether all nodes count in it at once.
     pub(crate) fn is_counted(&self) -> bool {
-        matches!(self.kind, ScopeKind::Project | ScopeKind::Agent)
+        counted(self.kind)
     }
 
     pub(crate) fn tag(&self) -> &str {
@@ -121,6 +143,11 @@ impl Cell {
     /// The version of the copy that was last seen.
     pub fn version(&self) -> Version {
         self.copy.lock().version
+    }
+
+    /// Whether the store is known to have something of it.
+    pub fn is_known(&self) -> bool {
+        self.copy.lock().version > Version::default()
     }
 
     /// Whether the store was ever asked about it.
@@ -156,11 +183,22 @@ impl Cell {
         (self.watch)(&state);
     }
 
-    /// Takes a state in.
-    pub(crate) fn put(&self, state: ScopeState) {
+    /// The store has lost what this node knows of it, and has something older in its place. This
+    /// node's copy is put back, with what the database knows of who is dead.
+    pub(crate) fn recalled(&self, there: Version, stored: Option<&ScopeState>) {
+        let mut copy = self.copy.lock();
+        copy.lost = (there.count() < copy.version.count()).then_some(there);
+        let Some(stored) = stored else { return };
         let mut own = self.state.lock();
-        *own = state;
+        own.honour(stored);
         (self.watch)(&own);
+    }
+
+    /// State and copy, as they belong together.
+    pub(crate) fn both(&self) -> (Copy, ScopeState) {
+        let copy = self.copy.lock();
+        let state = self.state.lock().clone();
+        (copy.clone(), state)
     }
 
     /// Takes in what a step has made of it. Others may have been here since: what is newer stays.
@@ -169,14 +207,15 @@ impl Cell {
         state: &ScopeState,
         record: Option<(Version, Record)>,
         sums: Option<Sums>,
-        mine: Held,
+        (life, held): (u64, Held),
     ) {
         let mut copy = self.copy.lock();
-        copy.mine = copy.mine + mine;
+        copy.hold(life, held);
         copy.met = true;
-        copy.sure = false;
         let mut own = self.state.lock();
-        own.learn(state);
+        if self.is_counted() {
+            own.learn(state);
+        }
         if let Some((version, record)) = record
             && version.count() > copy.version.count()
         {
@@ -196,10 +235,14 @@ impl Cell {
         if version.count() < copy.version.count() {
             return;
         }
-        copy.sure = false;
         copy.take(version, &record);
         let mut own = self.state.lock();
-        self.set(&mut own, record.state);
+        let mut state = record.state;
+        if copy.dirty {
+            // Whoever was stopped here stays so until the store knows.
+            state.honour(&own);
+        }
+        self.set(&mut own, state);
         (self.watch)(&own);
     }
 
@@ -218,7 +261,39 @@ impl Cell {
 }
 
 impl Copy {
+    /// The version that the store must have.
+    pub(crate) fn expect(&self) -> Version {
+        match self.lost {
+            Some(there) => there,
+            None if self.whole => self.version,
+            None => self.version.unmarked(),
+        }
+    }
+
+    /// What calls of this node hold, in this life of its.
+    pub(crate) fn mine(&self, life: u64) -> Held {
+        if self.mine.0 == life { self.mine.1 } else { Held::default() }
+    }
+
+    /// Answers to an earlier life come too late: what it held is not this one's.
+    pub(crate) fn hold(&mut self, life: u64, more: Held) {
+        if life >= self.mine.0 {
+            self.mine = (life, self.mine(life) + more);
+        }
+    }
+
+    /// Something was asked, and may be done yet.
+    pub(crate) fn doubt(&mut self) {
+        self.suspect = Some(Instant::now() + LATE);
+    }
+
+    /// The store shows something else.
+    pub(crate) fn suspect(&mut self) {
+        self.suspect.get_or_insert_with(Instant::now);
+    }
+
     fn take(&mut self, version: Version, record: &Record) {
+        (self.whole, self.lost) = (true, None);
         self.version = version;
         self.number = record.number;
         self.recent.clone_from(&record.recent);
@@ -230,16 +305,19 @@ impl Copy {
     fn count(&mut self, sums: Sums, state: &mut ScopeState) {
         let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
         if sums.changes < self.sums.changes {
+            // Or the store has lost what it had.
+            self.suspect();
             if !grown {
-                // Or the store has lost what it had.
-                self.suspect = true;
                 return;
             }
-            self.suspect = true;
         }
         state.set_totals(&totals_of(&sums));
         self.sums = sums;
     }
+}
+
+fn counted(kind: ScopeKind) -> bool {
+    matches!(kind, ScopeKind::Project | ScopeKind::Agent)
 }
 
 /// Counters as the engine has them.
@@ -278,7 +356,7 @@ pub(crate) fn counts_of(totals: &Totals) -> [u64; 7] {
 
 /// What a node knows of counters before it has asked for them: what the database had.
 fn sums_of(state: &ScopeState) -> Sums {
-    if !matches!(state.kind(), ScopeKind::Project | ScopeKind::Agent) {
+    if !counted(state.kind()) {
         return Sums::default();
     }
     let ledger = state.ledger();

@@ -19,14 +19,12 @@ end
 local items, sums = number(), number()
 local moved, writes = {}, {}
 for i = 1, items do
-  local expect, version, keep, sure, value = take(), take(), take(), take(), take()
+  local expect, version, keep, value = take(), take(), take(), take()
   local there = redis.call('GETRANGE', KEYS[i], 0, 15)
   if there == '' then
     there = '0000000000000000'
   end
-  -- Less than what was read: it was lost, and whoever asks still knows it.
-  local lost = string.sub(there, 1, 12) < string.sub(expect, 1, 12)
-  if there == expect or (lost and sure == '1' and version ~= '') then
+  if there == expect then
     if version ~= '' then
       writes[#writes + 1] = {KEYS[i], version .. value, keep}
     end
@@ -53,11 +51,17 @@ for i = 1, sums do
   local function add(field, n)
     new[field] = text(get(field) + n)
   end
+  -- What is counted does not go below nothing; what is held may.
+  local function count(field, n)
+    new[field] = text(math.max(get(field) + n, 0))
+  end
+  local lost = get('changes') < number()
   for _, field in ipairs(COUNTERS) do
-    new[field] = text(math.max(get(field), number()))
+    local floor = number()
+    new[field] = text(lost and math.max(get(field), floor) or get(field))
   end
   for _, field in ipairs(COUNTERS) do
-    add(field, number())
+    count(field, number())
   end
   local period, floor, more = number(), number(), number()
   local before = get('period')
@@ -66,13 +70,16 @@ for i = 1, sums do
     new['period'] = text(period)
     new['spent'] = '0'
   end
-  new['spent'] = text(math.max(get('spent'), floor) + more)
+  if lost then
+    new['spent'] = text(math.max(get('spent'), floor))
+  end
+  count('spent', more)
   for _ = 1, number() do
     local held = 'h:' .. take() .. ':'
-    add('input', get(held .. 'i'))
-    add('output', get(held .. 'o'))
-    add('cost', get(held .. 'c'))
-    add('spent', get(held .. 'c'))
+    count('input', get(held .. 'i'))
+    count('output', get(held .. 'o'))
+    count('cost', get(held .. 'c'))
+    count('spent', get(held .. 'c'))
     for _, what in ipairs(HELD) do
       new[held .. what] = nil
     end

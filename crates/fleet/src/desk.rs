@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use deadstop_core::{
-    Admission, Call, Decision, Held, Link, Outcome, Progress, Ticket, Time, admit, admit_approved,
-    progress, settle, settle_late,
+    Admission, Call, Decision, Held, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
+    admit_approved, progress, settle, settle_buried, settle_late,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,8 @@ pub struct Desk<'a, 'b> {
     pub(crate) held: &'a mut [BTreeMap<String, Held>],
     pub(crate) notes: &'a mut [[i64; 2]],
     pub(crate) grown: bool,
+    /// Whether something was refused: nobody is refused for what was true a while ago.
+    pub(crate) refused: bool,
 }
 
 impl Desk<'_, '_> {
@@ -51,16 +53,23 @@ impl Desk<'_, '_> {
 
     /// May this call run?
     pub fn admit(&mut self, call: &Call, owner: &Owner) -> Admission {
-        let now = self.now;
-        self.grown = true;
-        self.on_behalf(owner, |links| admit(links, call, now))
+        let admission = admit(self.links, call, self.now);
+        self.admitted(admission, owner)
     }
 
     /// May it, now that a person has approved it?
     pub fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
-        let now = self.now;
+        let admission = admit_approved(self.links, call, self.now);
+        self.admitted(admission, owner)
+    }
+
+    fn admitted(&mut self, admission: Admission, owner: &Owner) -> Admission {
         self.grown = true;
-        self.on_behalf(owner, |links| admit_approved(links, call, now))
+        self.refused |= admission.verdict >= Verdict::Block;
+        if let Some(ticket) = &admission.ticket {
+            self.hold(owner, ticket.held());
+        }
+        admission
     }
 
     /// May it go on?
@@ -69,38 +78,41 @@ impl Desk<'_, '_> {
         call: &Call,
         ticket: &mut Ticket,
         owner: &Owner,
-        new: Progress<'_>,
+        mut new: Progress<'_>,
     ) -> Decision {
-        let now = self.now;
         self.grown = true;
-        self.on_behalf(owner, |links| progress(links, call, ticket, new, now))
+        if *owner == Owner::Unasked {
+            new.output = new.output.min(ticket.reserved().output);
+        }
+        let before = ticket.held();
+        let decision = progress(self.links, call, ticket, new, self.now);
+        self.refused |= !decision.allowed();
+        self.hold(owner, ticket.held() - before);
+        decision
     }
 
     /// It has ended.
     pub fn settle(
         &mut self,
         call: &Call,
-        mut ticket: Ticket,
+        ticket: Ticket,
         owner: &Owner,
         outcome: &Outcome,
     ) -> Decision {
         let now = self.now;
-        match owner {
-            Owner::Unasked => {
-                return self
-                    .on_behalf(owner, |links| settle_late(links, call, ticket, outcome, now));
-            }
+        let decision = match owner {
+            Owner::Unasked => settle_late(self.links, call, ticket, outcome, now),
+            // This node was taken for dead meanwhile, and what it held for spent.
             Owner::Node(node) if node != self.me => {
-                // This node was taken for dead meanwhile, and what it held for spent.
-                ticket.forfeit();
-                for link in self.links.iter_mut() {
-                    link.state.give_back(Held { calls: -1, ..Held::default() });
-                }
-                return settle(self.links, call, ticket, outcome, now);
+                settle_buried(self.links, call, ticket, outcome, now)
             }
-            Owner::Node(_) | Owner::Anybody => {}
-        }
-        self.on_behalf(owner, |links| settle(links, call, ticket, outcome, now))
+            Owner::Node(_) | Owner::Anybody => {
+                self.hold(owner, Held::default() - ticket.held());
+                settle(self.links, call, ticket, outcome, now)
+            }
+        };
+        self.refused |= !decision.allowed();
+        decision
     }
 
     /// Counts loops and incidents, at a place in the chain.
@@ -111,21 +123,18 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Notes who holds what is set aside, or released.
-    fn on_behalf<T>(&mut self, owner: &Owner, work: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
-        let before: Vec<Held> = self.links.iter().map(|link| link.state.held()).collect();
-        let done = work(self.links);
+    /// Notes who holds more, or less, in all of the chain. Not read off the states: what they show
+    /// may lag behind.
+    fn hold(&mut self, owner: &Owner, more: Held) {
         let node = match owner {
             Owner::Node(node) => node.as_str(),
-            Owner::Anybody | Owner::Unasked => "",
+            Owner::Anybody => "",
+            // Nobody knows of it before it ends.
+            Owner::Unasked => return,
         };
-        for ((link, before), held) in self.links.iter().zip(before).zip(self.held.iter_mut()) {
-            let more = link.state.held() - before;
-            if !more.is_empty() {
-                let all = held.entry(node.to_owned()).or_default();
-                *all = *all + more;
-            }
+        for held in self.held.iter_mut().filter(|_| !more.is_empty()) {
+            let all = held.entry(node.to_owned()).or_default();
+            *all = *all + more;
         }
-        done
     }
 }

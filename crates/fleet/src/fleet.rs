@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use deadstop_core::{Held, PolicySet, Time};
+use deadstop_core::{PolicySet, Time};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{Batch, Letters, Setting};
 use crate::cell::Cell;
@@ -24,6 +25,11 @@ const MOST_JOBS: usize = 128;
 const MOST_TRIES: u32 = 64;
 /// How long a node lives on one sign of life.
 const LEASE_MS: u64 = 5000;
+const LEASE: Duration = Duration::from_millis(LEASE_MS);
+/// How long a node that is missed is remembered.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// How old it may be when something is asked, so that the answer is there before it is over.
+const FRESH: Duration = Duration::from_secs(3);
 /// How often it gives one.
 const BEAT: Duration = Duration::from_secs(1);
 /// How often scopes in use are read again, in case nobody told that they have changed.
@@ -44,24 +50,39 @@ pub struct Peer {
     pub until: Time,
 }
 
+/// All nodes that the store knows.
+#[derive(Debug, Clone, Default)]
+struct Peers {
+    all: Vec<Peer>,
+    /// The store's time then.
+    at: Time,
+    /// When they were asked for.
+    asked: Option<Instant>,
+}
+
 /// A node of the fleet.
 pub struct Fleet<S> {
     pub(crate) shared: S,
-    /// This node's name; another one in each of its lives.
-    me: RwLock<Arc<str>>,
+    /// Which of its lives this node is in, and its name in it.
+    me: RwLock<(u64, Arc<str>)>,
     name: String,
-    lives: AtomicU64,
+    /// What tells its writes from those of others.
+    seed: u64,
     began: Instant,
     /// The store's time when this node began, by this node's clock.
     offset: AtomicI64,
     latest: AtomicU64,
     /// When the last sign of life was given.
     beaten: Mutex<Option<Instant>>,
-    peers: RwLock<Vec<Peer>>,
+    peers: RwLock<Peers>,
+    /// Nodes that hold something and are not among the peers, and since when they are missed.
+    strangers: Mutex<HashMap<String, Instant>>,
     marks: AtomicU64,
     away: Mutex<Option<Absence>>,
     cells: Mutex<HashMap<String, Weak<Cell>>>,
     letters: Mutex<Remembered>,
+    /// Held by whoever does something while nobody can be asked.
+    alone: Mutex<()>,
     /// Steps, and those that had to be tried anew.
     pub steps: AtomicU64,
     /// Steps that somebody was faster with.
@@ -108,18 +129,20 @@ impl<S: Shared> Fleet<S> {
     pub fn new(shared: S, name: &str, seed: u64, clock: Time) -> Arc<Fleet<S>> {
         let fleet = Fleet {
             shared,
-            me: RwLock::new(format!("{name}.{seed:x}").into()),
+            me: RwLock::new((0, format!("{name}.{seed:x}").into())),
             name: format!("{name}.{seed:x}"),
-            lives: AtomicU64::new(0),
+            seed: xxh3_64(&seed.to_le_bytes()),
             began: Instant::now(),
             offset: AtomicI64::new(i64::try_from(clock.0).unwrap_or(0)),
             latest: AtomicU64::new(0),
             beaten: Mutex::new(None),
             peers: RwLock::default(),
+            strangers: Mutex::default(),
             marks: AtomicU64::new(seed),
             away: Mutex::new(None),
             cells: Mutex::default(),
             letters: Mutex::default(),
+            alone: Mutex::default(),
             steps: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -127,28 +150,29 @@ impl<S: Shared> Fleet<S> {
         Arc::new(fleet)
     }
 
-    /// Gives signs of life, and reads again what is in use, until the node is gone.
+    /// Gives signs of life, and reads again what is in use, until the node is gone. Neither waits
+    /// for the other.
     pub async fn keep(self: Arc<Self>) {
         let weak = Arc::downgrade(&self);
         drop(self);
-        let (mut beat, mut read) = (Instant::now(), Instant::now());
-        loop {
-            let Some(fleet) = weak.upgrade() else { return };
-            if fleet.stopped.load(Ordering::Acquire) {
-                return;
-            }
-            let now = Instant::now();
-            if now >= beat {
+        let alive = || weak.upgrade().filter(|fleet| !fleet.stopped.load(Ordering::Acquire));
+        let beats = async {
+            while let Some(fleet) = alive() {
+                let next = Instant::now() + BEAT;
                 let _ = fleet.beat().await;
-                beat = now + BEAT;
+                drop(fleet);
+                tokio::time::sleep_until(next).await;
             }
-            if now >= read {
+        };
+        let reads = async {
+            while let Some(fleet) = alive() {
+                let next = Instant::now() + REREAD;
                 let _ = fleet.reread().await;
-                read = now + REREAD;
+                drop(fleet);
+                tokio::time::sleep_until(next).await;
             }
-            drop(fleet);
-            tokio::time::sleep_until(beat.min(read)).await;
-        }
+        };
+        tokio::join!(beats, reads);
     }
 
     /// Stops giving signs of life, as a node does that ends.
@@ -159,7 +183,7 @@ impl<S: Shared> Fleet<S> {
     /// Gives a sign of life. One that comes too late begins another life.
     pub async fn beat(&self) -> Result<(), Away> {
         self.live_on();
-        let me = self.me();
+        let (life, me) = self.life();
         let asked = Instant::now();
         let beat = match self.shared.beat(&me, LEASE_MS).await {
             Ok(beat) => beat,
@@ -168,10 +192,25 @@ impl<S: Shared> Fleet<S> {
                 return Err(away);
             }
         };
-        self.set_time(beat.now, asked);
-        *self.beaten.lock() = Some(asked);
-        *self.peers.write() =
+        self.set_time(beat.now);
+        {
+            let mut beaten = self.beaten.lock();
+            // If the lease was over before this was heard, others may have seen that.
+            let unbroken = beaten.is_none_or(|before| before.elapsed() < LEASE);
+            if unbroken && self.life().0 == life {
+                *beaten = (*beaten).max(Some(asked));
+            }
+        }
+        let all: Vec<Peer> =
             beat.nodes.into_iter().map(|(node, until)| Peer { node, until }).collect();
+        self.strangers.lock().retain(|node, since| {
+            since.elapsed() < FORGOTTEN && !all.iter().any(|peer| peer.node == *node)
+        });
+        let mut peers = self.peers.write();
+        if peers.asked < Some(asked) {
+            *peers = Peers { all, at: beat.now, asked: Some(asked) };
+        }
+        drop(peers);
         self.note_back();
         Ok(())
     }
@@ -180,14 +219,11 @@ impl<S: Shared> Fleet<S> {
     /// may have been booked as spent.
     fn live_on(&self) {
         let mut beaten = self.beaten.lock();
-        let lapsed = |at: Instant| at.elapsed() >= Duration::from_millis(LEASE_MS);
-        if beaten.is_some_and(lapsed) {
+        if beaten.is_some_and(|at| at.elapsed() >= LEASE) {
             *beaten = None;
-            let life = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
-            *self.me.write() = format!("{}.{life}", self.name).into();
-            for cell in self.cells.lock().values().filter_map(Weak::upgrade) {
-                cell.copy.lock().mine = Held::default();
-            }
+            let mut me = self.me.write();
+            let life = me.0 + 1;
+            *me = (life, format!("{}.{life}", self.name).into());
         }
     }
 
@@ -198,25 +234,31 @@ impl<S: Shared> Fleet<S> {
 
     /// This node's name, in this life of its.
     pub fn me(&self) -> Arc<str> {
-        Arc::clone(&self.me.read())
+        self.life().1
+    }
+
+    fn life(&self) -> (u64, Arc<str>) {
+        self.me.read().clone()
     }
 
     /// All nodes that have given signs of life lately.
     pub fn peers(&self) -> Vec<Peer> {
-        self.peers.read().clone()
+        self.peers.read().all.clone()
     }
 
-    /// Those of them that are dead: they are known, and their time is up.
+    /// Whether a node is dead: its time was up when the store was last asked for all nodes. One that
+    /// the store does not name is dead if it is missed for a whole lease: it may be too young, or the
+    /// store may have lost its name and will hear it again.
     pub(crate) fn is_dead(&self, node: &str) -> bool {
-        let now = self.now();
-        !node.is_empty()
-            && *node != *self.me()
-            && match self.peers.read().iter().find(|peer| peer.node == node) {
-                Some(peer) => peer.until < now,
-                // An earlier life of this one, or one that was forgotten long ago. One that is too
-                // young to be known has calls in flight only after its first sign of life.
-                None => self.beaten.lock().is_some_and(|at| at.elapsed() < BEAT * 2),
-            }
+        if node.is_empty() || *node == *self.me() {
+            return false;
+        }
+        let peers = self.peers.read();
+        if let Some(peer) = peers.all.iter().find(|peer| peer.node == node) {
+            return peer.until < peers.at;
+        }
+        let missed = *self.strangers.lock().entry(node.to_owned()).or_insert_with(Instant::now);
+        peers.asked.is_some_and(|asked| asked >= missed + LEASE)
     }
 
     /// The store's time. It does not go back.
@@ -230,11 +272,11 @@ impl<S: Shared> Fleet<S> {
         i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    fn set_time(&self, now: Time, asked: Instant) {
-        // It was read at some time since it was asked for.
-        let way = i64::try_from(asked.elapsed().as_millis() / 2).unwrap_or(0);
+    /// It was read at some time since it was asked for. Taken for the present it is a little late,
+    /// never early: so nobody begins a period, or takes a node for dead, before the store would.
+    fn set_time(&self, now: Time) {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
-        self.offset.store(now + way - self.elapsed(), Ordering::Relaxed);
+        self.offset.store(now - self.elapsed(), Ordering::Relaxed);
     }
 
     /// A scope that is in use here from now on.
@@ -280,8 +322,17 @@ impl<S: Shared> Fleet<S> {
         let cells: Cells = cells.into_iter().collect();
         let put = Arc::clone(&result);
         let run = Box::new(move |desk: &mut Desk<'_, '_>| *put.lock() = Some(job(desk)));
-        let lane = cells.get(1).or(cells.first()).map(|cell| Arc::clone(&cell.lane));
         let policies = Arc::clone(policies);
+        let lane = match cells.get(1) {
+            Some(agent) => Some(Arc::clone(&agent.lane)),
+            None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
+        };
+        for (depth, cell) in cells.iter().enumerate() {
+            if let Some(lane) = lane.as_ref().filter(|_| depth > 0) {
+                cell.home.get_or_init(|| Arc::clone(lane));
+            }
+            cell.copy.lock().policies = Some(Arc::clone(&policies));
+        }
         if let Some(lane) = lane {
             let mut queue = lane.queue.lock();
             queue.jobs.push_back(Job {
@@ -291,7 +342,8 @@ impl<S: Shared> Fleet<S> {
                 run,
                 done,
                 must,
-                doubt: None,
+                held: Vec::new(),
+                doubts: Vec::new(),
                 found: false,
             });
             let idle = !std::mem::replace(&mut queue.busy, true);
@@ -320,7 +372,7 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
             let Err(away) = self.step(&mut jobs).await else {
-                jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
+                jobs.into_iter().for_each(Job::end);
                 continue;
             };
             let (must, may): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.must);
@@ -348,17 +400,29 @@ impl<S: Shared> Fleet<S> {
         for key in jobs.iter().filter_map(|job| job.letter.as_ref()) {
             letters.insert(key.clone(), self.letters.lock().get(key));
         }
-        // One whose lease is over is somebody else before it does anything.
-        if self.beaten.lock().is_none_or(|at| at.elapsed() >= Duration::from_millis(LEASE_MS)) {
-            self.beat().await?;
-        }
         for tries in 0..MOST_TRIES {
-            let mark = self.marks.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            // One whose lease is over is somebody else before it does anything.
+            if self.beaten.lock().is_none_or(|at| at.elapsed() >= FRESH) {
+                self.beat().await?;
+            }
+            // Whoever did not know whether its job was done may have been told meanwhile.
+            for job in jobs.iter_mut() {
+                // Nobody is admitted who has gone away.
+                let gone = !job.must && job.done.is_closed();
+                job.found = job.found || gone || job.look();
+            }
+            if jobs.iter().all(|job| job.found) {
+                return Ok(());
+            }
+            let jitter = self.marks.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let step = self.steps.fetch_add(1, Ordering::Relaxed);
+            let (life, me) = self.life();
             let setting = Setting {
-                me: self.me(),
+                me,
+                life,
                 now: self.now(),
-                mark: (mark >> 48) as u16,
-                first: tries == 0,
+                mark: Version::mark(self.seed, step),
+                tries,
                 is_dead: &|node| self.is_dead(node),
             };
             let mut batch = Batch::new(setting);
@@ -366,8 +430,6 @@ impl<S: Shared> Fleet<S> {
                 batch.run(job, &letters);
             }
             let commit = batch.commit(&letters);
-            let asked = Instant::now();
-            self.steps.fetch_add(1, Ordering::Relaxed);
             batch.asked();
             let reply = self.shared.commit(&commit).await;
             let reply = match reply {
@@ -375,15 +437,18 @@ impl<S: Shared> Fleet<S> {
                 Err(away) => {
                     batch.answered();
                     self.note_away(&away);
-                    if let Some(doubt) = batch.doubt(&commit).filter(|_| away.perhaps) {
-                        for job in jobs.iter_mut().filter(|job| job.must && job.doubt.is_none()) {
-                            job.doubt = Some(doubt.clone());
+                    if away.perhaps {
+                        batch.doubt();
+                        for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
+                            if let Some(doubt) = batch.sign(job, &commit) {
+                                job.doubt(doubt);
+                            }
                         }
                     }
                     return Err(away);
                 }
             };
-            self.set_time(reply.now, asked);
+            self.set_time(reply.now);
             self.note_back();
             if reply.done {
                 for (key, version, value) in batch.letters(&commit) {
@@ -396,18 +461,9 @@ impl<S: Shared> Fleet<S> {
             batch.answered();
             self.conflicts.fetch_add(1, Ordering::Relaxed);
             self.catch_up(&commit, &batch, reply, &mut letters).await?;
-            for job in jobs.iter_mut() {
-                job.found |= job
-                    .doubt
-                    .as_ref()
-                    .is_some_and(|(cell, version)| cell.copy.lock().recent.contains(version));
-            }
-            if jobs.iter().all(|job| job.found) {
-                return Ok(());
-            }
             if tries > 2 {
                 // Let the others get on.
-                let wait = u64::from(tries) * 100 + (mark >> 8) % (200 * u64::from(tries));
+                let wait = u64::from(tries) * 100 + (jitter >> 8) % (200 * u64::from(tries));
                 tokio::time::sleep(Duration::from_micros(wait.min(5000))).await;
             }
         }
@@ -425,6 +481,7 @@ impl<S: Shared> Fleet<S> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
         }
+        let mut lost = false;
         for moved in reply.moved {
             let Some(cell) = batch.cell(moved.item) else {
                 let key = &commit.items[moved.item].key;
@@ -432,8 +489,9 @@ impl<S: Shared> Fleet<S> {
                 letters.insert(key.clone(), (moved.version, value));
                 continue;
             };
-            if moved.version.count() < commit.items[moved.item].expect.count() {
-                self.recall(cell).await?;
+            if moved.version.count() < cell.version().count() {
+                self.recall(cell, moved.version).await?;
+                lost = true;
                 continue;
             }
             match Record::from_bytes(&moved.value) {
@@ -444,54 +502,65 @@ impl<S: Shared> Fleet<S> {
                 }
             }
         }
+        // Where there should be nothing there is nothing: but that may have been lost, too.
+        for cell in batch.cells().filter(|cell| lost && !cell.is_known()) {
+            self.recall(cell, Version::default()).await?;
+        }
         Ok(())
     }
 
     /// The store has lost what it had of a scope. This node's copy takes its place, but not without
     /// asking the database who is dead.
-    async fn recall(&self, cell: &Arc<Cell>) -> Result<(), Away> {
+    async fn recall(&self, cell: &Arc<Cell>, there: Version) -> Result<(), Away> {
         let stored = self.shared.recall(&cell.scope).await?;
-        let mut copy = cell.copy.lock();
-        copy.sure = true;
-        drop(copy);
-        if let Some(stored) = stored {
-            let mut state = cell.state.lock().clone();
-            state.honour(&stored);
-            cell.put(state);
-        }
+        cell.recalled(there, stored.as_ref());
         Ok(())
     }
 
-    /// Reads again all scopes in which something is in flight here, so that a lost message cannot
-    /// keep what is dead alive.
-    pub async fn reread(&self) -> Result<(), Away> {
+    /// Reads again all scopes in use, so that a lost message cannot keep what is dead alive.
+    pub async fn reread(self: &Arc<Self>) -> Result<(), Away> {
         let mut cells: Vec<Arc<Cell>> = {
             let mut known = self.cells.lock();
             known.retain(|_, cell| cell.strong_count() > 0);
             known.values().filter_map(Weak::upgrade).collect()
         };
-        cells.retain(|cell| cell.copy.lock().version > Version::default());
         cells.sort_by(|a, b| (a.tag(), &a.scope).cmp(&(b.tag(), &b.scope)));
         for same in cells.chunk_by(|a, b| a.tag() == b.tag()) {
             for some in same.chunks(READ_AT_ONCE) {
                 self.refresh(some).await?;
             }
         }
-        for cell in cells.iter().filter(|cell| cell.copy.lock().suspect) {
+        for cell in cells.iter().filter(|cell| cell.copy.lock().suspect.is_some()) {
             self.heal(cell).await?;
         }
         Ok(())
     }
 
-    /// Sees to it that the counters show what calls of this node really hold: a step of which nobody
+    /// Sees to it that the store shows what calls of this node really hold: a step of which nobody
     /// knew may have been done, or the store may have lost what it had.
-    async fn heal(&self, cell: &Arc<Cell>) -> Result<(), Away> {
+    async fn heal(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<(), Away> {
+        let late = cell.copy.lock().suspect.is_some_and(|until| Instant::now() < until);
+        let policies = cell.copy.lock().policies.clone();
+        if let Some(policies) = policies {
+            // Whatever a job does, it puts the record in order first.
+            self.enqueue([Arc::clone(cell)], &policies, None, |_| (), false).await?;
+        }
+        let healed = !cell.is_counted() || self.heal_counters(cell).await?;
+        if healed && !late {
+            cell.copy.lock().suspect = None;
+        }
+        Ok(())
+    }
+
+    async fn heal_counters(&self, cell: &Arc<Cell>) -> Result<bool, Away> {
+        let (life, me) = self.life();
         let sum = |seen, held| {
             let copy = cell.copy.lock();
             let held = Vec::from_iter(held);
-            let Sums { counts, period, period_cost, .. } = copy.sums;
+            let Sums { counts, period, period_cost, changes, .. } = copy.sums;
             Sum {
                 key: cell.sum_key(),
+                known: changes,
                 floor: counts,
                 period,
                 period_floor: period_cost,
@@ -505,49 +574,43 @@ impl<S: Shared> Fleet<S> {
             let commit = Commit { tag, sums: vec![sum], ..Commit::default() };
             self.shared.commit(&commit).await
         };
-        let (mine, pending) = {
+        let quiet = |mine| {
             let copy = cell.copy.lock();
-            (copy.mine, copy.pending)
+            copy.pending == 0 && copy.mine(life) == mine
         };
+        let mine = cell.copy.lock().mine(life);
+        if !quiet(mine) {
+            return Ok(false);
+        }
         let reply = ask(sum(None, None)).await?;
-        let Some(there) = reply.sums.into_iter().next().filter(|_| pending == 0) else {
-            return Ok(());
-        };
-        let me = self.me();
+        let Some(there) = reply.sums.into_iter().next() else { return Ok(false) };
+        cell.count(there.clone());
+        if !quiet(mine) || self.life().0 != life {
+            return Ok(false);
+        }
         let told = there.held.iter().find(|(node, _)| **node == *me).map(|(_, held)| *held);
         let difference = mine - told.unwrap_or_default();
-        let quiet = {
-            let copy = cell.copy.lock();
-            copy.pending == 0 && copy.mine == mine
-        };
-        if !quiet {
-            return Ok(());
-        }
-        let healed = difference.is_empty()
-            || ask(sum(Some(there.changes), Some((me.to_string(), difference)))).await?.done;
-        cell.copy.lock().suspect = !healed;
-        Ok(())
+        Ok(difference.is_empty()
+            || ask(sum(Some(there.changes), Some((me.to_string(), difference)))).await?.done)
     }
 
     /// Reads scopes of one project.
     pub async fn refresh(&self, cells: &[Arc<Cell>]) -> Result<(), Away> {
         let Some(first) = cells.first() else { return Ok(()) };
-        let item = |cell: &Arc<Cell>| Item {
-            key: cell.key().to_owned(),
-            expect: cell.version(),
-            write: None,
-            sure: false,
+        let item = |cell: &Arc<Cell>| {
+            let expect = cell.copy.lock().expect();
+            Item { key: cell.key().to_owned(), expect, write: None }
         };
-        let items = cells.iter().map(item).collect();
-        // Counters are read by adding nothing to them.
-        let counted = cells.iter().filter(|cell| cell.is_counted());
-        let sums = counted.clone().map(|cell| {
-            let Sums { period, counts, .. } = cell.copy.lock().sums;
-            Sum { key: cell.sum_key(), floor: counts, period, ..Sum::default() }
-        });
-        let (tag, sums) = (first.tag().to_owned(), sums.collect());
-        let commit = Commit { tag, items, sums, ..Commit::default() };
-        let asked = Instant::now();
+        let counted = || cells.iter().filter(|cell| cell.is_counted());
+        // Counters that were changed so often there are none: this is never done, only answered.
+        let sum =
+            |cell: &Arc<Cell>| Sum { key: cell.sum_key(), seen: Some(u64::MAX), ..Sum::default() };
+        let commit = Commit {
+            tag: first.tag().to_owned(),
+            items: cells.iter().map(item).collect(),
+            sums: counted().map(sum).collect(),
+            touched: Vec::new(),
+        };
         let reply = match self.shared.commit(&commit).await {
             Ok(reply) => reply,
             Err(away) => {
@@ -555,21 +618,20 @@ impl<S: Shared> Fleet<S> {
                 return Err(away);
             }
         };
-        self.set_time(reply.now, asked);
+        self.set_time(reply.now);
         self.note_back();
         for cell in cells {
             cell.copy.lock().met = true;
         }
-        for (cell, sums) in counted.zip(reply.sums) {
+        for (cell, sums) in counted().zip(reply.sums) {
             cell.count(sums);
         }
         for moved in reply.moved {
             let cell = &cells[moved.item];
-            // Jobs in between may know better already.
-            if moved.version.count() <= cell.version().count() {
-                continue;
-            }
-            if let Ok(record) = Record::from_bytes(&moved.value) {
+            // Less than what is known: it was lost, or jobs in between know better already.
+            if moved.version.count() < cell.version().count() {
+                cell.copy.lock().suspect();
+            } else if let Ok(record) = Record::from_bytes(&moved.value) {
                 cell.adopt(moved.version, record);
             }
         }
@@ -589,6 +651,7 @@ impl<S: Shared> Fleet<S> {
         policies: &PolicySet,
         job: impl FnOnce(&mut Desk<'_, '_>) -> T,
     ) -> T {
+        let _alone = self.alone.lock();
         Batch::unasked(&self.me(), self.now(), cells, policies, job)
     }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use deadstop_core::PolicySet;
+use deadstop_core::{Held, PolicySet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -50,10 +50,51 @@ pub(crate) struct Job {
     pub(crate) done: oneshot::Sender<Result<(), Away>>,
     /// Whether it is tried until it is done.
     pub(crate) must: bool,
-    /// The record and the version that would show that it was done, if nobody knows.
-    pub(crate) doubt: Option<(Arc<Cell>, Version)>,
+    /// What this node held more, or less, in that life, when it was last tried.
+    pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
+    /// Tries of which nobody knows whether they were done.
+    pub(crate) doubts: Vec<Doubt>,
     /// Whether it turned out to be done.
     pub(crate) found: bool,
+}
+
+/// A try of which nobody knows whether it was done.
+pub(crate) struct Doubt {
+    /// The record that would show it.
+    pub(crate) cell: Arc<Cell>,
+    /// The version that it would remember.
+    pub(crate) version: Version,
+    /// What this node holds more, or less, if it was done.
+    pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
+}
+
+impl Job {
+    /// Nobody knows whether this try was done. As long as that is so, nobody knows either what this
+    /// node holds.
+    pub(crate) fn doubt(&mut self, doubt: Doubt) {
+        if self.doubts.is_empty() {
+            self.cells.iter().for_each(|cell| cell.copy.lock().pending += 1);
+        }
+        self.doubts.push(doubt);
+    }
+
+    /// It is done.
+    pub(crate) fn end(self) {
+        if !self.doubts.is_empty() {
+            self.cells.iter().for_each(|cell| cell.copy.lock().pending -= 1);
+        }
+        let _ = self.done.send(Ok(()));
+    }
+
+    /// Whether a try turns out to be done: then what it held counts.
+    pub(crate) fn look(&mut self) -> bool {
+        let told = |doubt: &Doubt| doubt.cell.copy.lock().recent.contains(&doubt.version);
+        let Some(at) = self.doubts.iter().position(told) else { return false };
+        for (cell, life, held) in std::mem::take(&mut self.doubts[at].held) {
+            cell.copy.lock().hold(life, held);
+        }
+        true
+    }
 }
 
 /// The jobs of one agent.

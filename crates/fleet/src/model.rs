@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use deadstop_core::{Bounds, Held, Time};
 
 use crate::record::Version;
-use crate::wire::{Beat, Commit, Item, Moved, Reply, Sum, Sums, Touched};
+use crate::wire::{Beat, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// Five seconds that are kept of the last minute.
 const PACE: u64 = 12;
 /// Periods of different lengths are told apart by their first digit.
 const KINDS: u64 = 1_000_000_000;
+
+/// How long after its death a node is still named.
+const FORGOTTEN_MS: u64 = 3600 * 1000;
 
 /// A store.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,7 +33,7 @@ impl Model {
         for (at, item) in commit.items.iter().enumerate() {
             let there = self.records.get(&item.key);
             let version = there.map_or(Version::default(), |there| there.0);
-            if !fits(item, version) {
+            if version != item.expect {
                 let value = there.map(|there| there.1.clone()).unwrap_or_default();
                 moved.push(Moved { item: at, version, value });
             }
@@ -70,6 +73,7 @@ impl Model {
     /// A node is alive.
     pub fn beat(&mut self, node: &str, ms: u64, now: Time) -> Beat {
         self.nodes.insert(node.to_owned(), Time(now.0 + ms));
+        self.nodes.retain(|_, until| until.0 + FORGOTTEN_MS >= now.0);
         Beat { now, nodes: self.nodes.iter().map(|(node, until)| (node.clone(), *until)).collect() }
     }
 
@@ -84,16 +88,11 @@ impl Model {
     }
 }
 
-/// Whether what is there is what was read, or has lost something that whoever asks still knows.
-fn fits(item: &Item, there: Version) -> bool {
-    there == item.expect
-        || (there.count() < item.expect.count() && item.sure && item.write.is_some())
-}
-
 fn add(before: Sums, sum: &Sum) -> (Sums, bool) {
     let fresh = sum.seen.is_none_or(|seen| seen == before.changes);
+    let lost = before.changes < sum.known;
     let mut sums = before;
-    for (count, floor) in sums.counts.iter_mut().zip(sum.floor) {
+    for (count, floor) in sums.counts.iter_mut().zip(sum.floor).filter(|_| lost) {
         *count = (*count).max(floor);
     }
     let same_kind = sums.period / KINDS == sum.period / KINDS;
@@ -101,7 +100,9 @@ fn add(before: Sums, sum: &Sum) -> (Sums, bool) {
     if sums.period != sum.period && !late {
         (sums.period, sums.period_cost) = (sum.period, 0);
     }
-    sums.period_cost = sums.period_cost.max(sum.period_floor);
+    if lost {
+        sums.period_cost = sums.period_cost.max(sum.period_floor);
+    }
     for (count, more) in sums.counts.iter_mut().zip(sum.add) {
         *count = count.saturating_add_signed(more);
     }

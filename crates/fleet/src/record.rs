@@ -3,8 +3,13 @@
 use deadstop_core::{BadBlob, Held, ScopeState};
 use serde::{Deserialize, Serialize};
 
-/// Writes that a record remembers: whoever does not know whether its write arrived finds it here.
-const REMEMBERED: usize = 8;
+/// Writes of each node that a record remembers: whoever does not know whether its write arrived
+/// finds it here, however often others have written since.
+const REMEMBERED_EACH: usize = 4;
+/// Writes that it remembers of all of them.
+const REMEMBERED: usize = 64;
+/// Bits of a version that are its writer's mark: one half for the node, one for the step.
+const MARK: u32 = 24;
 /// The form in which records are written.
 const FORM: u8 = 1;
 
@@ -17,13 +22,29 @@ pub struct Version(pub u64);
 
 impl Version {
     /// The next one, by a writer's mark.
-    pub fn next(self, mark: u16) -> Version {
-        Version(((self.0 >> 16) + 1) << 16 | u64::from(mark))
+    pub fn next(self, mark: u32) -> Version {
+        Version(((self.count() + 1) << MARK) | (u64::from(mark) & ((1 << MARK) - 1)))
     }
 
     /// How often the record was written.
     pub fn count(self) -> u64 {
-        self.0 >> 16
+        self.0 >> MARK
+    }
+
+    /// The mark of a node's step. It is never zero.
+    pub(crate) fn mark(node: u64, step: u64) -> u32 {
+        let half = MARK / 2;
+        (((1 + node % ((1 << half) - 1)) << half) | (step % (1 << half))) as u32
+    }
+
+    /// The same count by nobody: there is no such record.
+    pub(crate) fn unmarked(self) -> Version {
+        Version(self.count() << MARK)
+    }
+
+    /// The node that wrote it, as far as the mark tells.
+    fn writer(self) -> u64 {
+        (self.0 & ((1 << MARK) - 1)) >> (MARK / 2)
     }
 }
 
@@ -96,6 +117,12 @@ impl Record {
 
     /// Notes a write.
     pub(crate) fn remember(&mut self, version: Version) {
+        let same = |other: &Version| other.writer() == version.writer();
+        if self.recent.iter().filter(|other| same(other)).count() >= REMEMBERED_EACH
+            && let Some(at) = self.recent.iter().position(same)
+        {
+            self.recent.remove(at);
+        }
         if self.recent.len() >= REMEMBERED {
             self.recent.remove(0);
         }
@@ -136,7 +163,7 @@ mod tests {
         record.set_held("n1", Held { calls: 1, cost: 5, ..Held::default() });
         record.set_held("n2", Held { calls: -1, ..Held::default() });
         record.set_held("n1", Held::default());
-        assert_eq!((record.recent.len(), record.parts.len()), (REMEMBERED, 1));
+        assert_eq!((record.recent.len(), record.parts.len()), (REMEMBERED_EACH, 1));
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes).unwrap(), record);
         assert_eq!(Record::from_bytes(&bytes[..bytes.len() - 1]), Err(BadBlob::Damaged));
@@ -145,9 +172,30 @@ mod tests {
 
     #[test]
     fn versions_go_up_whoever_writes() {
-        let first = Version::default().next(0xffff);
-        let second = first.next(0);
+        let first = Version::default().next(Version::mark(u64::MAX, u64::MAX));
+        let second = first.next(Version::mark(0, 0));
         assert!(first < second);
         assert_eq!((first.count(), second.count()), (1, 2));
+        assert_ne!(second, second.unmarked());
+    }
+
+    #[test]
+    fn a_write_is_remembered_however_often_others_write() {
+        let mut record = Record {
+            number: 7,
+            recent: Vec::new(),
+            parts: Vec::new(),
+            page: Vec::new(),
+            state: ScopeState::new(ScopeKind::Session, Time(5)),
+        };
+        let mine = Version::default().next(Version::mark(1, 9));
+        record.remember(mine);
+        let mut last = mine;
+        for n in 0..200 {
+            last = last.next(Version::mark(2 + n % 3, n));
+            record.remember(last);
+        }
+        assert!(record.recent.contains(&mine) && record.recent.contains(&last));
+        assert_eq!(record.recent.len(), 1 + 3 * REMEMBERED_EACH);
     }
 }

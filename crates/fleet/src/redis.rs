@@ -17,11 +17,11 @@ use crate::record::Version;
 use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
-const ANSWER: Duration = Duration::from_millis(1000);
+const ANSWER: Duration = Duration::from_millis(2000);
 /// How long a connection may take.
-const CONNECT: Duration = Duration::from_millis(1000);
+const CONNECT: Duration = Duration::from_millis(2000);
 /// All nodes, with the time until which they count as alive.
-const NODES: &str = "deadstop:nodes";
+pub(crate) const NODES: &str = "deadstop:nodes";
 /// Scopes that are looked up at once.
 const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
@@ -170,14 +170,19 @@ impl Redis {
         }
     }
 
-    /// What went wrong; the next one connects anew.
-    async fn gone(&self, error: &RedisError) -> Away {
+    /// The next one connects anew.
+    async fn hang_up(&self) {
         match &self.place {
             Place::One { connection, .. } | Place::Sentinel { connection, .. } => {
                 *connection.lock().await = None;
             }
             Place::Cluster { connection, .. } => *connection.lock().await = None,
         }
+    }
+
+    /// What went wrong.
+    async fn gone(&self, error: &RedisError) -> Away {
+        self.hang_up().await;
         let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
         if refused { Away::before(error.to_string()) } else { Away::after(error.to_string()) }
     }
@@ -197,7 +202,11 @@ impl Redis {
         match answered {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.gone(&error).await),
-            Err(_) => Err(Away::after("it does not answer in time")),
+            Err(_) => {
+                // Whoever is gone without a word would not answer on this connection ever again.
+                self.hang_up().await;
+                Err(Away::after("it does not answer in time"))
+            }
         }
     }
 
@@ -217,10 +226,10 @@ impl Redis {
             match &item.write {
                 Some(write) => {
                     script.arg(hex(write.version)).arg(write.keep_ms);
-                    script.arg(u8::from(item.sure)).arg(write.value.as_slice());
+                    script.arg(write.value.as_slice());
                 }
                 None => {
-                    script.arg("").arg(0).arg(u8::from(item.sure)).arg("");
+                    script.arg("").arg(0).arg("");
                 }
             }
         }
@@ -232,7 +241,7 @@ impl Redis {
             script.arg(scope);
         }
         let value: Value = self.invoke(&script).await?;
-        read(value).ok_or_else(|| Away::before("it answers what nobody understands"))
+        read(value).ok_or_else(|| Away::after("it answers what nobody understands"))
     }
 
     /// The scopes under a tag that were touched since a time.
@@ -253,7 +262,7 @@ impl Redis {
         Ok(Beat { now: Time(now), nodes })
     }
 
-    async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
         let answered = match self.line().await? {
             Line::One(mut line) => {
                 tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
@@ -267,6 +276,22 @@ impl Redis {
             Ok(Err(error)) => Err(self.gone(&error).await),
             Err(_) => Err(Away::after("it does not answer in time")),
         }
+    }
+
+    /// Asks one server; any, of a cluster.
+    pub(crate) async fn ask_one<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+        let Place::Cluster { any, .. } = &self.place else { return self.query(command).await };
+        let mut last = Away::before("no node of the cluster answers");
+        for client in any {
+            match connect(client).await {
+                Ok(mut line) => {
+                    let said = command.query_async(&mut line).await;
+                    return said.map_err(|error| Away::before(error.to_string()));
+                }
+                Err(error) => last = Away::before(error.to_string()),
+            }
+        }
+        Err(last)
     }
 
     /// Tells all nodes something.
@@ -334,6 +359,7 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
+    script.arg(sum.known);
     for floor in sum.floor {
         script.arg(floor);
     }

@@ -44,9 +44,6 @@ pub struct Item {
     pub expect: Version,
     /// What to put in its place.
     pub write: Option<Write>,
-    /// Whether one that is older than what was read may be overwritten: the store has lost what it
-    /// had, and whoever asks knows from elsewhere what must not be lost.
-    pub sure: bool,
 }
 
 /// A new record.
@@ -65,7 +62,10 @@ pub struct Write {
 pub struct Sum {
     /// Their key.
     pub key: String,
-    /// The least that they must show: what this node has seen before.
+    /// How often they were changed when this node last saw them. A store that says less has lost
+    /// what it had, and only then the floors count.
+    pub known: u64,
+    /// The least that they must show then: what this node has seen before.
     pub floor: Counts,
     /// What is new.
     pub add: [i64; COUNTERS],

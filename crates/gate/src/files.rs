@@ -146,6 +146,12 @@ impl Folder {
         Ok(())
     }
 
+    /// The names of its files.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         let _ = fs::remove_file(self.path(name));
     }

@@ -7,6 +7,7 @@
 
 mod files;
 mod local;
+mod orders;
 mod policy;
 mod remote;
 mod tools;
@@ -20,6 +21,7 @@ use deadstop_protocol::mcp::Listed;
 use serde_json::Value;
 
 pub use files::GateError;
+pub use orders::{Entry, Here, Order, OrderError, Whom};
 pub use policy::{Found, state_folder};
 
 pub use tools::Judged;

@@ -29,18 +29,18 @@ const MOST_SCOPES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) folder: Option<Folder>,
-    project: String,
+    pub(crate) project: String,
     pub(crate) policies: PolicySet,
 }
 
 /// What a file holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Kept {
     version: u8,
     /// Whose it is.
-    name: String,
+    pub(crate) name: String,
     /// The scope's own state.
-    state: Vec<u8>,
+    pub(crate) state: Vec<u8>,
     /// Scopes inside it by their paths, the one that was used last at the end.
     nested: Vec<(Vec<String>, Vec<u8>)>,
     running: Vec<Running>,
@@ -69,10 +69,23 @@ struct Death {
 }
 
 /// One scope of a chain, in hand.
-struct Scope {
-    name: String,
-    kind: ScopeKind,
-    state: ScopeState,
+pub(crate) struct Scope {
+    pub(crate) name: String,
+    pub(crate) kind: ScopeKind,
+    pub(crate) state: ScopeState,
+}
+
+impl Kept {
+    /// What a file holds about something that is new.
+    pub(crate) fn new(name: &str) -> Kept {
+        Kept { version: VERSION, name: name.to_owned(), ..Kept::default() }
+    }
+
+    /// What a file holds, if it is one of ours and whole.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Kept> {
+        let kept: Kept = postcard::from_bytes(bytes).ok()?;
+        (kept.version == VERSION).then_some(kept)
+    }
 }
 
 /// A chain of scopes, read from files.
@@ -226,11 +239,7 @@ impl Local {
 
     pub(crate) fn forget(&self, place: &Place) -> Result<(), GateError> {
         let _held = self.hold()?;
-        let folder = self.folder()?;
-        let session = session_file(place);
-        for file in [killed(&session), ids_file(place), session] {
-            folder.remove(&file);
-        }
+        remove_session(self.folder()?, place);
         Ok(())
     }
 
@@ -265,7 +274,7 @@ impl Local {
         self.folder()?.write(&ids_file(place), &bytes, Lasts::Eventually)
     }
 
-    fn folder(&self) -> Result<&Folder, GateError> {
+    pub(crate) fn folder(&self) -> Result<&Folder, GateError> {
         self.folder.as_ref().ok_or(GateError::Nowhere)
     }
 
@@ -299,11 +308,8 @@ impl Local {
                 other => other?,
             };
             let fresh = found.is_none();
-            let (kept, state) = found.unwrap_or_else(|| {
-                let name = name.to_owned();
-                let kept = Kept { version: VERSION, name, ..Kept::default() };
-                (kept, ScopeState::new(kind, now))
-            });
+            let (kept, state) =
+                found.unwrap_or_else(|| (Kept::new(name), ScopeState::new(kind, now)));
             chain.push((Scope { name: name.to_owned(), kind, state }, kept, fresh));
         }
         let mut scopes = Vec::with_capacity(4);
@@ -325,7 +331,7 @@ impl Local {
         Ok(Chain { scopes, session, notice, fresh })
     }
 
-    fn read_one(&self, file: &str, name: &str) -> Result<Option<Kept>, GateError> {
+    pub(crate) fn read_one(&self, file: &str, name: &str) -> Result<Option<Kept>, GateError> {
         let folder = self.folder()?;
         let Some(bytes) = folder.read(file)? else { return Ok(None) };
         let damaged =
@@ -341,7 +347,7 @@ impl Local {
         }
     }
 
-    fn state(&self, file: &str, blob: &[u8]) -> Result<ScopeState, GateError> {
+    pub(crate) fn state(&self, file: &str, blob: &[u8]) -> Result<ScopeState, GateError> {
         let path = self.folder()?.path(file);
         ScopeState::from_blob(blob)
             .map_err(|error| GateError::Damaged { path, why: error.to_string() })
@@ -389,7 +395,7 @@ impl Local {
         folder.write(&session_file(place), &bytes(&session), Lasts::Eventually)
     }
 
-    fn note_death(
+    pub(crate) fn note_death(
         &self,
         folder: &Folder,
         place: &Place,
@@ -461,11 +467,19 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
     Answer { verdict, trips, incident: None, by: By::Local, notice }
 }
 
-fn agent_file(place: &Place) -> String {
+/// Removes all that is known of a session. Called while the folder is held.
+pub(crate) fn remove_session(folder: &Folder, place: &Place) {
+    let session = session_file(place);
+    for file in [killed(&session), ids_file(place), session] {
+        folder.remove(&file);
+    }
+}
+
+pub(crate) fn agent_file(place: &Place) -> String {
     format!("{}.agent", file_name(&place.agent))
 }
 
-fn session_file(place: &Place) -> String {
+pub(crate) fn session_file(place: &Place) -> String {
     format!("{}.session", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 
@@ -473,11 +487,11 @@ fn ids_file(place: &Place) -> String {
     format!("{}.ids", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 
-fn killed(file: &str) -> String {
+pub(crate) fn killed(file: &str) -> String {
     format!("{file}.killed")
 }
 
-fn bytes(kept: &Kept) -> Vec<u8> {
+pub(crate) fn bytes(kept: &Kept) -> Vec<u8> {
     postcard::to_extend(kept, Vec::with_capacity(4096)).unwrap_or_default()
 }
 
@@ -486,7 +500,7 @@ fn json(death: &Death) -> Vec<u8> {
 }
 
 /// The only clock of a gate.
-fn now() -> Time {
+pub(crate) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

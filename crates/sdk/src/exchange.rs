@@ -57,6 +57,8 @@ pub struct Exchange {
     /// The body to send instead, which asks for the usage that the client did not ask for.
     body: Option<Vec<u8>>,
     reader: Option<Reader>,
+    /// Whether its answer comes as a stream of events.
+    is_stream: bool,
     words: Words,
     new: String,
     said: Excerpt,
@@ -134,6 +136,7 @@ impl Scope {
             input: request.input,
             body: changed,
             reader: None,
+            is_stream: false,
             words: Words::default(),
             new: String::new(),
             said: Excerpt::default(),
@@ -201,6 +204,7 @@ impl Exchange {
             None
         };
         let hides = self.body.is_some() && form == Some(Form::Events);
+        self.is_stream = form.is_some_and(|form| form != Form::Json);
         self.reader = form.map(|form| Reader::new(self.dialect, form, hides));
     }
 
@@ -213,7 +217,10 @@ impl Exchange {
         let Some(reader) = &mut self.reader else { return Ok(Cow::Borrowed(bytes)) };
         let mut pieces = Vec::new();
         let pass = reader.push(bytes, &mut pieces);
-        self.take(&pieces)?;
+        // A document says nothing before it is whole.
+        if self.is_stream || !pieces.is_empty() {
+            self.take(&pieces)?;
+        }
         Ok(match pass {
             Pass::All => Cow::Borrowed(bytes),
             Pass::Bytes(bytes) => Cow::Owned(bytes),

@@ -25,7 +25,8 @@ use crate::tree::SESSION;
 
 /// Ends that wait to be told.
 const MOST_WAITING: usize = 4096;
-/// How long a call waits for an answer before it goes by the fail mode.
+/// How long a call waits for an answer before it goes by the fail mode, unless `DEADSTOP_PATIENCE`
+/// says otherwise, in seconds.
 const ASKING: Patience =
     Patience { connect: Duration::from_secs(1), answer: Duration::from_secs(5) };
 /// The server holds a listener for less than this.
@@ -42,6 +43,13 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(crate) const USED_UP: &str = "session_killed_budget";
 /// How often is looked whether calls that may finish have.
 const DRAINING: Duration = Duration::from_millis(10);
+
+/// How long a call waits for an answer here.
+fn asking() -> Patience {
+    let said = std::env::var("DEADSTOP_PATIENCE").ok().and_then(|said| said.trim().parse().ok());
+    let answer = said.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    Patience { answer: answer.unwrap_or(ASKING.answer), ..ASKING }
+}
 
 /// Where the server is.
 #[derive(Debug, Clone, Default)]
@@ -117,7 +125,7 @@ impl Line {
     fn new(session: &Session, server: &Server) -> Result<Line, ClientError> {
         Ok(Line {
             session: Arc::downgrade(&session.0),
-            client: Client::patient(server, ASKING)?,
+            client: Client::patient(server, asking())?,
             url: server.url.clone(),
             agent: session.agent().to_owned(),
             name: session.name().to_owned(),

@@ -1,9 +1,10 @@
 //! A load generator for measurements: streams, and conversations that grow.
 //!
 //! ```text
-//! load ADDRESS PATH json|stream|burst|history CONNECTIONS SECONDS|Nx [HEADER: VALUE]…
+//! load ADDRESS[,ADDRESS]… PATH json|stream|burst|history CONNECTIONS SECONDS|Nx [HEADER: VALUE]…
 //! ```
 //!
+//! With several addresses each request goes to one of them by chance, as a balancer would send it.
 //! Prints a line of JSON: requests, failures, seconds, and latencies in microseconds. An answer is
 //! a failure unless its status is 200 and it is complete.
 
@@ -21,7 +22,7 @@ const HISTORY: usize = 400 << 10;
 const TURNS: u64 = 100;
 
 struct Plan {
-    address: String,
+    addresses: Vec<String>,
     path: String,
     kind: String,
     until: Option<Instant>,
@@ -111,7 +112,8 @@ async fn agent(plan: Arc<Plan>, number: u64) -> Result<Measured> {
     let mut measured = Measured::default();
     let state = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number + 1) | 1;
     let mut agent = Agent { state, session: 0, turns: 0, body: Vec::new() };
-    let mut stream = None;
+    let mut streams: Vec<Option<TcpStream>> = plan.addresses.iter().map(|_| None).collect();
+    let mut throws = state;
     let mut buffer = vec![0; 64 << 10];
     while plan.more() {
         agent.next(&plan);
@@ -124,10 +126,12 @@ async fn agent(plan: Arc<Plan>, number: u64) -> Result<Measured> {
             plan.headers,
             agent.body.len()
         );
-        let mut open = match stream.take() {
+        throws = throws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let chosen = (throws >> 33) as usize % streams.len();
+        let mut open = match streams[chosen].take() {
             Some(open) => open,
             None => {
-                let open = TcpStream::connect(&plan.address).await?;
+                let open = TcpStream::connect(&plan.addresses[chosen]).await?;
                 open.set_nodelay(true)?;
                 open
             }
@@ -137,7 +141,7 @@ async fn agent(plan: Arc<Plan>, number: u64) -> Result<Measured> {
             Ok((first, keep)) => {
                 measured.whole.push(micros(began.elapsed()));
                 measured.first.push(micros(first.duration_since(began)));
-                stream = keep.then_some(open);
+                streams[chosen] = keep.then_some(open);
             }
             Err(error) => {
                 if measured.failures == 0 {
@@ -216,8 +220,10 @@ fn percentile(sorted: &[u32], percent: usize) -> u32 {
 #[tokio::main]
 async fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let [address, path, kind, connections, long, headers @ ..] = given.as_slice() else {
-        return Err(Error::other("load ADDRESS PATH KIND CONNECTIONS SECONDS|Nx [HEADER: VALUE]…"));
+    let [addresses, path, kind, connections, long, headers @ ..] = given.as_slice() else {
+        return Err(Error::other(
+            "load ADDRESSES PATH KIND CONNECTIONS SECONDS|Nx [HEADER: VALUE]…",
+        ));
     };
     let number = |text: &str| text.parse::<u64>().map_err(Error::other);
     let began = Instant::now();
@@ -226,7 +232,7 @@ async fn main() -> Result<()> {
         None => (Some(began + Duration::from_secs(number(long)?)), 0),
     };
     let plan = Arc::new(Plan {
-        address: address.clone(),
+        addresses: addresses.split(',').map(str::to_owned).collect(),
         path: path.clone(),
         kind: kind.clone(),
         until,

@@ -314,6 +314,10 @@ class _SyncStream:
                 raise exchange.cut_off() from None
             exchange.broken()
             raise
+        except GeneratorExit:
+            # Whoever read it has left; what holds it may be collected much later.
+            exchange.abandon()
+            raise
         finally:
             self._cut.cancel()
 
@@ -351,6 +355,9 @@ class _AsyncStream:
             if exchange.stop.is_stopped:
                 raise exchange.cut_off() from None
             exchange.broken()
+            raise
+        except GeneratorExit:
+            exchange.abandon()
             raise
 
     async def _judge(self, judge: Callable[..., bytes], *chunk: bytes) -> bytes:

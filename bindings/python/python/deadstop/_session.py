@@ -574,17 +574,8 @@ def _guard_tool(
 
         @functools.wraps(work)
         def called(*args: Any, **kwargs: Any) -> Any:
-            running = session._scope().tool(tool, arguments(args, kwargs), server)
-            try:
-                result = work(*args, **kwargs)
-            except Exception as error:
-                running.end("error", _error_text(error))
-                raise
-            except BaseException:
-                _cancel(running)
-                raise
-            running.end("ok", result)
-            return result
+            told = arguments(args, kwargs)
+            return session.run_tool(tool, told, lambda: work(*args, **kwargs), server=server)
 
         guarded = called
 

@@ -15,9 +15,9 @@ use crate::install::plan::{Level, hooks_file, mark, shell, words};
 use crate::install::record;
 
 /// The agent under whose name calls are sent that must be refused.
-const AGENT: &str = "deadstop-doctor";
+pub(super) const AGENT: &str = "deadstop-doctor";
 /// Most that a hook may take.
-const LONGEST: Duration = Duration::from_secs(30);
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
 /// The gateway: an agent that is switched off may not call a model.
 pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {

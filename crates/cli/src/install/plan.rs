@@ -240,7 +240,10 @@ fn folder(host: Host, level: Level) -> anyhow::Result<PathBuf> {
 }
 
 /// The files in which a host names its MCP servers, and where in them.
-fn mcp_files(host: Host, level: Level) -> anyhow::Result<Vec<(PathBuf, &'static [&'static str])>> {
+pub(crate) fn mcp_files(
+    host: Host,
+    level: Level,
+) -> anyhow::Result<Vec<(PathBuf, &'static [&'static str])>> {
     let at: &[&str] = &["mcpServers"];
     Ok(match (host, level) {
         (Host::ClaudeCode, Level::Project) => vec![(PathBuf::from(".mcp.json"), at)],

@@ -1,11 +1,12 @@
 //! Between a client and a server: lines pass as they are, tool calls are judged first.
 //!
-//! The way from the client waits for the judge, so that what comes after a call cannot overtake it;
-//! but not for long: a call that is held does not hold up others.
+//! Whoever reads from the client judges what he has read, so that what comes after a call cannot
+//! overtake it, and no thread waits for another. But not for long: while a call is held somebody else
+//! takes his place and reads on.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub(super) struct Relay {
     json: bool,
     to_server: Mutex<Option<Box<dyn Write + Send>>>,
     to_client: Mutex<Box<dyn Write + Send>>,
+    from_client: Mutex<Option<Ear>>,
+    turn: Mutex<Turn>,
     flights: Mutex<Flights>,
     /// Calls whose ends are told now.
     settling: Mutex<usize>,
@@ -49,6 +52,20 @@ pub(super) struct Relay {
     number: AtomicU64,
     /// What makes our ids different from those of others.
     run: String,
+}
+
+/// What the client says, and what is done when it says no more.
+struct Ear {
+    lines: Box<dyn BufRead + Send>,
+    gone: Box<dyn FnOnce() + Send>,
+}
+
+/// Whose turn it is to read from the client.
+#[derive(Default)]
+struct Turn {
+    number: u64,
+    /// Since when he judges what he has read.
+    judging: Option<Instant>,
 }
 
 /// How a call ended.
@@ -86,6 +103,8 @@ impl Relay {
             json: setup.json,
             to_server: Mutex::new(Some(setup.to_server)),
             to_client: Mutex::new(setup.to_client),
+            from_client: Mutex::new(None),
+            turn: Mutex::default(),
             flights: Mutex::default(),
             settling: Mutex::new(0),
             settled: Condvar::new(),
@@ -102,13 +121,27 @@ impl Relay {
         relay
     }
 
-    /// Passes on what the client says, until it says no more.
-    pub(super) fn hear_client(self: &Arc<Relay>, mut client: impl BufRead) {
-        let mut asker = Asker::new(self);
+    /// Passes on what the client says, in the background, until it says no more.
+    pub(super) fn hear_client(
+        self: &Arc<Relay>,
+        client: impl BufRead + Send + 'static,
+        gone: impl FnOnce() + Send + 'static,
+    ) {
+        *lock(&self.from_client) = Some(Ear { lines: Box::new(client), gone: Box::new(gone) });
+        let relay = Arc::clone(self);
+        thread::spawn(move || relay.read_on(0));
+    }
+
+    /// Reads what the client says for as long as it is his turn.
+    fn read_on(&self, turn: u64) {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match client.read_until(b'\n', &mut line) {
+            let read = match &mut *lock(&self.from_client) {
+                Some(ear) => ear.lines.read_until(b'\n', &mut line),
+                None => return,
+            };
+            match read {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             }
@@ -129,16 +162,23 @@ impl Relay {
                     lock(&self.flights).list(key);
                 }
             }
-            if messages.iter().any(|message| message.asks_for(mcp::CALL)) {
-                drop(envelope);
-                asker = asker.ask(self, line.clone());
-            } else {
+            if !messages.iter().any(|message| message.asks_for(mcp::CALL)) {
                 self.send(&line);
+                continue;
             }
+            lock(&self.turn).judging = Some(Instant::now());
+            self.wake_watcher();
+            self.judge(&line, &envelope);
+            let mut now = lock(&self.turn);
+            if now.number != turn {
+                return;
+            }
+            now.judging = None;
         }
-        // Whoever is still held may be sent on later: the last of them closes the server's ears.
-        drop(asker);
-        self.close();
+        // Nothing more will be said to the server.
+        *lock(&self.to_server) = None;
+        let ear = lock(&self.from_client).take();
+        ear.into_iter().for_each(|ear| (ear.gone)());
     }
 
     /// Passes on what the server says, until it says no more.
@@ -207,8 +247,7 @@ impl Relay {
     }
 
     /// Judges the calls of a line, and sends it on or answers it.
-    fn judge(&self, line: &[u8]) {
-        let Ok(envelope) = mcp::read(line) else { return };
+    fn judge(&self, line: &[u8], envelope: &Envelope<'_>) {
         let messages = envelope.messages();
         let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
         let mut admitted = Vec::new();
@@ -244,13 +283,10 @@ impl Relay {
             }
             drop(flights);
             self.send(line);
-            if let Some(watcher) = &*lock(&self.watcher) {
-                watcher.unpark();
-            }
             return;
         }
         self.give_up(admitted);
-        let refusal = match &envelope {
+        let refusal = match envelope {
             Envelope::One(message) => message
                 .id
                 .zip(whys.into_iter().flatten().next())
@@ -340,6 +376,9 @@ impl Relay {
                 true => thread::sleep(LOOK),
                 false => thread::park(),
             }
+            if self.take_turn() {
+                busy = Instant::now();
+            }
             let (unwatched, late) = {
                 let mut flights = lock(&self.flights);
                 if flights.has_calls() {
@@ -355,6 +394,25 @@ impl Relay {
             for key in late {
                 self.fail(key, "timeout", "the MCP server did not answer in time");
             }
+        }
+    }
+
+    /// Has somebody else read on where a call is held; whether anything is judged.
+    fn take_turn(self: &Arc<Relay>) -> bool {
+        let mut turn = lock(&self.turn);
+        let Some(since) = turn.judging else { return false };
+        if since.elapsed() > PATIENCE {
+            let next = turn.number + 1;
+            *turn = Turn { number: next, judging: None };
+            let relay = Arc::clone(self);
+            thread::spawn(move || relay.read_on(next));
+        }
+        true
+    }
+
+    fn wake_watcher(&self) {
+        if let Some(watcher) = &*lock(&self.watcher) {
+            watcher.unpark();
         }
     }
 
@@ -397,11 +455,6 @@ impl Relay {
         }
     }
 
-    /// Nothing more will be said to the server.
-    fn close(&self) {
-        *lock(&self.to_server) = None;
-    }
-
     /// To the client, as it is.
     fn tell(&self, line: &[u8]) {
         let mut client = lock(&self.to_client);
@@ -433,34 +486,4 @@ enum Passes {
 fn with_newline(mut message: Vec<u8>) -> Vec<u8> {
     message.push(b'\n');
     message
-}
-
-/// A thread that asks, one line after the other.
-struct Asker {
-    lines: Sender<(Vec<u8>, SyncSender<()>)>,
-}
-
-impl Asker {
-    fn new(relay: &Arc<Relay>) -> Asker {
-        let (lines, asked) = mpsc::channel::<(Vec<u8>, SyncSender<()>)>();
-        let relay = Arc::clone(relay);
-        thread::spawn(move || {
-            while let Ok((line, done)) = asked.recv() {
-                relay.judge(&line);
-                // Whoever waited may have gone on.
-                let _ = done.try_send(());
-            }
-        });
-        Asker { lines }
-    }
-
-    /// Has a line judged. One that takes long is left to itself, and another asker goes on.
-    fn ask(self, relay: &Arc<Relay>, line: Vec<u8>) -> Asker {
-        let (done, wait) = mpsc::sync_channel(1);
-        let _ = self.lines.send((line, done));
-        match wait.recv_timeout(PATIENCE) {
-            Ok(()) => self,
-            Err(_) => Asker::new(relay),
-        }
-    }
 }

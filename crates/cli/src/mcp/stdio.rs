@@ -74,10 +74,9 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let (waiting, ended) = (Arc::clone(&tree), tell.clone());
     thread::spawn(move || ended.send(waiting.wait().map(Over::Itself)));
-    let (talking, gone) = (Arc::clone(&relay), tell);
-    thread::spawn(move || {
-        talking.hear_client(BufReader::with_capacity(64 << 10, io::stdin()));
-        gone.send(Ok(Over::NoClient))
+    relay.hear_client(BufReader::with_capacity(64 << 10, io::stdin()), move || {
+        // Whoever waited for it may be gone as well.
+        let _ = tell.send(Ok(Over::NoClient));
     });
     let hearing = Arc::clone(&relay);
     let hearing = thread::spawn(move || {

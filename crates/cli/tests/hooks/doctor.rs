@@ -1,9 +1,11 @@
 //! `deadstop doctor`: what is proven, what is wrong, what cannot be told.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use deadstop_protocol::hook::Host;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Stage;
 use super::server::Server;
@@ -98,4 +100,78 @@ fn what_is_wrong_in_the_house_is_said() {
     let stage = Stage::new("[budge]\n");
     let (said, code) = doctor(&stage);
     assert_eq!((code, state(&said, "policy").as_str()), (1, "wrong"), "{said}");
+}
+
+/// Nothing is left out: a command that takes too long is started, and ended.
+#[test]
+fn run_is_tried_with_a_real_command() {
+    let stage = stage();
+    let output = stage.run(stage.command().args(["doctor", "--json"]), "");
+    let said: Value = serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    assert_eq!(state(&said, "run"), "ok", "{said}");
+    assert!(said.to_string().contains("a command that took too long was ended"), "{said}");
+    assert_eq!(output.code, 0, "a door was proven: {said}");
+}
+
+#[test]
+fn servers_that_a_client_starts_through_us_are_tried() {
+    let mut stage = stage();
+    let program = env!("CARGO_BIN_EXE_deadstop");
+    let config = stage.folder.path().join(".cursor/mcp.json");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let servers = json!({ "mcpServers": {
+        "files": { "command": "no-such-server", "args": ["/srv"] },
+        "web": { "url": "http://127.0.0.1:1/mcp" },
+    }});
+    fs::write(&config, servers.to_string()).unwrap();
+    let (said, code) = doctor(&stage);
+    assert!(code == 2 && !said.to_string().contains("mcp files"), "no door yet: {said}");
+    let wrap = ["mcp", "wrap", ".cursor/mcp.json", "--agent", "coder"];
+    let wrapped = stage.run(stage.command().args(wrap), "");
+    assert_eq!(wrapped.code, 0, "{wrapped:?}");
+    for server in [super::none(), Some(super::nobody())] {
+        stage.server = server;
+        let (said, _) = doctor(&stage);
+        assert_eq!(state(&said, "mcp files (cursor, user)"), "ok", "{said}");
+        assert!(!said.to_string().contains("mcp web"), "{said}");
+    }
+    stage.server = super::none();
+    let text = fs::read_to_string(&config).unwrap();
+    let liar = stage.folder.path().join("liar/deadstop");
+    fs::create_dir_all(liar.parent().unwrap()).unwrap();
+    let script = stage.folder.path().join("liar.sh");
+    let text_of_it = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
+    fs::write(&script, text_of_it).unwrap();
+    // By another process: a file that is open for writing anywhere, also in a child of another test
+    // that has not yet begun, cannot be run.
+    let copied = Command::new("install").args(["-m", "755"]).args([&script, &liar]).status();
+    assert!(copied.unwrap().success());
+    for (broken, why) in
+        [(liar.as_path(), "must be refused"), (Path::new("/gone/deadstop"), "cannot be run")]
+    {
+        fs::write(&config, text.replace(program, broken.to_str().unwrap())).unwrap();
+        let (said, code) = doctor(&stage);
+        assert_eq!(
+            (code, state(&said, "mcp files (cursor, user)").as_str()),
+            (1, "wrong"),
+            "{said}"
+        );
+        assert!(said.to_string().contains(why), "{said}");
+    }
+}
+
+#[test]
+fn servers_behind_the_gateway_are_tried() {
+    let mut stage = stage();
+    let folder = tempfile::tempdir().unwrap();
+    let servers = "[mcp.servers.one]\nurl = \"http://127.0.0.1:1/mcp\"\n\
+                   [mcp.servers.two]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    fs::write(folder.path().join("deadstop.toml"), servers).unwrap();
+    let server = Server::start(folder.path());
+    stage.server = Some(server.url.clone());
+    let (said, code) = doctor(&stage);
+    for what in ["mcp one (gateway)", "mcp two (gateway)"] {
+        assert_eq!(state(&said, what), "ok", "{said}");
+    }
+    assert_eq!(code, 0, "{said}");
 }

@@ -11,6 +11,8 @@ pub struct Events {
     carry: Carry,
     /// Whether an event had an id: whoever loses the stream may take it up again.
     resumable: bool,
+    /// Whether an event has begun and not ended.
+    amid: bool,
 }
 
 impl Events {
@@ -26,7 +28,15 @@ impl Events {
             drop(said);
             self.carry.reuse(taken);
         }
+        if !bytes.is_empty() {
+            self.amid = !rest.is_empty();
+        }
         let _ = self.carry.keep(rest);
+    }
+
+    /// Whether an event of somebody else may stand here.
+    pub fn is_between(&self) -> bool {
+        !self.amid
     }
 
     /// Whether the stream can be taken up again where it broke off.
@@ -72,7 +82,9 @@ mod tests {
                 });
             }
             assert_eq!(found, ["{\"a\":1}", "b"], "{size}");
-            assert!(events.is_resumable());
+            assert!(events.is_resumable() && !events.is_between());
+            events.push(b"\n\n", |_, _| {});
+            assert!(events.is_between(), "{size}");
         }
     }
 

@@ -464,6 +464,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 /// Orders to all of a project, or to something in it.
 const ORDERS: [&str; 5] = ["/api/kill", "/api/clear", "/api/reset", "/api/pause", "/api/resume"];
 
+/// What clients report calls with.
+const REPORTS: [&str; 5] = ["/preflight", "/proposal", "/progress", "/receipt", "/api/sessions"];
+
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
@@ -501,7 +504,8 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }
-    if looks {
+    // Calls that are reported look for themselves, at what they are about alone.
+    if !path.is_some_and(|path| REPORTS.iter().any(|report| path.ends_with(report))) {
         app.warden.catch_up(&who.project).await;
     }
     request.extensions_mut().insert(who);

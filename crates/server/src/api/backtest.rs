@@ -156,7 +156,8 @@ pub(crate) async fn backtest(
     let policies = read_policy(&trial.policy, Whose::Project)
         .map_err(|faults| Problem::fields(Code::InvalidBody, faults))?;
     let store = app.store()?.clone();
-    app.warden.flush().await.map_err(|error| Problem::new(Code::StoreFailed, error))?;
+    let flushed = app.warden.flush_everywhere().await;
+    flushed.map_err(|error| Problem::new(Code::StoreFailed, error))?;
     let (lines, receiver) = mpsc::channel::<Line>(16);
     let project = who.project.clone();
     tokio::spawn(async move {

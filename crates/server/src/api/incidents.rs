@@ -173,7 +173,7 @@ pub(crate) async fn list(
 
 /// Whoever looks after an incident wants to see it, also when it was not written yet.
 async fn written(app: &App) -> Result<(), Problem> {
-    app.warden.flush().await.map_err(|error| {
+    app.warden.flush_everywhere().await.map_err(|error| {
         Problem::new(Code::StoreFailed, format!("the newest could not be written: {error}"))
     })
 }

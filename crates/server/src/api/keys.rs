@@ -298,6 +298,7 @@ pub(crate) async fn log_out(
 ) -> Result<Response, Problem> {
     let event = app.event(&who, "logout", who.key().unwrap_or_default(), "", &json!({}));
     app.auth.log_out(&headers, &event).await?;
+    app.warden.announce_project(&who.project).await;
     let cookie = [(header::SET_COOKIE, auth::end_cookie())];
     Ok((StatusCode::NO_CONTENT, cookie).into_response())
 }

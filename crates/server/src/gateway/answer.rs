@@ -143,10 +143,15 @@ async fn whole(
     if let Some((_, words)) = flow.asks() {
         taken = flow.take_words(words.await);
     }
-    if let Err(cut) = taken.and_then(|()| flow.judge()) {
+    let judged = match taken {
+        Ok(()) => flow.judge_whole().await,
+        Err(cut) => Err(cut),
+    };
+    if let Err(cut) = judged {
         flow.take_back();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
+        flow.booked().await;
         return Whole::Refused(cut);
     }
     let bytes = match read.len() {

@@ -73,12 +73,15 @@ pub(super) struct Cut {
     pub(super) from: usize,
 }
 
+/// What becomes of a tool call that somebody must be asked about.
+type Admitting = Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>;
+
 /// A tool call that waits for a person before the agent sees it.
 pub(super) struct Asking {
     id: String,
     call: Call,
     words: Excerpt,
-    answer: Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>,
+    answer: Admitting,
     held_from: usize,
 }
 
@@ -226,6 +229,18 @@ impl Flow {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same, once it is decided on all nodes.
+    pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
+        self.judge()?;
+        if let Some(running) = &self.running
+            && self.warden.node().is_some()
+        {
+            self.warden.decided_about(running).await;
+            return self.judge();
+        }
+        Ok(())
     }
 
     /// Keeps what is new of the text, where it was said: after the tool calls that came before it.

@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 
 use super::pass::Onward;
 use super::reading::Reading;
-use super::waiting::Waiting;
+use super::waiting::{Session, Waiting};
 use super::{accepted, json};
 use crate::gateway::decode::Decoder;
 use crate::gateway::{Answer, plain, strip_hop_by_hop};
@@ -29,7 +29,7 @@ use crate::gateway::{Answer, plain, strip_hop_by_hop};
 /// Largest document that is read before it is passed on.
 const MOST_JSON: usize = 64 << 20;
 const DIED: &str = "the server ended the answer before the call was answered; do not retry blindly";
-const LATE: &str = "the server did not answer in time";
+pub(super) const LATE: &str = "the server did not answer in time";
 
 /// Sends a request on and passes its answer back.
 pub(super) async fn pass(
@@ -159,36 +159,127 @@ fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<
 /// A stream that a client opens for what the server has to say; also the rest of one that broke
 /// off, with the answers of calls that were made before. DELETE and the rest pass the same way.
 pub(super) async fn follow(
-    onward: Onward,
+    mut onward: Onward,
     session: Option<HeaderValue>,
     waiting: Arc<Waiting>,
     place: OwnedSemaphorePermit,
 ) -> Response<Body> {
-    let response = match onward.send().await {
-        Ok(response) => response,
+    let resumes = onward.resumes();
+    if resumes {
+        onward.plainly();
+    }
+    let sent = onward.send().await;
+    let session = session.map(|session| (onward.upstream.name.clone(), session));
+    let has_words = session.as_ref().is_some_and(|it| resumes && waiting.has_words(it));
+    let response = match sent {
+        Ok(response) => Some(response),
+        Err(_) if has_words => None,
         Err(problem) => return unreachable_server(&problem),
     };
-    let (Some(session), Kind::Events) = (session, kind(response.headers())) else {
-        return through(response, place);
+    let is_events = |response: &Response<Answer>| matches!(kind(response.headers()), Kind::Events);
+    let (session, response) = match (session, response) {
+        (Some(session), Some(response)) if is_events(&response) => (session, Some(response)),
+        // The server has nothing more to say about it, but we have.
+        (Some(session), _) if has_words => (session, None),
+        (_, Some(response)) => return through(response, place),
+        (_, None) => return unreachable_server(DIED),
     };
-    let (mut parts, body) = response.into_parts();
-    strip_hop_by_hop(&mut parts.headers);
-    let mut decoder = Decoder::new(&parts.headers);
-    let mut events = Events::default();
-    let server = onward.upstream.name.clone();
-    let body = body.map_frame(move |frame| {
-        let _ = &place;
-        if let Some(bytes) = frame.data_ref() {
-            let clear = decoder.feed(bytes);
-            events.push(&clear, |_, said| {
-                if let Some(said) = said {
-                    waiting.take(&server, &session, said);
-                }
-            });
+    let (mut parts, upstream) = match response {
+        Some(response) => {
+            let (parts, body) = response.into_parts();
+            (parts, Some(body))
         }
-        frame
-    });
+        None => {
+            let (mut parts, ()) = Response::new(()).into_parts();
+            let kind = HeaderValue::from_static("text/event-stream");
+            parts.headers.insert(header::CONTENT_TYPE, kind);
+            (parts, None)
+        }
+    };
+    strip_hop_by_hop(&mut parts.headers);
+    let decoder = Decoder::new(&parts.headers);
+    // What has a length has ended already.
+    let open = has_words || !parts.headers.contains_key(header::CONTENT_LENGTH);
+    let words = resumes && open && decoder.is_identity();
+    if words {
+        parts.headers.remove(header::CONTENT_LENGTH);
+        waiting.listen(&session);
+    }
+    let events = Events::default();
+    let body = Following { upstream, decoder, events, session, waiting, words, _place: place };
     Response::from_parts(parts, Body::new(body))
+}
+
+/// A stream that a client follows, and what we have to say on it ourselves.
+struct Following {
+    upstream: Option<Answer>,
+    decoder: Decoder,
+    events: Events,
+    session: Session,
+    waiting: Arc<Waiting>,
+    /// Whether we may say anything on it.
+    words: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Following {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let this = &mut *self;
+        loop {
+            // Never in the middle of an event, unless it will not go on.
+            if this.words
+                && (this.events.is_between() || this.upstream.is_none())
+                && let Some(event) = this.waiting.next(&this.session, context)
+            {
+                let event = match std::mem::take(&mut this.events).is_between() {
+                    true => event,
+                    false => Bytes::from([b"\n\n", &*event].concat()),
+                };
+                return Poll::Ready(Some(Ok(Frame::data(event))));
+            }
+            let Some(upstream) = &mut this.upstream else {
+                // What is to be said may have to be written first.
+                return match this.words && this.waiting.has_words(&this.session) {
+                    true => Poll::Pending,
+                    false => Poll::Ready(None),
+                };
+            };
+            let Some(frame) = std::task::ready!(Pin::new(upstream).poll_frame(context)) else {
+                this.upstream = None;
+                continue;
+            };
+            let frame = frame?;
+            if let Some(bytes) = frame.data_ref() {
+                let clear = this.decoder.feed(bytes);
+                let (waiting, session) = (&this.waiting, &this.session);
+                this.events.push(&clear, |_, said| {
+                    if let Some(said) = said {
+                        waiting.take(session, said);
+                    }
+                });
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if self.words {
+            self.waiting.leave(&self.session);
+        }
+    }
+}
+
+/// A message as an event.
+pub(super) fn as_event(message: &[u8]) -> Bytes {
+    Bytes::from([b"event: message\ndata: ".as_slice(), message, b"\n\n"].concat())
 }
 
 enum Kind {
@@ -273,19 +364,21 @@ impl Passing {
     }
 
     /// The stream ends here, with answers of our own.
-    fn end(&mut self, told: Vec<(String, Vec<u8>)>, cancelled: Option<&str>) {
+    fn end(&mut self, told: &[(String, Vec<u8>)], cancelled: Option<&str>) {
         self.upstream = None;
         if let Some(reason) = cancelled {
             let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
             self.onward.cancel(&ids, reason);
         }
         let mut words = Vec::new();
-        for (_, answer) in told {
-            words.extend_from_slice(b"event: message\ndata: ");
-            words.extend_from_slice(&answer);
+        if !self.events.is_between() {
+            // What the server had begun to say ends here.
             words.extend_from_slice(b"\n\n");
         }
-        if words.is_empty() || !self.decoder.is_identity() {
+        for (_, answer) in told {
+            words.extend_from_slice(&as_event(answer));
+        }
+        if told.is_empty() || !self.decoder.is_identity() {
             return;
         }
         let (warden, chain) = (Arc::clone(&self.reading.warden), self.reading.chain.clone());
@@ -300,7 +393,7 @@ impl Passing {
             return;
         }
         let told = self.reading.fail("server_died", DIED);
-        self.end(told, None);
+        self.end(&told, None);
     }
 
     /// Leaves calls to a stream that takes this one up, if there may be one.
@@ -339,12 +432,12 @@ impl http_body::Body for Passing {
             if !this.reading.flights.is_empty() {
                 if this.reading.poll_stopped(context).is_ready() {
                     let told = this.reading.stop();
-                    this.end(told, Some("stopped by deadstop"));
+                    this.end(&told, Some("stopped by deadstop"));
                     continue;
                 }
                 if this.deadline.as_mut().poll(context).is_ready() {
                     let told = this.reading.fail("timeout", LATE);
-                    this.end(told, Some("it took too long"));
+                    this.end(&told, Some("it took too long"));
                     continue;
                 }
             }

@@ -73,6 +73,11 @@ impl Flight {
         why
     }
 
+    /// Over when what was decided about it is on disk.
+    pub(super) async fn written(&self) {
+        self.warden.settle_kills(&self.chain).await;
+    }
+
     /// It was answered.
     pub(super) fn settle(&mut self, ended: &Ended) {
         self.end(&ended.outcome, &ended.text);

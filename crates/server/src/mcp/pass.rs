@@ -72,6 +72,11 @@ impl Onward {
         }
     }
 
+    /// Whether it takes up a stream that broke off.
+    pub(super) fn resumes(&self) -> bool {
+        self.method == Method::GET && self.headers.contains_key("last-event-id")
+    }
+
     /// Sends it and waits for the head of its answer.
     pub(super) async fn send(&self) -> Result<Response<Answer>, String> {
         let mut request = Request::new(Full::new(self.body.clone()));

@@ -1,26 +1,55 @@
 //! Calls whose stream broke off before their answer came, and may be taken up again: a client asks
-//! for the rest with `Last-Event-ID`, and the answer comes on another stream.
+//! for the rest with `Last-Event-ID`, and the answer comes on another stream. So does what we have to
+//! say about a call that was stopped meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
+use bytes::Bytes;
 use deadstop_core::{Digest, Status};
-use deadstop_protocol::mcp::{self, Ended};
+use deadstop_protocol::mcp::{self, Ended, Why};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::answer::{LATE, as_event};
 use super::flight::Flight;
 use super::pass::Onward;
 
-/// A call, by its server, the protocol's session and its id.
-type Place = (String, HeaderValue, Digest);
+/// How long what we have to say waits for a client to come back for it.
+const KEPT: Duration = Duration::from_secs(300);
 
-/// The calls that wait.
+/// The protocol's session at a server.
+pub(super) type Session = (String, HeaderValue);
+
+/// A call, by its session and its id.
+type Place = (Session, Digest);
+
+/// The calls that wait, and what is to be said about those that were stopped.
 #[derive(Default)]
 pub(super) struct Waiting {
     calls: Mutex<HashMap<Place, oneshot::Sender<Ended>>>,
+    words: Mutex<HashMap<Session, Words>>,
+}
+
+/// What a client has not been told.
+#[derive(Default)]
+struct Words {
+    untold: VecDeque<(Digest, Bytes)>,
+    /// What will be said as soon as it is on disk.
+    coming: usize,
+    /// Streams that were taken up, and the one that listens.
+    streams: usize,
+    listens: Option<Waker>,
+}
+
+impl Words {
+    fn is_idle(&self) -> bool {
+        self.streams == 0 && self.coming == 0 && self.untold.is_empty()
+    }
 }
 
 impl Waiting {
@@ -34,38 +63,111 @@ impl Waiting {
     ) {
         let Some(id) = flight.id.clone() else { return };
         let Some(key) = mcp::key(&id) else { return };
-        let place = (onward.upstream.name.clone(), session, key);
+        let session = (onward.upstream.name.clone(), session);
+        let place = (session.clone(), key);
         let (answered, answer) = oneshot::channel();
         self.calls.lock().insert(place.clone(), answered);
         let (all, onward) = (Arc::clone(self), Arc::clone(onward));
         tokio::spawn(async move {
-            tokio::select! {
-                Ok(ended) = answer => flight.settle(&ended),
+            let why = tokio::select! {
+                Ok(ended) = answer => {
+                    flight.settle(&ended);
+                    None
+                }
                 () = flight.stopped() => {
-                    flight.stop();
-                    onward.cancel(&[id], "stopped by deadstop");
+                    all.announce(&session);
+                    let why = flight.stop();
+                    onward.cancel(std::slice::from_ref(&id), "stopped by deadstop");
+                    flight.written().await;
+                    Some(why)
                 }
                 () = tokio::time::sleep_until(deadline) => {
-                    flight.fail(Status::Fault, "the server did not answer in time");
-                    onward.cancel(&[id], "it took too long");
+                    all.announce(&session);
+                    flight.fail(Status::Fault, LATE);
+                    onward.cancel(std::slice::from_ref(&id), "it took too long");
+                    Some(Why::failed("timeout", LATE))
                 }
-            }
+            };
             all.calls.lock().remove(&place);
+            drop(flight);
+            if let Some(why) = why {
+                all.say(&session, key, as_event(&mcp::refuse(&id, &why)));
+                tokio::time::sleep(KEPT).await;
+                all.forget(&session, key);
+            }
         });
     }
 
     /// Reads what a server says on another stream.
-    pub(super) fn take(&self, server: &str, session: &HeaderValue, said: &[u8]) {
+    pub(super) fn take(&self, session: &Session, said: &[u8]) {
         if self.calls.lock().is_empty() {
             return;
         }
         let Ok(envelope) = mcp::read(said) else { return };
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
-            let place = (server.to_owned(), session.clone(), key);
-            if let Some(answered) = self.calls.lock().remove(&place) {
+            if let Some(answered) = self.calls.lock().remove(&(session.clone(), key)) {
                 // Whoever waited may have given up meanwhile.
                 let _ = answered.send(mcp::ended(message));
+            }
+        }
+    }
+
+    /// A stream is taken up: see [`Waiting::next`].
+    pub(super) fn listen(&self, session: &Session) {
+        self.words.lock().entry(session.clone()).or_default().streams += 1;
+    }
+
+    /// It has ended.
+    pub(super) fn leave(&self, session: &Session) {
+        let mut words = self.words.lock();
+        if let Some(theirs) = words.get_mut(session) {
+            theirs.streams = theirs.streams.saturating_sub(1);
+            if theirs.is_idle() {
+                words.remove(session);
+            }
+        }
+    }
+
+    /// The next event that we have to say to a session ourselves.
+    pub(super) fn next(&self, session: &Session, context: &mut Context<'_>) -> Option<Bytes> {
+        let mut words = self.words.lock();
+        let theirs = words.get_mut(session)?;
+        let next = theirs.untold.pop_front().map(|(_, event)| event);
+        if next.is_none() {
+            theirs.listens = Some(context.waker().clone());
+        }
+        next
+    }
+
+    /// Whether we have anything to say to a session.
+    pub(super) fn has_words(&self, session: &Session) -> bool {
+        let words = self.words.lock();
+        words.get(session).is_some_and(|it| it.coming > 0 || !it.untold.is_empty())
+    }
+
+    /// Something will be said.
+    fn announce(&self, session: &Session) {
+        self.words.lock().entry(session.clone()).or_default().coming += 1;
+    }
+
+    fn say(&self, session: &Session, key: Digest, event: Bytes) {
+        let mut words = self.words.lock();
+        let theirs = words.entry(session.clone()).or_default();
+        theirs.coming = theirs.coming.saturating_sub(1);
+        theirs.untold.push_back((key, event));
+        let listens = theirs.listens.take();
+        drop(words);
+        listens.into_iter().for_each(Waker::wake);
+    }
+
+    /// Nobody came for it.
+    fn forget(&self, session: &Session, key: Digest) {
+        let mut words = self.words.lock();
+        if let Some(theirs) = words.get_mut(session) {
+            theirs.untold.retain(|(of, _)| *of != key);
+            if theirs.is_idle() {
+                words.remove(session);
             }
         }
     }

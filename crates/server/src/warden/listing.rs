@@ -4,7 +4,7 @@ use deadstop_core::Mode;
 use deadstop_protocol::mcp::Listed;
 use deadstop_store::AuditEvent;
 
-use super::{Chain, Warden, now};
+use super::{Chain, Message, Warden, now};
 
 impl Warden {
     /// Whether a tool is not to be offered: its calls would be refused whatever their arguments.
@@ -37,10 +37,12 @@ impl Warden {
             self.tell(chain, "tool_changed", text, None);
         }
         if let Some(store) = self.store.clone().filter(|_| !news.write.is_empty()) {
+            let told = self.telling(Message::Project { name: chain.project.name.clone() });
             tokio::spawn(async move {
                 if let Err(error) = store.put_tools(&news.write).await {
                     tracing::error!("what was seen of tools could not be written: {error}");
                 }
+                told.await;
             });
         }
         news.changed

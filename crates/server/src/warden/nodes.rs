@@ -17,9 +17,11 @@ use deadstop_fleet::{Cell, Desk};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::alerts::Alert;
+
 use super::approvals::Asked;
 use super::shared::{Node, Page};
-use super::{Event, Order, Place, Scope, Tally, Warden, What, Word, now};
+use super::{Chain, Event, Order, Place, Scope, Tally, Warden, What, Word, now};
 
 /// How long an order waits until all nodes must know it.
 const SPREAD: Duration = Duration::from_secs(3);
@@ -27,6 +29,8 @@ const SPREAD: Duration = Duration::from_secs(3);
 const TAKEN_IN: Duration = Duration::from_millis(1000);
 /// How often the database is asked what nobody may have told.
 const LOOK: Duration = Duration::from_secs(2);
+/// How often it is looked whether what nodes share is there.
+const WATCH: Duration = Duration::from_millis(200);
 /// How far back it is looked for what was touched before: clocks and steps may overlap.
 const OVERLAP_MS: u64 = 2000;
 /// Scopes that are read in one step.
@@ -59,6 +63,8 @@ pub(crate) enum Message {
         /// The agent.
         agent: Option<String>,
     },
+    /// What waits to be written is to be written.
+    Flush {},
     /// Something happened.
     Event {
         /// In this project.
@@ -106,6 +112,7 @@ impl Warden {
         tokio::spawn(listen(Arc::clone(node), sender));
         tokio::spawn(obey(Arc::downgrade(self), receiver));
         tokio::spawn(look_around(Arc::downgrade(self)));
+        tokio::spawn(watch_over(Arc::downgrade(self)));
         Ok(())
     }
 
@@ -180,13 +187,30 @@ impl Warden {
         Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
     }
 
+    /// Makes a chain known to all nodes, before anything is called in it.
+    pub(crate) async fn register(&self, chain: &Chain) {
+        if let Some(node) = self.node()
+            && !chain.scopes().iter().all(|scope| scope.cell().is_some_and(|cell| cell.is_known()))
+        {
+            let _ = node.run(chain.cells(), &chain.policies(), None, |_| ()).await;
+        }
+    }
+
     /// Tells all nodes something, without waiting.
     pub(crate) fn tell_nodes(&self, message: Message) {
-        let Some(node) = self.node() else { return };
-        let (node, letter) = (Arc::clone(node), self.letter(message, None));
-        tokio::spawn(async move {
-            let _ = node.shared().redis.tell(&letter).await;
-        });
+        if self.node().is_some() {
+            tokio::spawn(self.telling(message));
+        }
+    }
+
+    /// Tells all nodes something, when it is waited for.
+    pub(super) fn telling(&self, message: Message) -> impl Future<Output = ()> + Send + use<> {
+        let letter = self.node().map(|node| (Arc::clone(node), self.letter(message, None)));
+        async move {
+            if let Some((node, letter)) = letter {
+                let _ = node.shared().redis.tell(&letter).await;
+            }
+        }
     }
 
     /// Tells all nodes something, and waits until those that live have taken it in.
@@ -288,11 +312,20 @@ impl Warden {
         change: impl Fn(&mut ScopeState, &mut i64, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
         if order.what == What::Kill {
-            // What is in flight here does not wait for anybody.
-            scope.cut();
             scope.note_kill();
         }
         let change = Arc::new(change);
+        let force = || {
+            if let Some(cell) = scope.cell() {
+                let now = node.now();
+                cell.force(|state| change(state, &mut 0, now));
+            }
+        };
+        let away = node.away().is_some();
+        if away {
+            // In force here at once, and everywhere else as soon as it can be.
+            force();
+        }
         let reset = order.what == What::Reset;
         let work = Arc::clone(&change);
         let done = self.submit(node, scope, move |desk| {
@@ -311,12 +344,8 @@ impl Warden {
             Ok(Err(away)) => Err(away.to_string()),
             Err(_) => Err("the shared state does not answer".to_owned()),
         };
-        if spread.is_err()
-            && let Some(cell) = scope.cell()
-        {
-            // In force here, and everywhere else as soon as it can be.
-            let now = node.now();
-            cell.force(|state| change(state, &mut 0, now));
+        if spread.is_err() && !away {
+            force();
         }
         if reset {
             *scope.governed.lock() = super::Governed::default();
@@ -379,6 +408,9 @@ impl Warden {
             Message::Forget { project, agent } => {
                 self.forget_everywhere(node, &project, agent.as_deref());
             }
+            Message::Flush {} => {
+                let _ = self.flush().await;
+            }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
             Message::Asked(asked) => self.approvals.hear(asked, now()),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
@@ -395,6 +427,12 @@ impl Warden {
         let projects = self.projects.read();
         let found = projects.values().find(|project| project.scope.place.key == key);
         found.map(|project| Arc::clone(&project.scope))
+    }
+
+    /// Waits until everything that was decided so far, on any node, is on disk.
+    pub(crate) async fn flush_everywhere(&self) -> Result<(), String> {
+        self.announce(Message::Flush {}).await;
+        self.flush().await
     }
 
     /// Reads again all that a project is told to do.
@@ -462,6 +500,39 @@ async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) 
             let _ = node.reread().await;
         } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
             warden.hear(node, letter).await;
+        }
+    }
+}
+
+/// Says when what nodes share goes away and when it is back.
+async fn watch_over(warden: Weak<Warden>) {
+    let mut known = false;
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let Some(warden) = warden.upgrade() else { return };
+        let away = warden.node().and_then(|node| node.away());
+        if away.is_some() == known {
+            continue;
+        }
+        known = away.is_some();
+        warden.metrics.set_alone(known);
+        let (what, text) = match away {
+            Some((_, why)) => ("degraded", format!("the state that nodes share is away: {why}")),
+            None => ("recovered", "the state that nodes share is back".to_owned()),
+        };
+        for project in warden.projects() {
+            if known {
+                let alert = Alert {
+                    kind: deadstop_alerts::Kind::Degraded,
+                    agent: None,
+                    session: None,
+                    trip: None,
+                    sentence: text.clone(),
+                    incident: None,
+                };
+                warden.alert(&project, &alert);
+            }
+            warden.events.tell(Event::new(what, &project.name, "", "", text.clone()));
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use deadstop_core::{
     Admission, Call, Context, Decision, Digest, Ends, FailMode, GuardId, Kill, Measure, Millis,
-    Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Trip,
-    Verdict, progress,
+    NanoUsd, Outcome, Progress, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall,
+    Trip, Usage, Verdict, progress,
 };
 use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
 use deadstop_protocol::excerpt::Excerpt;
@@ -18,6 +18,7 @@ use deadstop_protocol::llm::request::Seen as SeenBefore;
 use deadstop_store::Store;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::scope::MOST_PENDING;
 use super::{Approval, Chain, Project, Refused, Running, Said, Warden};
@@ -148,6 +149,34 @@ pub(crate) struct Slice {
     /// What was said about it, if it may not go on.
     refused: Option<Decision>,
     asked: bool,
+    /// Told when what was asked for is decided.
+    decided: Arc<Notify>,
+}
+
+/// How much to ask for: a slice ahead, if there is room for it, so that not every event asks; nobody
+/// is stopped for what was only asked for ahead.
+fn ahead(desk: &Desk<'_, '_>, call: &Call, held: Tokens, output: Tokens) -> Tokens {
+    let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
+    let more = wanted - held;
+    let usage = Usage { output: more, ..Usage::default() };
+    let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
+    let fits = desk.links.iter().all(|link| {
+        let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
+        let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
+            bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
+        };
+        let (spent, held) = (totals.spent, totals.held);
+        within(spent.output.0, held.output, more.0, bounds.output)
+            && within(
+                spent.input.0 + spent.output.0,
+                held.input + held.output,
+                more.0,
+                bounds.tokens,
+            )
+            && within(totals.period_cost.0, held.cost, cost.0, bounds.cost)
+            && !link.policy.limits_pace()
+    });
+    if fits { wanted } else { output }
 }
 
 /// A decision, with the scopes that it has ended.
@@ -249,6 +278,9 @@ impl Warden {
         let number = self.number();
         let (project, asked, wanted) = (Arc::clone(&chain.project), call.clone(), wish.clone());
         let policies = chain.policies();
+        let carried = wish.waits_as.is_none() && wish.reported_as.is_none();
+        let mut abandoned = Abandoned::new(node, chain, call, carried);
+        let given = Arc::clone(&abandoned.given);
         let ran = node.run(chain.cells(), &policies, letter, move |desk| {
             if let Some(letter) = desk.letter.clone() {
                 return Judged { value: Found::Letter(letter), killed: Vec::new() };
@@ -290,6 +322,7 @@ impl Warden {
                 }
                 admission
             });
+            *given.lock() = judged.value.ticket.as_ref().map(|t| (t.bare(), owner.clone()));
             if let (Some(ticket), Some(_)) = (&judged.value.ticket, &wanted.reported_as) {
                 let reported = Told::of(number, &asked, ticket, &judged.value.trips);
                 *desk.letter = Some(reported.write());
@@ -299,7 +332,9 @@ impl Warden {
                 killed: judged.killed,
             }
         });
-        let judged = match ran.await {
+        let ran = ran.await;
+        abandoned.node = None;
+        let judged = match ran {
             Ok(judged) => judged,
             Err(away) => return Wished::Decided(self.unasked(node, chain, call, request, away)),
         };
@@ -439,6 +474,16 @@ impl Warden {
         decision
     }
 
+    /// Waits until it is decided whether a call may have what it has taken.
+    pub(crate) async fn decided_about(&self, running: &Running) {
+        let Some(slice) = &running.slice else { return };
+        let decided = Arc::clone(&slice.lock().decided);
+        let notified = decided.notified();
+        if slice.lock().asked {
+            let _ = tokio::time::timeout(super::BOOKED, notified).await;
+        }
+    }
+
     fn ask_for_more(
         &self,
         node: &Arc<Node>,
@@ -450,11 +495,11 @@ impl Warden {
     ) {
         let (base, call, policies) = (running.ticket.bare(), call.clone(), chain.policies());
         let owner = running.owner.clone().unwrap_or(Owner::Anybody);
-        let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
         let project = Arc::clone(&chain.project);
         let shared = Arc::clone(&slice);
         let done = node.insist(chain.cells(), &policies, None, move |desk| {
             let mut ticket = base.clone();
+            let wanted = ahead(desk, &call, ticket.reserved().output, output);
             let new = Progress { output: wanted, text: "" };
             let judged =
                 judge(&project, desk, |desk| desk.progress(&call, &mut ticket, &owner, new));
@@ -466,9 +511,10 @@ impl Warden {
             judged
         });
         tokio::spawn(async move {
-            if done.await.is_ok() {
-                slice.lock().asked = false;
-            }
+            let _ = done.await;
+            let mut slice = slice.lock();
+            slice.asked = false;
+            slice.decided.notify_waiters();
         });
     }
 
@@ -573,6 +619,38 @@ impl Warden {
         for scope in chain.scopes() {
             self.mark(scope);
         }
+    }
+}
+
+/// A call that nobody waits for any more, because its client has gone: if it is let pass all the
+/// same, it is over at once.
+struct Abandoned {
+    node: Option<Arc<Node>>,
+    chain: Chain,
+    call: Call,
+    given: Arc<Mutex<Option<(Ticket, Owner)>>>,
+}
+
+impl Abandoned {
+    fn new(node: &Arc<Node>, chain: &Chain, call: &Call, carried: bool) -> Abandoned {
+        let node = carried.then(|| Arc::clone(node));
+        Abandoned { node, chain: chain.clone(), call: call.clone(), given: Arc::default() }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some(node) = self.node.take() else { return };
+        let (given, call) = (Arc::clone(&self.given), self.call.clone());
+        let policies = self.chain.policies();
+        let done = node.insist(self.chain.cells(), &policies, None, move |desk| {
+            // It comes after the question, so by now it is known what became of it.
+            if let Some((ticket, owner)) = given.lock().clone() {
+                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+                desk.settle(&call, ticket, &owner, &outcome);
+            }
+        });
+        drop(done);
     }
 }
 

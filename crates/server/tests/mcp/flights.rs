@@ -128,6 +128,11 @@ async fn an_answer_may_come_on_another_stream() {
         Reply::events(&[b"id: 1-0\ndata:\n\n".to_vec()])
     })
     .await;
+    if gate.addresses().len() > 1 {
+        // A stream is taken up on the node that had it: balancers keep the protocol's sessions
+        // together.
+        return;
+    }
     let ask = post("files", &call(7, "slow", json!({}))).with("mcp-session-id", "m1");
     let got = gate.ask(&ask.by("a", "s")).await;
     assert_eq!(got.text(), "id: 1-0\ndata:\n\n");
@@ -144,6 +149,61 @@ async fn an_answer_may_come_on_another_stream() {
         calls["items"][0]["status"] == "error"
     })
     .await;
+}
+
+/// A call is killed whose stream had broken off: its client hears of it when it comes back, whatever
+/// the server says then, or at once if it is back already.
+#[tokio::test]
+async fn a_kill_is_told_on_the_stream_that_is_taken_up() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Way {
+        BackBefore,
+        BackAfter,
+        ServerKnowsNothing,
+        ServerIsGone,
+    }
+    for way in [Way::BackBefore, Way::BackAfter, Way::ServerKnowsNothing, Way::ServerIsGone] {
+        let gate = gate(json!({}), move |seen| match (seen.method.as_str(), way) {
+            ("GET", Way::ServerKnowsNothing) => Reply::json(404, &json!({})),
+            ("GET", Way::ServerIsGone) => Reply(vec![Step::Reset]),
+            ("GET", _) => {
+                let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress" });
+                Reply::stream().then(Step::Chunk(event(&progress))).then(Step::Hang)
+            }
+            _ if seen.json()["method"] == "tools/call" => {
+                Reply::events(&[b"id: 1-0\ndata:\n\n".to_vec()])
+            }
+            _ => Reply::head(202, &[("Content-Length", "0")]),
+        })
+        .await;
+        let ask = post("files", &call(7, "slow", json!({}))).with("mcp-session-id", "m1");
+        gate.ask(&ask.by("a", "s")).await;
+        let rest = Ask::get("/mcp/files").with("accept", "text/event-stream");
+        let rest = rest.with("last-event-id", "1-0");
+        let more = rest.clone().with("mcp-session-id", "m1");
+        let order = json!({ "agent": "a", "session": "s", "reason": "enough" });
+        let mut back = match way {
+            Way::BackBefore => {
+                let mut back = Box::pin(more.open(gate.address)).await.unwrap();
+                back.until("notifications/progress").await;
+                gate.order("kill", order).await;
+                back
+            }
+            _ => {
+                gate.order("kill", order).await;
+                until("the end", || async { gate.scope("s").await["in_flight"] == 0 }).await;
+                until("the cancellation", || async { cancelled(&gate) }).await;
+                // Whoever follows another session is told nothing of it.
+                if way == Way::ServerKnowsNothing {
+                    let other = rest.with("mcp-session-id", "m2");
+                    assert_eq!(gate.ask(&other).await.status, 404);
+                }
+                Box::pin(more.open(gate.address)).await.unwrap()
+            }
+        };
+        let told = back.until("do not retry").await;
+        assert!(told.contains("enough") && told.contains("\"id\":7"), "{way:?}: {told}");
+    }
 }
 
 /// A server that asks something back in the middle of a call.

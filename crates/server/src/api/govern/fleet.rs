@@ -138,13 +138,12 @@ pub(super) async fn book(
     let found = found.await.map_err(|gone| away(&gone.why))?;
     let ((reply, ended), told) = found.ok_or_else(no_call)?;
     let reply = reply.ok_or_else(no_call)?;
-    if let Some((decision, outcome, ticket)) = ended {
-        let mut said = Said::default();
-        said.response.push(receipt.text.as_deref().unwrap_or_default());
-        let warned = told.trips().into_iter().next().map(Box::new);
-        let call = (told.number, &ticket, warned);
-        app.warden.book(chain, &told.call, call, &outcome, &decision, said);
-    }
+    let Some((decision, outcome, ticket)) = ended else { return Ok(reply) };
+    let mut said = Said::default();
+    said.response.push(receipt.text.as_deref().unwrap_or_default());
+    let warned = told.trips().into_iter().next().map(Box::new);
+    let call = (told.number, &ticket, warned);
+    app.warden.book(chain, &told.call, call, &outcome, &decision, said);
     // A dead session hears that it is dead, although its receipt is booked.
     Ok(dead(chain).unwrap_or(reply))
 }

@@ -1,0 +1,90 @@
+//! The same orders about local files, where coding agents' hooks are judged without a server.
+
+use std::process::ExitCode;
+
+use deadstop_client::Server as Asked;
+use deadstop_gate::{Gate, Order, OrderError, Setup, Whom};
+use serde_json::json;
+
+use crate::remote::{self, Server};
+use crate::table::Table;
+use crate::ui::{self, Hinted};
+
+/// The gate of a project's local files.
+pub(crate) fn gate(server: &Server) -> Gate {
+    let project = server.project().map(str::to_owned);
+    let none = Asked { url: "none".to_owned(), key: None, project };
+    Gate::open(Setup { server: Some(none), ..Setup::default() })
+}
+
+/// Whether local files judge where no server answers.
+pub(super) fn judges(order: &super::Order) -> bool {
+    !order.server.is_typed() && !Server::is_usual() && whom(order).is_ok()
+}
+
+fn whom(order: &super::Order) -> anyhow::Result<Whom> {
+    match (&order.agent, &order.session) {
+        _ if order.all => Ok(Whom::All),
+        (Some(agent), None) => Ok(Whom::Agent(agent.clone())),
+        (Some(agent), Some(session)) => {
+            Ok(Whom::Session { agent: agent.clone(), session: session.clone() })
+        }
+        (None, _) => Err(Hinted::error(
+            "in local files a session is found by its agent",
+            "add --agent NAME; hooks use the host's name, such as claude-code",
+        )),
+    }
+}
+
+/// Carries an order out.
+pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode> {
+    let Some(wanted) = Order::named(what) else { anyhow::bail!("there is no order {what}") };
+    let whom = whom(order)?;
+    let by = remote::operator().unwrap_or_else(|| "operator".to_owned());
+    let done = gate(&order.server).order(wanted, &whom, &by, &order.reason);
+    let here = done.map_err(|error| {
+        let problem = error.to_string();
+        match error {
+            OrderError::Unknown(_) => {
+                Hinted::error(problem, "`deadstop status --local` lists them")
+            }
+            OrderError::Final => {
+                Hinted::error(problem, "deadstop reset SESSION --agent NAME --local")
+            }
+            OrderError::NotASession => {
+                Hinted::error(problem, "deadstop clear --agent NAME --local")
+            }
+            OrderError::Files(error) => error.into(),
+        }
+    })?;
+    if order.server.json {
+        let answer = json!({ "done": wanted.done(), "scope": here, "where": "local" });
+        ui::print(&answer.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match here.kind {
+        "project" => println!("{}: everything", wanted.done()),
+        kind => println!("{}: {kind} {}", wanted.done(), ui::printable(&here.name)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what local files know.
+pub(super) fn status(server: &Server) -> anyhow::Result<ExitCode> {
+    let scopes = gate(server).scopes_here()?;
+    if server.json {
+        ui::print(&json!({ "scopes": scopes, "where": "local" }).to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if scopes.is_empty() {
+        println!("no calls yet");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(["kind", "name", "state", "why"]);
+    for scope in &scopes {
+        let why = ui::printable(scope.why.as_deref().unwrap_or_default());
+        table.row([scope.kind.to_owned(), ui::printable(&scope.name), scope.state.to_owned(), why]);
+    }
+    ui::print(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,99 @@
+//! An operator's orders about local files: what was killed there is cleared there.
+
+use deadstop_protocol::hook::{Host, Output};
+use serde_json::{Value, json};
+
+use super::{Stage, before, event, nobody, none, passes};
+
+const HOST: Host = Host::ClaudeCode;
+
+fn stage() -> Stage {
+    let mut stage = Stage::new("");
+    stage.server = none();
+    stage
+}
+
+fn run(stage: &Stage, arguments: &[&str]) -> Output {
+    stage.run(stage.command().env("USER", "ann").args(arguments), "")
+}
+
+fn json_of(stage: &Stage, arguments: &[&str]) -> Value {
+    let output = run(stage, &[arguments, &["--json"]].concat());
+    assert_eq!(output.code, 0, "{arguments:?} {output:?}");
+    serde_json::from_str(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[track_caller]
+fn refused(stage: &Stage, id: &str, why: &str) {
+    let output = stage.hook(HOST, &before(HOST, id, "ls"));
+    assert!(HOST.refuses(event(HOST), &output) && output.stdout.contains(why), "{output:?}");
+}
+
+#[test]
+fn an_agent_is_killed_and_cleared_in_local_files() {
+    let stage = stage();
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t1", "ls")));
+    let secret = "AKIAIOSFODNN7EXAMPLE";
+    let reason = format!("it leaks {secret}");
+    for (whom, kind) in [(["--agent", "claude-code"].as_slice(), "agent"), (&["--all"], "project")]
+    {
+        let kill = [&["kill"], whom, &["--local", "--reason", &reason]].concat();
+        let said = json_of(&stage, &kill);
+        assert_eq!((&said["done"], &said["where"]), (&json!("killed"), &json!("local")), "{said}");
+        assert_eq!(
+            (&said["scope"]["kind"], &said["scope"]["state"]),
+            (&json!(kind), &json!("killed"))
+        );
+        refused(&stage, "t2", "it leaks");
+        let known = json_of(&stage, &["status", "--local"]);
+        let dead = known["scopes"].as_array().unwrap().iter().filter(|it| it["state"] == "killed");
+        assert_eq!(dead.map(|it| &it["kind"]).collect::<Vec<_>>(), [kind], "{known}");
+        // A server called `none` is none.
+        let said = json_of(&stage, &[["clear"].as_slice(), whom].concat());
+        assert_eq!((&said["done"], &said["scope"]["state"]), (&json!("cleared"), &json!("active")));
+        passes(HOST, &stage.hook(HOST, &before(HOST, &format!("after {kind}"), "ls")));
+    }
+    let audit = run(&stage, &["audit", "--local", "--json"]).stdout;
+    let actions: Vec<Value> = audit.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let told: Vec<_> = actions.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(told, ["project.clear", "project.kill", "agent.clear", "agent.kill"], "{audit}");
+    assert!(actions.iter().all(|entry| entry["who"] == "ann"), "{audit}");
+    assert!(audit.contains("it leaks") && !audit.contains(secret), "{audit}");
+    let one = run(&stage, &["audit", "--local", "--json", "--action", "agent.kill"]).stdout;
+    assert_eq!(one.lines().count(), 1, "{one}");
+}
+
+#[test]
+fn a_session_is_reset_and_not_cleared() {
+    let stage = stage();
+    let whom = ["s", "--agent", "claude-code", "--local"];
+    json_of(&stage, &[&["kill"], whom.as_slice(), &["--reason", "enough"]].concat());
+    refused(&stage, "t1", "enough");
+    let output = run(&stage, &[["clear"].as_slice(), &whom].concat());
+    assert!(output.code == 2 && output.stderr.contains("hint: deadstop reset"), "{output:?}");
+    refused(&stage, "t2", "enough");
+    json_of(&stage, &[["reset"].as_slice(), &whom].concat());
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t3", "ls")));
+    json_of(&stage, &[&["pause"], whom.as_slice(), &["--reason", "lunch"]].concat());
+    refused(&stage, "t4", "is held by ann: lunch");
+    json_of(&stage, &[["resume"].as_slice(), &whom].concat());
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t5", "ls")));
+}
+
+#[test]
+fn orders_that_cannot_be_carried_out_say_why() {
+    let mut stage = stage();
+    for (arguments, hint) in [
+        (["clear", "--agent", "nobody", "--local"].as_slice(), "deadstop status --local"),
+        (&["kill", "s", "--local"], "--agent"),
+        (&["reset", "--all", "--local"], "only a session"),
+        (&["kill", "--all", "--local", "--server", "http://127.0.0.1:1"], "cannot be used with"),
+    ] {
+        let output = run(&stage, arguments);
+        assert!(output.code == 2 && output.stderr.contains(hint), "{arguments:?} {output:?}");
+    }
+    // A server that somebody named is not replaced by files that nobody asks.
+    stage.server = Some(nobody());
+    let output = run(&stage, &["kill", "--all"]);
+    assert!(output.code == 2 && output.stderr.contains("no server answers"), "{output:?}");
+}

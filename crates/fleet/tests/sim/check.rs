@@ -1,0 +1,258 @@
+//! What must hold: while it runs, and in the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use deadstop_core::{Policy, ScopeKind};
+use deadstop_fleet::model::Model;
+use deadstop_fleet::{Commit, Record};
+
+use crate::books::{Books, Entry, Fate};
+use crate::world::World;
+
+/// A scope, as the store knows it.
+struct Known {
+    scope: String,
+    kind: ScopeKind,
+    key: String,
+    sums: Option<String>,
+}
+
+fn known(world: &World) -> Vec<Known> {
+    let mut all = BTreeMap::new();
+    for scope in world.chains().into_iter().flatten() {
+        let cell = world.load(&scope);
+        let kind = cell.kind();
+        let counted = kind != ScopeKind::Session;
+        let sums = counted.then(|| cell.sum_key());
+        let known = Known { scope: scope.clone(), kind, key: cell.key().to_owned(), sums };
+        all.insert(scope, known);
+    }
+    all.into_values().collect()
+}
+
+/// What a scope shows: used, and used or set aside, of steps, model calls, input, output, money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Shown {
+    steps: u64,
+    models: u64,
+    input: u64,
+    output: u64,
+    cost: u64,
+    /// Used or set aside.
+    all_input: u64,
+    all_output: u64,
+    /// Of the period.
+    all_cost: u64,
+    in_flight: i64,
+    held: bool,
+}
+
+fn shown(model: &Model, known: &Known) -> Option<Shown> {
+    if let Some(key) = &known.sums {
+        let sums = model.sums(key);
+        let held = sums.held_by_all();
+        let [_, steps, models, input, output, _, cost, ..] = sums.counts;
+        return Some(Shown {
+            steps,
+            models,
+            input,
+            output,
+            cost,
+            all_input: input.saturating_add_signed(held.input),
+            all_output: output.saturating_add_signed(held.output),
+            all_cost: sums.period_cost.saturating_add_signed(held.cost),
+            in_flight: held.calls,
+            held: !sums.held.is_empty(),
+        });
+    }
+    let record = Record::from_bytes(&model.record(&known.key)?.1).ok()?;
+    let ledger = record.state.ledger();
+    let (spent, held) = (ledger.spent, ledger.reserved);
+    Some(Shown {
+        steps: spent.steps,
+        models: spent.model_calls,
+        input: spent.input.0,
+        output: spent.output.0,
+        cost: spent.cost.0,
+        all_input: spent.input.0 + held.input.0,
+        all_output: spent.output.0 + held.output.0,
+        all_cost: ledger.committed().0,
+        in_flight: ledger.in_flight as i64,
+        held: !record.parts.is_empty() || !record.state.held().is_empty(),
+    })
+}
+
+/// After each step: nothing above its limit.
+pub(crate) fn while_it_runs(world: &Arc<World>) {
+    let scopes = known(world);
+    let (policies, books) = (Arc::clone(&world.policies), Arc::clone(&world.books));
+    let ceiling = world.plan.ceiling;
+    let hub = Arc::downgrade(&world.hub);
+    world.hub.watch(Box::new(move |commit: &Commit, model: &Model| {
+        // Whoever has lost his memory cannot know what was spent.
+        let Some(hub) = hub.upgrade() else { return };
+        if !hub.restarts.lock().is_empty() {
+            return;
+        }
+        for known in &scopes {
+            let touched = match &known.sums {
+                Some(key) => commit.sums.iter().any(|sum| sum.key == *key),
+                None => commit.items.iter().any(|i| i.key == known.key && i.write.is_some()),
+            };
+            let Some(shown) = touched.then(|| shown(model, known)).flatten() else { continue };
+            let policy = policies.of(known.kind);
+            if let Some(over) = over(&shown, policy, ceiling, unasked(&books, &known.scope)) {
+                let sum = commit.sums.iter().find(|sum| Some(&sum.key) == known.sums.as_ref());
+                books.fault(format!("(b) {}: {over}: {shown:?} after {sum:?}", known.scope));
+            }
+        }
+    }));
+}
+
+/// What nobody was asked about comes on top.
+fn unasked(books: &Books, scope: &str) -> Shown {
+    let entries = books.entries.lock();
+    let here = |entry: &&Entry| entry.unasked && entry.chain.iter().any(|name| name == scope);
+    entries.iter().filter(here).fold(Shown::default(), |mut all, entry| {
+        all.steps += u64::from(entry.tool);
+        all.models += u64::from(!entry.tool);
+        all.all_input += entry.input.0;
+        all.all_output += entry.output.0;
+        all.all_cost += entry.cost.0;
+        all
+    })
+}
+
+fn over(shown: &Shown, policy: &Policy, ceiling: bool, more: Shown) -> Option<String> {
+    let bounds = policy.bounds();
+    let mut checks = vec![
+        ("steps", shown.steps, bounds.steps, more.steps),
+        ("model calls", shown.models, bounds.model_calls, more.models),
+    ];
+    if ceiling {
+        let both = (shown.all_input + shown.all_output, more.all_input + more.all_output);
+        checks.push(("output", shown.all_output, bounds.output, more.all_output));
+        checks.push(("tokens", both.0, bounds.tokens, both.1));
+        checks.push(("money", shown.all_cost, bounds.cost, more.all_cost));
+    }
+    let over = |(_, used, limit, more): &&(&str, u64, Option<u64>, u64)| {
+        limit.is_some_and(|limit| *used > limit + more)
+    };
+    let found = checks.iter().find(over)?;
+    Some(format!("{} {} > {:?} + {}", found.0, found.1, found.2, found.3))
+}
+
+/// In the end: all that was settled is there, nothing is held, all agree.
+pub(crate) fn in_the_end(world: &World) {
+    let model = world.hub.model();
+    let books = &world.books;
+    let lossy = !world.hub.restarts.lock().is_empty();
+    let entries = books.entries.lock().clone();
+    let nodes = world.nodes.lock().clone();
+    for known in known(world) {
+        let here = |chain: &[String]| chain.contains(&known.scope);
+        let mine: Vec<&Entry> = entries.iter().filter(|entry| here(&entry.chain)).collect();
+        let Some(shown) = shown(&model, &known) else {
+            if mine.iter().any(|entry| entry.fate == Fate::Settled) {
+                books.fault(format!("(c) {}: the store knows nothing of it", known.scope));
+            }
+            continue;
+        };
+        if shown.held || shown.in_flight != 0 {
+            books.fault(format!(
+                "(d) {}: still held: {shown:?} {:?}",
+                known.scope,
+                holders(&model, &known)
+            ));
+        }
+        let settled = mine.iter().filter(|entry| entry.fate == Fate::Settled);
+        let sum = |of: fn(&Entry) -> u64| settled.clone().map(|entry| of(entry)).sum::<u64>();
+        let least = [
+            ("steps", sum(|e| u64::from(e.tool)), shown.steps),
+            ("model calls", sum(|e| u64::from(!e.tool)), shown.models),
+            ("input", sum(|e| e.input.0), shown.input),
+            ("output", sum(|e| e.output.0), shown.output),
+            ("money", sum(|e| e.cost.0), shown.cost),
+        ];
+        for (what, booked, shows) in least {
+            if shows < booked && !lossy {
+                books.fault(format!("(c) {}: {what} {shows} < {booked}", known.scope));
+            }
+        }
+        // Whoever died with calls in flight is charged for what they had set aside; an admission of
+        // which nobody heard is a step all the same, and costs if its node was taken for dead.
+        let died = |entry: &&&Entry| *nodes[entry.node].died.lock();
+        let late = mine.iter().filter(|e| e.fate == Fate::Runs || died(e));
+        let more: i64 = late.map(|entry| entry.reserved.cost).sum();
+        let ghosts = books.ghosts();
+        let ghosts = ghosts.iter().filter(|ghost| here(&ghost.chain));
+        let (tools, models): (Vec<_>, Vec<_>) = ghosts.partition(|ghost| ghost.tool);
+        let anybody = nodes.iter().any(|node| *node.died.lock());
+        let most = [
+            ("steps", least[0].1 + tools.len() as u64 + unsettled(&mine, true), shown.steps),
+            (
+                "model calls",
+                least[1].1 + models.len() as u64 + unsettled(&mine, false),
+                shown.models,
+            ),
+        ];
+        for (what, booked, shows) in most {
+            if shows > booked {
+                books.fault(format!("(c) {}: {what} {shows} > {booked}", known.scope));
+            }
+        }
+        let haunted = anybody && (!models.is_empty() || !tools.is_empty());
+        let most = least[4].1.saturating_add_signed(more);
+        if shown.cost > most && !haunted {
+            books.fault(format!("(c) {}: money {} > {most}", known.scope, shown.cost));
+        }
+    }
+    for (at, node) in world.alive() {
+        for known in known(world) {
+            let cells = node.cells.lock();
+            let Some(cell) = cells.get(&known.scope) else { continue };
+            let Some((version, bytes)) = model.record(&known.key) else { continue };
+            let Ok(record) = Record::from_bytes(bytes) else { continue };
+            let state = cell.state.lock().clone();
+            let same = match &known.sums {
+                Some(key) => {
+                    let sums = model.sums(key);
+                    state.rest() == record.state.rest()
+                        && state.calls() == sums.counts[0]
+                        && state.ledger().spent.cost.0 == sums.counts[6]
+                        && state.held() == sums.held_by_all()
+                }
+                None => state == record.state,
+            };
+            if cell.version() != *version || !same {
+                let seen = cell.version();
+                let words = format!("{state:?}");
+                let other = format!("{:?}", record.state);
+                let same = words.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+                let from = same.saturating_sub(60);
+                books.fault(format!(
+                    "(e) {}: n{at} has {seen:?}, not {version:?}: …{} | …{}",
+                    known.scope,
+                    words.get(from..same + 60).unwrap_or_default(),
+                    other.get(from..same + 60).unwrap_or_default(),
+                ));
+            }
+        }
+    }
+}
+
+fn unsettled(entries: &[&Entry], tool: bool) -> u64 {
+    let open = |entry: &&&Entry| entry.fate == Fate::Runs && entry.tool == tool;
+    entries.iter().filter(open).count() as u64
+}
+
+fn holders(model: &Model, known: &Known) -> Vec<String> {
+    match &known.sums {
+        Some(key) => model.sums(key).held.iter().map(|held| format!("{held:?}")).collect(),
+        None => {
+            let record = model.record(&known.key).and_then(|r| Record::from_bytes(&r.1).ok());
+            record.map(|r| r.parts.iter().map(|p| format!("{p:?}")).collect()).unwrap_or_default()
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! An operator's orders about what lies in local files, and the record of them.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use deadstop_core::{ScopeKind, ScopeState};
+use deadstop_protocol::redact::Redactor;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Folder, GateError, Lasts};
+use crate::local::{
+    Kept, Local, Scope, agent_file, bytes, killed, now, remove_session, session_file,
+};
+use crate::{Gate, Place};
+
+/// The record of orders, a line each.
+const AUDIT: &str = "audit.jsonl";
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// End it, for good or until it is cleared.
+    Kill,
+    /// Let an agent, or everything, run again.
+    Clear,
+    /// Give a session a fresh start under its name.
+    Reset,
+    /// Refuse calls until it is resumed.
+    Pause,
+    /// Let it go on.
+    Resume,
+}
+
+impl Order {
+    /// The order of this name.
+    pub fn named(name: &str) -> Option<Order> {
+        Some(match name {
+            "kill" => Order::Kill,
+            "clear" => Order::Clear,
+            "reset" => Order::Reset,
+            "pause" => Order::Pause,
+            "resume" => Order::Resume,
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Kill => "kill",
+            Order::Clear => "clear",
+            Order::Reset => "reset",
+            Order::Pause => "pause",
+            Order::Resume => "resume",
+        }
+    }
+
+    /// What was done, in a word.
+    pub fn done(self) -> &'static str {
+        match self {
+            Order::Kill => "killed",
+            Order::Clear => "cleared",
+            Order::Reset => "reset",
+            Order::Pause => "paused",
+            Order::Resume => "resumed",
+        }
+    }
+}
+
+/// Whom an order is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whom {
+    /// Everything.
+    All,
+    /// An agent.
+    Agent(String),
+    /// A session of an agent.
+    Session {
+        /// The agent.
+        agent: String,
+        /// The session.
+        session: String,
+    },
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The files cannot be used.
+    #[error(transparent)]
+    Files(#[from] GateError),
+    /// Nobody has seen it here.
+    #[error("local files know no {0} of that name")]
+    Unknown(&'static str),
+    /// A session's end is final.
+    #[error("a session's end is final: reset gives it a fresh start")]
+    Final,
+    /// Only sessions are reset.
+    #[error("only a session is reset: clear lets an agent, or everything, run again")]
+    NotASession,
+}
+
+/// A scope as local files know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Here {
+    /// `project`, `agent` or `session`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// `active`, `paused` or `killed`.
+    pub state: &'static str,
+    /// Why.
+    pub why: Option<String>,
+}
+
+/// One order in the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Who gave it.
+    pub who: String,
+    /// What, such as `agent.kill`.
+    pub action: String,
+    /// Whom it was about.
+    pub subject: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Gate {
+    /// Carries an order out in local files, whatever a server says, and records it.
+    pub fn order(
+        &self,
+        order: Order,
+        whom: &Whom,
+        by: &str,
+        reason: &str,
+    ) -> Result<Here, OrderError> {
+        self.local.order(order, whom, by, reason)
+    }
+
+    /// All scopes that local files know: everything first, then agents, then sessions.
+    pub fn scopes_here(&self) -> Result<Vec<Here>, GateError> {
+        self.local.scopes()
+    }
+
+    /// The orders that were given here, the newest first.
+    pub fn orders_here(&self) -> Result<Vec<Entry>, GateError> {
+        let bytes = self.local.folder()?.read(AUDIT)?.unwrap_or_default();
+        let lines = bytes.split(|byte| *byte == b'\n');
+        let mut entries: Vec<Entry> =
+            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        entries.reverse();
+        Ok(entries)
+    }
+}
+
+impl Local {
+    fn order(&self, order: Order, whom: &Whom, by: &str, reason: &str) -> Result<Here, OrderError> {
+        let reason = Redactor::default().redact(reason).into_owned();
+        let (place, kind) = self.place_of(whom);
+        let (file, name) = match kind {
+            ScopeKind::Project => ("project".to_owned(), self.project.clone()),
+            ScopeKind::Agent => (agent_file(&place), place.agent.clone()),
+            _ => (session_file(&place), place.session.clone()),
+        };
+        if order == Order::Reset && kind != ScopeKind::Session {
+            return Err(OrderError::NotASession);
+        }
+        let folder = self.folder()?;
+        let held = folder.hold()?;
+        let kept = match self.read_one(&file, &name) {
+            // What cannot be read must not keep an order from being carried out.
+            Err(GateError::Damaged { .. }) => {
+                held.set_aside(&file);
+                None
+            }
+            other => other?,
+        };
+        let dead = folder.path(&killed(&file)).exists();
+        let makes = matches!(order, Order::Kill | Order::Pause);
+        if kept.is_none() && !dead && !makes {
+            return Err(OrderError::Unknown(kind.name()));
+        }
+        let mut kept = kept.unwrap_or_else(|| Kept::new(&name));
+        let state = self.state(&file, &kept.state).unwrap_or_else(|_| ScopeState::new(kind, now()));
+        let mut scope = Scope { name: name.clone(), kind, state };
+        // A note that came from a server gives way to ours, which no server takes back.
+        if order == Order::Kill && scope.state.killed().is_none() {
+            folder.remove(&killed(&file));
+        }
+        match order {
+            Order::Kill => scope.state.kill(by, &reason, now()),
+            Order::Clear => scope.state.clear().map_err(|_| OrderError::Final)?,
+            Order::Pause => scope.state.pause(by, &reason, now()),
+            Order::Resume => scope.state.resume(),
+            Order::Reset => scope.state.reset(now()),
+        }
+        match order {
+            Order::Kill => drop(self.note_death(folder, &place, &mut scope)?),
+            Order::Clear => folder.remove(&killed(&file)),
+            _ => {}
+        }
+        if order == Order::Reset {
+            remove_session(folder, &place);
+        } else {
+            kept.state = scope.state.to_blob();
+            folder.write(&file, &bytes(&kept), Lasts::Surely)?;
+        }
+        let who = if by.is_empty() { "operator" } else { by };
+        let entry = Entry {
+            at_ms: now().0,
+            who: who.to_owned(),
+            action: format!("{}.{}", kind.name(), order.name()),
+            subject: name.clone(),
+            reason,
+        };
+        record(folder, &entry)?;
+        Ok(here(kind, name, &scope.state))
+    }
+
+    fn place_of(&self, whom: &Whom) -> (Place, ScopeKind) {
+        let place = |agent: &str, session: &str| Place {
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            scope: Vec::new(),
+        };
+        match whom {
+            Whom::All => (Place::default(), ScopeKind::Project),
+            Whom::Agent(agent) => (place(agent, ""), ScopeKind::Agent),
+            Whom::Session { agent, session } => (place(agent, session), ScopeKind::Session),
+        }
+    }
+
+    fn scopes(&self) -> Result<Vec<Here>, GateError> {
+        let folder = self.folder()?;
+        let mut found: Vec<(u8, Here)> = Vec::new();
+        for file in folder.names() {
+            let (rank, kind) = match file.rsplit_once('.').map_or(&*file, |(_, ending)| ending) {
+                "project" => (0, ScopeKind::Project),
+                "agent" => (1, ScopeKind::Agent),
+                "session" => (2, ScopeKind::Session),
+                _ => continue,
+            };
+            let Some(kept) = folder.read(&file)?.and_then(|bytes| Kept::read(&bytes)) else {
+                continue;
+            };
+            let Ok(state) = self.state(&file, &kept.state) else { continue };
+            found.push((rank, here(kind, kept.name, &state)));
+        }
+        found.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.name.cmp(&b.name)));
+        Ok(found.into_iter().map(|(_, here)| here).collect())
+    }
+}
+
+fn here(kind: ScopeKind, name: String, state: &ScopeState) -> Here {
+    let (word, why) = match (state.killed(), state.paused()) {
+        (Some(kill), _) => ("killed", Some(kill.because.clone())),
+        (None, Some(pause)) => ("paused", Some(pause.because.clone())),
+        (None, None) => ("active", None),
+    };
+    Here { kind: kind.name(), name, state: word, why: why.filter(|why| !why.is_empty()) }
+}
+
+/// Writes a line that stays. Called while the folder is held.
+fn record(folder: &Folder, entry: &Entry) -> Result<(), GateError> {
+    let path = folder.path(AUDIT);
+    let mut line = serde_json::to_vec(entry).unwrap_or_default();
+    line.push(b'\n');
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_all()));
+    written.map_err(|error| GateError::Io { path, error })
+}
