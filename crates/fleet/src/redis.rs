@@ -359,7 +359,7 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
-    script.arg(sum.known);
+    script.arg(sum.born);
     for floor in sum.floor {
         script.arg(floor);
     }
@@ -441,6 +441,7 @@ fn sums_of(fields: &[(String, String)]) -> Sums {
         } else {
             let value = value.parse().unwrap_or(0);
             match field.as_str() {
+                "born" => sums.born = value,
                 "period" => sums.period = value,
                 "spent" => sums.period_cost = value,
                 "changes" => sums.changes = value,

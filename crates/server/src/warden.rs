@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::prices;
 use crate::settings::Settings;
 pub(crate) use approvals::{Answer, Approval, Approvals, Word};
+pub(crate) use calls::Numbered;
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Governed, Reply, Reported};
 pub(crate) use nodes::{Message, Reload};

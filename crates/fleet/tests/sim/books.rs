@@ -1,7 +1,7 @@
 //! What really happened, kept apart from everything that is tested: who was stopped, which calls ran,
 //! and what they cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deadstop_core::{Held, NanoUsd, Tokens};
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub(crate) struct Ghost {
 pub(crate) struct Books {
     pub(crate) entries: Mutex<Vec<Entry>>,
     ghosts: Mutex<BTreeMap<usize, Ghost>>,
+    /// Nodes that were taken for dead, or may have been.
+    dead: Mutex<BTreeSet<usize>>,
     /// Kills that were acknowledged and not taken back, by scope.
     kills: Mutex<BTreeMap<String, u64>>,
     orders: Mutex<u64>,
@@ -59,6 +61,27 @@ impl Books {
 
     pub(crate) fn faults(&self) -> Vec<String> {
         self.faults.lock().clone()
+    }
+
+    /// A node is dead, or may be taken for it.
+    pub(crate) fn dies(&self, node: usize) {
+        self.dead.lock().insert(node);
+    }
+
+    pub(crate) fn has_died(&self, node: usize) -> bool {
+        self.dead.lock().contains(&node)
+    }
+
+    pub(crate) fn anybody_died(&self) -> bool {
+        !self.dead.lock().is_empty()
+    }
+
+    /// What calls of nodes that died had set aside in a scope, at most.
+    pub(crate) fn died(&self, scope: &str) -> u64 {
+        let entries = self.entries.lock();
+        let here = entries.iter().filter(|entry| entry.chain.iter().any(|name| name == scope));
+        let dead = here.filter(|entry| self.has_died(entry.node));
+        dead.map(|entry| entry.reserved.cost.unsigned_abs()).sum()
     }
 
     /// A kill was acknowledged.

@@ -14,6 +14,21 @@ use smallvec::SmallVec;
 
 use super::{BOOKED, Booking, Chain, Refused, Running, Said, Warden, Wish, Wished, record};
 
+/// A call as it is kept: its id among all, and what its ticket said.
+pub(crate) struct Numbered {
+    id: i64,
+    number: u64,
+    admitted: Time,
+    /// What was said about it when it was let pass.
+    warned: Option<Box<Trip>>,
+}
+
+impl Numbered {
+    pub(crate) fn of(id: i64, ticket: &Ticket, warned: Option<Box<Trip>>) -> Numbered {
+        Numbered { id, number: ticket.number, admitted: ticket.admitted, warned }
+    }
+}
+
 impl Warden {
     /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
     pub(crate) async fn admit(
@@ -134,7 +149,14 @@ impl Warden {
             let Ok((decision, killed)) = done.await else { return };
             warden.carry_kills(&chain, killed);
             let Running { id, ticket, warned, .. } = running;
-            warden.book(&chain, &call, (id, &ticket, warned), &outcome, &decision, said);
+            warden.book(
+                &chain,
+                &call,
+                Numbered::of(id, &ticket, warned),
+                &outcome,
+                &decision,
+                said,
+            );
         });
         // Whoever waits does so for as long as others usually take, and not for an outage.
         let patience = if node.away().is_some() { Duration::ZERO } else { BOOKED };
@@ -159,7 +181,7 @@ impl Warden {
             Ok((decision, killed)) => {
                 self.carry_kills(chain, killed);
                 let Running { id, ticket, warned, .. } = running;
-                self.book(chain, call, (id, &ticket, warned), outcome, &decision, said);
+                self.book(chain, call, Numbered::of(id, &ticket, warned), outcome, &decision, said);
                 decision
             }
             Err(_) => Decision { verdict: Verdict::Allow, trips: Vec::new() },
@@ -175,9 +197,9 @@ impl Warden {
         said: Said,
     ) -> Decision {
         let Running { id, ticket, warned, .. } = running;
-        let bare = ticket.bare();
+        let call_of = Numbered { id, number: ticket.number, admitted: ticket.admitted, warned };
         let decision = self.decide(chain, |links, now| settle(links, call, ticket, outcome, now));
-        self.book(chain, call, (id, &bare, warned), outcome, &decision, said);
+        self.book(chain, call, call_of, outcome, &decision, said);
         decision
     }
 
@@ -186,14 +208,13 @@ impl Warden {
         &self,
         chain: &Chain,
         call: &Call,
-        (id, ticket, warned): (i64, &Ticket, Option<Box<Trip>>),
+        Numbered { id, number, admitted, warned }: Numbered,
         outcome: &Outcome,
         decision: &Decision,
         said: Said,
     ) {
         let incident = self.record(chain, call, id, &decision.trips, || said.clone());
         let trip = decision.trips.first().or(warned.as_deref());
-        let (number, admitted) = (ticket.number, ticket.admitted);
         let ended = record::Ended { id, number, admitted, outcome, trip, incident, said };
         self.ended(chain, call, ended);
     }

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::calls::Numbered;
 use super::scope::MOST_PENDING;
 use super::{Approval, Chain, Project, Refused, Running, Said, Warden};
 
@@ -413,7 +414,14 @@ impl Warden {
             said.response.push(&text);
             let Waiting { number, call, ticket, warned, .. } = waiting;
             let warned = warned.and_then(|trip| serde_json::from_str(&trip).ok());
-            self.book(chain, &call, (number, &ticket, warned), &outcome, &decision, said);
+            self.book(
+                chain,
+                &call,
+                Numbered::of(number, &ticket, warned),
+                &outcome,
+                &decision,
+                said,
+            );
             trips.extend(decision.trips);
         }
         trips
