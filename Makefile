@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
+.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -117,6 +117,9 @@ bench-cluster: page ## One, two and three nodes: speed, round trips, one agent's
 
 bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
 	bench/mcp/run
+
+sim: ## Ten thousand seeds of the simulated fleet, and the scripts in Redis against their model
+	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop-fleet
 
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -52,6 +52,13 @@ test('a line that breaks goes on where it was', async () => {
   expect(found.missed).toBe(0);
 });
 
+test('a line on which nothing happened goes on from where it began', async () => {
+  const found = await followed(['id: 41\n\n', told(42)]);
+  expect(found.seen).toEqual([42]);
+  expect(found.asked).toEqual([null, '41', '42']);
+  expect(found.missed).toBe(0);
+});
+
 test('a server that is away is asked again, more and more patiently', async () => {
   const found = await followed([told(1), 503, 502, 401, told(2)]);
   expect(found.waits.slice(0, 4)).toEqual([500, 1000, 2000, 4000]);

@@ -78,6 +78,18 @@ for (const [width, how] of [[1280, 'in its box'], [390, 'with the page']]) {
   });
 }
 
+test('no column hides under another, at any width', { timeout: 240_000 }, async () => {
+  for (const width of [730, 1000, 1180, 1280, 1360, 1490, 1900]) {
+    const tab = await open(browser, { width });
+    await tab.page.goto(world.url);
+    const box = tab.page.getByRole('region', { name: 'Running sessions' });
+    await box.getByRole('button', { name: /^Stop / }).first().waitFor();
+    const spill = await box.evaluate((element) => element.scrollWidth - element.clientWidth);
+    assert.ok(spill <= 0, `at ${width} px the list is ${spill} px wider than its place`);
+    await tab.close();
+  }
+});
+
 test('what streams in is shown, and holds nothing up', { timeout: 240_000 }, async (t) => {
   const tab = await open(browser);
   const { page } = tab;

@@ -38,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
         &[
             "deadstop-client",
             "deadstop-core",
+            "deadstop-fleet",
             "deadstop-gate",
             "deadstop-process",
             "deadstop-protocol",

@@ -5,6 +5,7 @@
 //! sends a call through the gateway, starts a process and has it ended. What it uses for that are
 //! canaries, sessions of its own that are dead from the start.
 
+mod cluster;
 mod doors;
 mod house;
 mod tools;
@@ -24,6 +25,8 @@ pub(crate) struct Args {
     /// Look only at what costs no time: no process is started and ended
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    cluster: cluster::Wanted,
 }
 
 /// What a look has found.
@@ -89,6 +92,11 @@ impl Chart {
 /// Looks at everything.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut chart = Chart::default();
+    if args.cluster.cluster {
+        cluster::look(&mut chart, &args.cluster, &args.server)?;
+        print(args, &chart)?;
+        return Ok(ExitCode::from(chart.code()));
+    }
     house::policy(&mut chart);
     house::states(&mut chart);
     house::key(&mut chart);

@@ -42,6 +42,12 @@ impl Server {
         Server { keyless: true, ..self }
     }
 
+    /// The same at another address: another node of one fleet.
+    pub(crate) fn at(&self, url: &str) -> Server {
+        let (key_file, project) = (self.key_file.clone(), self.project.clone());
+        Server { keyless: self.keyless, ..Server::named(url, key_file, project) }
+    }
+
     /// Its URL.
     pub(crate) fn url(&self) -> String {
         let named = self.server.clone().or_else(|| filled("DEADSTOP_SERVER"));

@@ -257,14 +257,18 @@ pub fn settle_buried(
         ledger.roll(per, now);
         // The call is in flight no longer, and settling takes one off.
         ledger.in_flight += 1;
-        left.push(ledger.unbook(booked));
-        if per.same(ticket.admitted, now) {
-            ledger.period_cost = ledger.period_cost - booked.cost;
-        }
+        // Which period it was booked in is known only where there was but one.
+        let same = per.same(ticket.admitted, now);
+        let period = if same { booked.cost } else { NanoUsd(0) };
+        left.push((ledger.unbook(booked), period - ledger.period_cost));
+        ledger.period_cost = ledger.period_cost - period;
     }
     let decision = settle(chain, call, ticket, outcome, now);
-    for (link, left) in chain.iter_mut().zip(left) {
-        link.state.ledger.unbook(left);
+    // What is not booked yet will be.
+    for (link, (left, period)) in chain.iter_mut().zip(left) {
+        let ledger = &mut link.state.ledger;
+        ledger.unbook(left);
+        ledger.period_cost = ledger.period_cost - period;
     }
     decision
 }
@@ -348,5 +352,32 @@ mod tests {
         let totals = agent.totals(&policies.agent);
         assert_eq!((totals.calls, totals.spent.model_calls, totals.held.calls), (1, 1, 0));
         assert_eq!(totals.spent.output, Tokens(7));
+    }
+
+    #[test]
+    fn a_call_whose_node_was_taken_for_dead_is_charged_once() {
+        let policies = Preset::Balanced.policies();
+        // Buried before it ends, and only afterwards: in both cases no more than what was set aside.
+        for early in [true, false] {
+            let mut agent = ScopeState::new(ScopeKind::Agent, Time(0));
+            let mut chain = [Link { name: "a", state: &mut agent, policy: &policies.agent }];
+            let ticket = admit(&mut chain, &call(), Time(1)).ticket.unwrap();
+            let held = ticket.held();
+            if early {
+                agent.bury(held);
+            }
+            let mut chain = [Link { name: "a", state: &mut agent, policy: &policies.agent }];
+            let usage = Usage { input: Tokens(10), output: Tokens(7), ..Usage::default() };
+            let outcome = Outcome { usage, ..Outcome::default() };
+            settle_buried(&mut chain, &call(), ticket, &outcome, Time(2));
+            if !early {
+                agent.bury(held);
+            }
+            let totals = agent.totals(&policies.agent);
+            assert!(totals.held.is_empty(), "{totals:?}");
+            let most = if early { 7 } else { held.output.unsigned_abs() };
+            assert_eq!(totals.spent.output, Tokens(most));
+            assert_eq!(totals.period_cost, totals.spent.cost);
+        }
     }
 }

@@ -146,7 +146,7 @@ impl Work {
         let base = if same { before.period_cost.0 } else { 0 };
         Sum {
             key: self.cell.sum_key(),
-            known: seen.changes,
+            born: seen.born,
             floor: seen.counts,
             add,
             period: after.period,
@@ -462,7 +462,10 @@ impl<'a> Batch<'a> {
         let mut states: SmallVec<[ScopeState; 6]> = cells
             .iter()
             .map(|cell| match cell.copy.lock().shadow.take() {
-                Some(shadow) => *shadow,
+                Some(mut shadow) => {
+                    shadow.honour(&cell.state.lock());
+                    *shadow
+                }
                 None => cell.state.lock().clone(),
             })
             .collect();

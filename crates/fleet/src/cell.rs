@@ -55,6 +55,8 @@ pub(crate) struct Copy {
     mine: (u64, Held),
     /// Whether the store may show something else, and how long that may still become so.
     pub(crate) suspect: Option<Instant>,
+    /// Whether the store has lost what it had, and was not told yet.
+    pub(crate) astray: bool,
     /// Steps whose answers are not there yet.
     pub(crate) pending: u32,
     /// Whether the store was asked about it.
@@ -213,7 +215,9 @@ impl Cell {
         copy.hold(life, held);
         copy.met = true;
         let mut own = self.state.lock();
-        own.learn(state);
+        if self.is_counted() {
+            own.learn(state);
+        }
         if let Some((version, record)) = record
             && version.count() > copy.version.count()
         {
@@ -285,13 +289,24 @@ impl Copy {
         self.suspect = Some(Instant::now() + LATE);
     }
 
-    /// The store shows something else.
-    pub(crate) fn suspect(&mut self) {
+    /// The store has lost what it had.
+    pub(crate) fn astray(&mut self) {
+        self.astray = true;
         self.suspect.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether the store shows what calls of this node hold, as far as it was seen.
+    pub(crate) fn in_order(&self, life: u64, me: &str) -> bool {
+        let parts = self.parts.iter().map(|part| (&part.node, part.held));
+        let sums = self.sums.held.iter().map(|(node, held)| (node, *held));
+        let told = parts.chain(sums).find(|(node, _)| *node == me);
+        !self.astray && told.map(|(_, held)| held).unwrap_or_default() == self.mine(life)
     }
 
     fn take(&mut self, version: Version, record: &Record) {
         (self.whole, self.lost) = (true, None);
+        // Counters may still be.
+        self.astray &= self.sums.born != 0;
         self.version = version;
         self.number = record.number;
         self.recent.clone_from(&record.recent);
@@ -301,13 +316,23 @@ impl Copy {
 
     /// Answers may overtake each other: what is older does not count.
     fn count(&mut self, sums: Sums, state: &mut ScopeState) {
-        let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
-        if sums.changes < self.sums.changes {
-            // Or the store has lost what it had.
-            self.suspect();
-            if !grown {
+        if sums.born == 0 && self.sums.born == 0 {
+            // There is nothing there yet: what the database had is all that is known.
+            return;
+        }
+        let older = (sums.born, sums.changes) < (self.sums.born, self.sums.changes);
+        if self.sums.born != 0 && sums.born != self.sums.born {
+            if older && sums.born != 0 {
                 return;
             }
+            // The store has lost what it had, and must be told what this node has seen.
+            self.astray();
+            let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
+            if !grown || sums.born == 0 {
+                return;
+            }
+        } else if older {
+            return;
         }
         state.set_totals(&totals_of(&sums));
         self.sums = sums;
@@ -370,4 +395,26 @@ fn sums_of(state: &ScopeState) -> Sums {
         spent.cost.0,
     ]);
     Sums { counts, ..Sums::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deadstop_core::Time;
+
+    #[test]
+    fn an_empty_store_does_not_make_forget_what_the_database_had() {
+        let mut state = ScopeState::new(ScopeKind::Agent, Time(1));
+        let spent = Spent { steps: 3, cost: NanoUsd(70), ..Spent::default() };
+        state.set_totals(&Totals { calls: 5, spent, ..Totals::default() });
+        let state = Arc::new(Mutex::new(state));
+        let cell = Cell::new("p", "p\u{1f}a", "a", state, (Version(0), 1), Box::new(|_| {}));
+        cell.count(Sums::default());
+        assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(70));
+        assert_eq!(cell.copy.lock().sums.counts[..2], [5, 3]);
+        // Once there is something, that counts.
+        let counts = [6, 4, 0, 0, 0, 0, 80, 0, 0];
+        cell.count(Sums { counts, born: 9, changes: 1, ..Sums::default() });
+        assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(80));
+    }
 }

@@ -55,7 +55,11 @@ for i = 1, sums do
   local function count(field, n)
     new[field] = text(math.max(get(field) + n, 0))
   end
-  local lost = get('changes') < number()
+  local born, known = get('born'), number()
+  local lost = born == 0 or (known ~= 0 and known ~= born)
+  if born == 0 then
+    new['born'] = text(now)
+  end
   for _, field in ipairs(COUNTERS) do
     local floor = number()
     new[field] = text(lost and math.max(get(field), floor) or get(field))

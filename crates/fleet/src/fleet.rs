@@ -372,7 +372,7 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
             let Err(away) = self.step(&mut jobs).await else {
-                jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
+                jobs.into_iter().for_each(Job::end);
                 continue;
             };
             let (must, may): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.must);
@@ -440,8 +440,9 @@ impl<S: Shared> Fleet<S> {
                     if away.perhaps {
                         batch.doubt();
                         for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
-                            let doubt = batch.sign(job, &commit);
-                            job.doubts.extend(doubt);
+                            if let Some(doubt) = batch.sign(job, &commit) {
+                                job.doubt(doubt);
+                            }
                         }
                     }
                     return Err(away);
@@ -538,15 +539,24 @@ impl<S: Shared> Fleet<S> {
     /// Sees to it that the store shows what calls of this node really hold: a step of which nobody
     /// knew may have been done, or the store may have lost what it had.
     async fn heal(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<(), Away> {
-        let late = cell.copy.lock().suspect.is_some_and(|until| Instant::now() < until);
-        let policies = cell.copy.lock().policies.clone();
+        let (life, me) = self.life();
+        let (late, policies) = {
+            let mut copy = cell.copy.lock();
+            let late = copy.suspect.is_some_and(|until| Instant::now() < until);
+            if copy.in_order(life, &me) {
+                copy.suspect = copy.suspect.filter(|_| late || copy.pending > 0);
+                return Ok(());
+            }
+            (late, copy.policies.clone())
+        };
         if let Some(policies) = policies {
             // Whatever a job does, it puts the record in order first.
             self.enqueue([Arc::clone(cell)], &policies, None, |_| (), false).await?;
         }
         let healed = !cell.is_counted() || self.heal_counters(cell).await?;
         if healed && !late {
-            cell.copy.lock().suspect = None;
+            let mut copy = cell.copy.lock();
+            (copy.suspect, copy.astray) = (None, false);
         }
         Ok(())
     }
@@ -556,10 +566,10 @@ impl<S: Shared> Fleet<S> {
         let sum = |seen, held| {
             let copy = cell.copy.lock();
             let held = Vec::from_iter(held);
-            let Sums { counts, period, period_cost, changes, .. } = copy.sums;
+            let Sums { born, counts, period, period_cost, .. } = copy.sums;
             Sum {
                 key: cell.sum_key(),
-                known: changes,
+                born,
                 floor: counts,
                 period,
                 period_floor: period_cost,
@@ -629,7 +639,7 @@ impl<S: Shared> Fleet<S> {
             let cell = &cells[moved.item];
             // Less than what is known: it was lost, or jobs in between know better already.
             if moved.version.count() < cell.version().count() {
-                cell.copy.lock().suspect();
+                cell.copy.lock().astray();
             } else if let Ok(record) = Record::from_bytes(&moved.value) {
                 cell.adopt(moved.version, record);
             }
@@ -651,7 +661,12 @@ impl<S: Shared> Fleet<S> {
         job: impl FnOnce(&mut Desk<'_, '_>) -> T,
     ) -> T {
         let _alone = self.alone.lock();
-        Batch::unasked(&self.me(), self.now(), cells, policies, job)
+        let done = Batch::unasked(&self.me(), self.now(), cells, policies, job);
+        if self.away.lock().is_none() {
+            // It is back already.
+            cells.iter().for_each(|cell| cell.copy.lock().shadow = None);
+        }
+        done
     }
 
     /// Calls that were let pass in a scope since the store is away.

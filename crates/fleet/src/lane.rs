@@ -69,11 +69,28 @@ pub(crate) struct Doubt {
 }
 
 impl Job {
+    /// Nobody knows whether this try was done. As long as that is so, nobody knows either what this
+    /// node holds.
+    pub(crate) fn doubt(&mut self, doubt: Doubt) {
+        if self.doubts.is_empty() {
+            self.cells.iter().for_each(|cell| cell.copy.lock().pending += 1);
+        }
+        self.doubts.push(doubt);
+    }
+
+    /// It is done.
+    pub(crate) fn end(self) {
+        if !self.doubts.is_empty() {
+            self.cells.iter().for_each(|cell| cell.copy.lock().pending -= 1);
+        }
+        let _ = self.done.send(Ok(()));
+    }
+
     /// Whether a try turns out to be done: then what it held counts.
     pub(crate) fn look(&mut self) -> bool {
         let told = |doubt: &Doubt| doubt.cell.copy.lock().recent.contains(&doubt.version);
         let Some(at) = self.doubts.iter().position(told) else { return false };
-        for (cell, life, held) in self.doubts.swap_remove(at).held {
+        for (cell, life, held) in std::mem::take(&mut self.doubts[at].held) {
             cell.copy.lock().hold(life, held);
         }
         true

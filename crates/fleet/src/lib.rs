@@ -20,6 +20,7 @@ mod cell;
 mod desk;
 mod fleet;
 mod lane;
+mod look;
 pub mod model;
 mod record;
 mod redis;
@@ -29,6 +30,7 @@ pub use cell::{Cell, Watch};
 pub use desk::{Desk, Owner};
 pub use fleet::{Fleet, Peer};
 pub use lane::Away;
+pub use look::Look;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
 pub use wire::{

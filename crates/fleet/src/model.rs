@@ -41,7 +41,7 @@ impl Model {
         let counted: Vec<(Sums, bool)> = commit
             .sums
             .iter()
-            .map(|sum| add(self.sums.get(&sum.key).cloned().unwrap_or_default(), sum))
+            .map(|sum| add(self.sums.get(&sum.key).cloned().unwrap_or_default(), sum, now))
             .collect();
         let done = moved.is_empty() && counted.iter().all(|(_, within)| *within);
         if done {
@@ -88,10 +88,13 @@ impl Model {
     }
 }
 
-fn add(before: Sums, sum: &Sum) -> (Sums, bool) {
+fn add(before: Sums, sum: &Sum, now: Time) -> (Sums, bool) {
     let fresh = sum.seen.is_none_or(|seen| seen == before.changes);
-    let lost = before.changes < sum.known;
+    let lost = before.born == 0 || sum.born != 0 && sum.born != before.born;
     let mut sums = before;
+    if sums.born == 0 {
+        sums.born = now.0;
+    }
     for (count, floor) in sums.counts.iter_mut().zip(sum.floor).filter(|_| lost) {
         *count = (*count).max(floor);
     }

@@ -17,11 +17,11 @@ use crate::record::Version;
 use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
 /// How long an answer may take. Longer, and the fail mode decides.
-const ANSWER: Duration = Duration::from_millis(1000);
+const ANSWER: Duration = Duration::from_millis(2000);
 /// How long a connection may take.
-const CONNECT: Duration = Duration::from_millis(1000);
+const CONNECT: Duration = Duration::from_millis(2000);
 /// All nodes, with the time until which they count as alive.
-const NODES: &str = "deadstop:nodes";
+pub(crate) const NODES: &str = "deadstop:nodes";
 /// Scopes that are looked up at once.
 const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
@@ -262,7 +262,7 @@ impl Redis {
         Ok(Beat { now: Time(now), nodes })
     }
 
-    async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
         let answered = match self.line().await? {
             Line::One(mut line) => {
                 tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
@@ -276,6 +276,22 @@ impl Redis {
             Ok(Err(error)) => Err(self.gone(&error).await),
             Err(_) => Err(Away::after("it does not answer in time")),
         }
+    }
+
+    /// Asks one server; any, of a cluster.
+    pub(crate) async fn ask_one<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
+        let Place::Cluster { any, .. } = &self.place else { return self.query(command).await };
+        let mut last = Away::before("no node of the cluster answers");
+        for client in any {
+            match connect(client).await {
+                Ok(mut line) => {
+                    let said = command.query_async(&mut line).await;
+                    return said.map_err(|error| Away::before(error.to_string()));
+                }
+                Err(error) => last = Away::before(error.to_string()),
+            }
+        }
+        Err(last)
     }
 
     /// Tells all nodes something.
@@ -343,7 +359,7 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
-    script.arg(sum.known);
+    script.arg(sum.born);
     for floor in sum.floor {
         script.arg(floor);
     }
@@ -425,6 +441,7 @@ fn sums_of(fields: &[(String, String)]) -> Sums {
         } else {
             let value = value.parse().unwrap_or(0);
             match field.as_str() {
+                "born" => sums.born = value,
                 "period" => sums.period = value,
                 "spent" => sums.period_cost = value,
                 "changes" => sums.changes = value,

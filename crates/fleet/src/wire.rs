@@ -62,9 +62,9 @@ pub struct Write {
 pub struct Sum {
     /// Their key.
     pub key: String,
-    /// How often they were changed when this node last saw them. A store that says less has lost
-    /// what it had, and only then the floors count.
-    pub known: u64,
+    /// When those began that this node has seen before; zero if it has seen none. Others now, or
+    /// none: the store has lost what it had, and only then the floors count.
+    pub born: u64,
     /// The least that they must show then: what this node has seen before.
     pub floor: Counts,
     /// What is new.
@@ -90,6 +90,8 @@ pub struct Sum {
 /// Counters as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sums {
+    /// When the store began to count.
+    pub born: u64,
     /// Those that only go up.
     pub counts: Counts,
     /// The period that money is counted in.

@@ -89,6 +89,7 @@ pub(crate) struct Metrics {
     failed_deliveries: AtomicU64,
     degraded: AtomicBool,
     times_degraded: AtomicU64,
+    alone: AtomicBool,
     passed_unasked: AtomicU64,
     refused_unasked: AtomicU64,
 }
@@ -223,6 +224,13 @@ impl Metrics {
         add(&self.failed_deliveries, 1);
     }
 
+    /// What nodes share is away, or is not.
+    pub(crate) fn set_alone(&self, alone: bool) {
+        if !self.alone.swap(alone, Ordering::Relaxed) && alone {
+            add(&self.times_degraded, 1);
+        }
+    }
+
     /// A call was let pass, because nobody could be asked and the policy says so.
     pub(crate) fn let_pass_unasked(&self) {
         add(&self.passed_unasked, 1);
@@ -242,9 +250,9 @@ impl Metrics {
 }
 
 impl Metrics {
-    /// Whether the store does not work.
+    /// Whether the store does not work, or what nodes share.
     pub(crate) fn degraded(&self) -> bool {
-        self.degraded.load(Ordering::Relaxed)
+        self.degraded.load(Ordering::Relaxed) || self.alone.load(Ordering::Relaxed)
     }
 
     /// Things that wait to be written.
@@ -300,7 +308,7 @@ impl Metrics {
             (
                 "deadstop_degraded",
                 "gauge",
-                "1 while the database does not answer.",
+                "1 while the database, or what nodes share, does not answer.",
                 self.degraded().into(),
             ),
         ] {
@@ -339,7 +347,7 @@ impl Metrics {
             ),
             (
                 "deadstop_degraded_total",
-                "Times that the database stopped answering.",
+                "Times that the database, or what nodes share, stopped answering.",
                 &self.times_degraded,
             ),
             (

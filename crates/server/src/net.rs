@@ -271,9 +271,11 @@ impl Door {
         let Some(origin) = origin else { return Ok(()) };
         let theirs = origin.split_once("://").map_or("", |(_, host)| host);
         let port = format!(":{}", self.address.port());
+        // A page that came through a tunnel has the tunnel's port in both.
+        let same = host.is_some_and(|host| host.eq_ignore_ascii_case(theirs));
         let own = match local {
-            true => is_loopback(theirs) && theirs.ends_with(&port),
-            false => host.is_some_and(|host| host.eq_ignore_ascii_case(theirs)),
+            true => is_loopback(theirs) && (same || theirs.ends_with(&port)),
+            false => same,
         };
         if own { Ok(()) } else { Err("this server does not answer pages of other origins") }
     }

@@ -18,6 +18,7 @@ mod control;
 mod databases;
 mod fleet {
     pub(crate) mod balancer;
+    mod doctor;
     mod everywhere;
     mod faults;
     pub(crate) mod node;

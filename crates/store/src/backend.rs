@@ -624,7 +624,7 @@ fn sqlite_migrations() -> Migrator {
     ])
 }
 
-fn postgres_migrations() -> Migrator {
+pub(crate) fn postgres_migrations() -> Migrator {
     migrator(&[
         ("control", include_str!("../migrations/postgres/0001_control.sql")),
         ("hours", include_str!("../migrations/postgres/0002_hours.sql")),
@@ -643,7 +643,7 @@ fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
 }
 
 /// An address as it may be shown.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "postgres".to_owned() };
     let host = rest.split('?').next().unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);

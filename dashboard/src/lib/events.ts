@@ -29,6 +29,11 @@ export class FrameReader {
   #event = '';
   #data: string[] = [];
 
+  /** The last number that was told, with an event or without. */
+  get id(): string | null {
+    return this.#id;
+  }
+
   push(text: string): Frame[] {
     const frames: Frame[] = [];
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
@@ -137,8 +142,9 @@ export async function follow(
         if (done) return last ?? seen;
         clearTimeout(silence);
         silence = setTimeout(() => line.abort(), SILENCE);
-        for (const frame of frames.push(decoder.decode(value, { stream: true }))) {
-          if (frame.id !== null) last = frame.id;
+        const came = frames.push(decoder.decode(value, { stream: true }));
+        last = frames.id ?? last;
+        for (const frame of came) {
           if (frame.event === 'missed') {
             told.missed();
             continue;

@@ -100,6 +100,7 @@ export const SECTIONS: Section[] = [
       { key: 'deny', label: 'Never these tools', hint: 'One name or pattern a line.' },
       { key: 'ask', label: 'Ask a person before these tools', hint: 'One name or pattern a line. The call waits under Approvals.' },
       { key: 'rules', label: 'Rules on arguments', hint: 'As JSON, as in a policy file.' }, ACTION,
+      { key: 'pin_tools', label: 'When a tool\'s description changes', choices: [['off', 'Nothing'], ['warn', 'Warn: note it, let it pass'], ['block', 'Block: refuse the call']] },
     ],
   },
 ];
@@ -107,6 +108,7 @@ export const SECTIONS: Section[] = [
 export const GENERAL: Field[] = [
   { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
   { key: 'ask_timeout_s', label: 'Wait for a person', unit: 'seconds', hint: 'Where the action is ask. Then the call is refused.' },
+  { key: 'offline_calls', label: 'Calls without the other nodes', hint: 'How many of an agent a node lets pass while the state that all share is away.' },
   { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
 ];
 

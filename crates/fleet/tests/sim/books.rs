@@ -1,7 +1,7 @@
 //! What really happened, kept apart from everything that is tested: who was stopped, which calls ran,
 //! and what they cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deadstop_core::{Held, NanoUsd, Tokens};
 use parking_lot::Mutex;
@@ -41,7 +41,9 @@ pub(crate) struct Ghost {
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) entries: Mutex<Vec<Entry>>,
-    pub(crate) ghosts: Mutex<Vec<Ghost>>,
+    ghosts: Mutex<BTreeMap<usize, Ghost>>,
+    /// Nodes that were taken for dead, or may have been.
+    dead: Mutex<BTreeSet<usize>>,
     /// Kills that were acknowledged and not taken back, by scope.
     kills: Mutex<BTreeMap<String, u64>>,
     orders: Mutex<u64>,
@@ -61,6 +63,27 @@ impl Books {
         self.faults.lock().clone()
     }
 
+    /// A node is dead, or may be taken for it.
+    pub(crate) fn dies(&self, node: usize) {
+        self.dead.lock().insert(node);
+    }
+
+    pub(crate) fn has_died(&self, node: usize) -> bool {
+        self.dead.lock().contains(&node)
+    }
+
+    pub(crate) fn anybody_died(&self) -> bool {
+        !self.dead.lock().is_empty()
+    }
+
+    /// What calls of nodes that died had set aside in a scope, at most.
+    pub(crate) fn died(&self, scope: &str) -> u64 {
+        let entries = self.entries.lock();
+        let here = entries.iter().filter(|entry| entry.chain.iter().any(|name| name == scope));
+        let dead = here.filter(|entry| self.has_died(entry.node));
+        dead.map(|entry| entry.reserved.cost.unsigned_abs()).sum()
+    }
+
     /// A kill was acknowledged.
     pub(crate) fn killed(&self, scope: &str) {
         let mut orders = self.orders.lock();
@@ -77,6 +100,24 @@ impl Books {
     pub(crate) fn standing(&self, chain: &[String]) -> Vec<(String, u64)> {
         let kills = self.kills.lock();
         chain.iter().filter_map(|scope| Some((scope.clone(), *kills.get(scope)?))).collect()
+    }
+
+    /// Somebody asks whether a call may run; until he is answered, nobody knows.
+    pub(crate) fn asks(&self, chain: &[String], tool: bool) -> usize {
+        let mut ghosts = self.ghosts.lock();
+        let id = ghosts.last_key_value().map_or(0, |(id, _)| id + 1);
+        ghosts.insert(id, Ghost { chain: chain.to_vec(), tool });
+        id
+    }
+
+    /// He was answered, or nothing was asked.
+    pub(crate) fn answered(&self, ghost: usize) {
+        // The last one stays for its number.
+        self.ghosts.lock().entry(ghost).and_modify(|ghost| ghost.chain.clear());
+    }
+
+    pub(crate) fn ghosts(&self) -> Vec<Ghost> {
+        self.ghosts.lock().values().cloned().collect()
     }
 
     pub(crate) fn open(&self, entry: Entry) -> usize {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use deadstop_core::{ScopeState, Time};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Away, Beat, Commit, Record, Reply, Shared, Version};
+use deadstop_fleet::{Away, Beat, Commit, Record, Reply, Shared, Touched, Version};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::books::Books;
 use crate::dice::Dice;
 use crate::plant::Plant;
 
@@ -220,6 +221,9 @@ impl Machine {
 pub(crate) struct Line {
     pub(crate) hub: Arc<Hub>,
     pub(crate) machine: Arc<Machine>,
+    pub(crate) books: Arc<Books>,
+    /// Which node it is.
+    pub(crate) at: usize,
 }
 
 impl Line {
@@ -285,6 +289,10 @@ impl Shared for Line {
     }
 
     async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+        if node.matches('.').count() > 1 {
+            // In another life: it was silent for too long.
+            self.books.dies(self.at);
+        }
         let node = node.to_owned();
         self.ask(move |hub| {
             hub.note(3);
@@ -292,6 +300,11 @@ impl Shared for Line {
             hub.model.lock().beat(&node, ms, now)
         })
         .await
+    }
+
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        let tag = tag.to_owned();
+        self.ask(move |hub| hub.model.lock().touched(&tag, since, hub.now())).await
     }
 
     async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {

@@ -2,7 +2,7 @@
 
 use deadstop_core::Bounds;
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Commit, Version};
+use deadstop_fleet::{COUNTERS, Commit, Version};
 
 /// A bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,8 @@ impl Plant {
             }
             Plant::Floors => {
                 for sum in &mut commit.sums {
-                    sum.known = 0;
+                    sum.floor = [0; COUNTERS];
+                    sum.period_floor = 0;
                 }
             }
             Plant::Heal | Plant::Doubt | Plant::Stale | Plant::Recall => {}

@@ -12,7 +12,7 @@ use deadstop_fleet::{Away, Cell, Fleet, Owner, Version};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use crate::books::{Books, Entry, Fate, Ghost};
+use crate::books::{Books, Entry, Fate};
 use crate::net::{Hub, Line, Machine, Row, Weather};
 use crate::plant::Plant;
 
@@ -47,8 +47,6 @@ pub(crate) struct Node {
     pub(crate) fleet: Arc<Fleet<Line>>,
     pub(crate) cells: Mutex<BTreeMap<String, Arc<Cell>>>,
     pub(crate) machine: Arc<Machine>,
-    /// Whether it was ever taken for dead, or may have been.
-    pub(crate) died: Mutex<bool>,
 }
 
 /// The world.
@@ -121,15 +119,12 @@ impl World {
     pub(crate) fn start(self: &Arc<World>) -> Arc<Node> {
         let seed = self.hub.dice.any();
         let machine = Machine::new();
-        let line = Line { hub: Arc::clone(&self.hub), machine: Arc::clone(&machine) };
-        let name = format!("n{}", self.nodes.lock().len());
+        let at = self.nodes.lock().len();
+        let (hub, books) = (Arc::clone(&self.hub), Arc::clone(&self.books));
+        let line = Line { hub, machine: Arc::clone(&machine), books, at };
+        let name = format!("n{at}");
         let fleet = Fleet::new(line, &name, seed, self.hub.now());
-        let node = Arc::new(Node {
-            fleet: Arc::clone(&fleet),
-            cells: Mutex::default(),
-            machine,
-            died: Mutex::new(false),
-        });
+        let node = Arc::new(Node { fleet: Arc::clone(&fleet), cells: Mutex::default(), machine });
         tokio::spawn(fleet.keep());
         self.nodes.lock().push(Arc::clone(&node));
         node
@@ -181,6 +176,7 @@ impl World {
         node.machine.runs().await;
         let standing = self.books.standing(&chain);
         let asked = Arc::clone(&call);
+        let ghost = self.books.asks(&chain, call.tool().is_some());
         let admitted = node
             .fleet
             .run(cells.iter().cloned(), &self.policies, None, move |desk| {
@@ -189,11 +185,13 @@ impl World {
             })
             .await;
         let (ticket, owner) = match admitted {
-            Ok((admission, owner)) => (admission.ticket, owner),
+            Ok((admission, owner)) => {
+                self.books.answered(ghost);
+                (admission.ticket, owner)
+            }
             Err(Away { perhaps, .. }) => {
-                if perhaps {
-                    let ghost = Ghost { chain: chain.clone(), tool: call.tool().is_some() };
-                    self.books.ghosts.lock().push(ghost);
+                if !perhaps {
+                    self.books.answered(ghost);
                 }
                 if !self.plan.open {
                     return;
@@ -358,6 +356,11 @@ impl World {
         node.machine.runs().await;
         if done.is_ok() && !clears && !holds {
             self.books.killed(&scope);
+            let twice = self.hub.restarts.lock().len() > 1;
+            if self.plan.restarts && !twice && dice.chance(400) {
+                // The worst moment to lose one's memory: others have not heard of it yet.
+                self.hub.restart();
+            }
         }
         if holds {
             sleep(Duration::from_millis(dice.range(10, 2000))).await;

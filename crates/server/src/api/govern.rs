@@ -317,6 +317,7 @@ pub(crate) async fn open(
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
     }
+    app.warden.register(&chain).await;
     if let Some(said) = &opening.said {
         app.warden.hear_person(&chain, TextFacts::of(said)).await;
     }

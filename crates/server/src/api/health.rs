@@ -67,6 +67,12 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
             }
         },
     };
+    // A node that can ask nobody gets no calls while others may be able to.
+    let detail = detail.or_else(|| {
+        let (since, why) = app.warden.node()?.away()?;
+        let since = app.warden.time().0.saturating_sub(since.0) / 1000;
+        Some(format!("the state that nodes share is away ({why}), for {since} seconds now"))
+    });
     let body = Readiness {
         ready: detail.is_none(),
         store,

@@ -340,7 +340,11 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let since = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let (missed, live) = app.warden.events.watch(since, now());
+    // Who comes for the first time is told where that is, so that it can go on from there even if nothing
+    // happens before its line breaks. Without data that is no event.
+    let here = app.warden.events.last();
+    let (missed, live) = app.warden.events.watch(Some(since.unwrap_or(here)), now());
+    let place = since.is_none().then(|| Sse::default().id(here.to_string()));
     let first: Vec<Sse> = match missed {
         Some(missed) => {
             missed.iter().filter(|event| event.project == who.project).map(told).collect()
@@ -364,7 +368,7 @@ pub(crate) async fn events(
         Some((event, (live, project)))
     });
     let live = live.take_until(over);
-    let all = stream::iter(first).chain(live).map(Ok::<_, Infallible>);
+    let all = stream::iter(place).chain(stream::iter(first)).chain(live).map(Ok::<_, Infallible>);
     Stream::new(all).keep_alive(KeepAlive::default())
 }
 

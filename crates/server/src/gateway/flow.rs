@@ -73,12 +73,15 @@ pub(super) struct Cut {
     pub(super) from: usize,
 }
 
+/// What becomes of a tool call that somebody must be asked about.
+type Admitting = Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>;
+
 /// A tool call that waits for a person before the agent sees it.
 pub(super) struct Asking {
     id: String,
     call: Call,
     words: Excerpt,
-    answer: Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>,
+    answer: Admitting,
     held_from: usize,
 }
 

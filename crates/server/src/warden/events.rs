@@ -107,6 +107,11 @@ impl Events {
             || now.0.saturating_sub(self.watched.load(Ordering::Relaxed)) < WATCHED_MS
     }
 
+    /// The number of the last event.
+    pub(crate) fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
     /// What was missed since an event, and everything from now on. `None` in place of what was
     /// missed when it is too long ago to tell.
     pub(crate) fn watch(

@@ -13,20 +13,24 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{Kill, ScopeKind, ScopeState, Time};
-use deadstop_fleet::{Cell, Desk};
+use deadstop_fleet::{Cell, Desk, Peer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::alerts::Alert;
+
 use super::approvals::Asked;
 use super::shared::{Node, Page};
-use super::{Event, Order, Place, Scope, Tally, Warden, What, Word, now};
+use super::{Chain, Event, Order, Place, Scope, Tally, Warden, What, Word, now};
 
 /// How long an order waits until all nodes must know it.
 const SPREAD: Duration = Duration::from_secs(3);
 /// How long a change waits until all nodes have taken it in.
-const TAKEN_IN: Duration = Duration::from_millis(1000);
+const TAKEN_IN: Duration = Duration::from_secs(5);
 /// How often the database is asked what nobody may have told.
 const LOOK: Duration = Duration::from_secs(2);
+/// How often it is looked whether what nodes share is there.
+const WATCH: Duration = Duration::from_millis(200);
 /// How far back it is looked for what was touched before: clocks and steps may overlap.
 const OVERLAP_MS: u64 = 2000;
 /// Scopes that are read in one step.
@@ -108,6 +112,7 @@ impl Warden {
         tokio::spawn(listen(Arc::clone(node), sender));
         tokio::spawn(obey(Arc::downgrade(self), receiver));
         tokio::spawn(look_around(Arc::downgrade(self)));
+        tokio::spawn(watch_over(Arc::downgrade(self)));
         Ok(())
     }
 
@@ -182,6 +187,15 @@ impl Warden {
         Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
     }
 
+    /// Makes a chain known to all nodes, before anything is called in it.
+    pub(crate) async fn register(&self, chain: &Chain) {
+        if let Some(node) = self.node()
+            && !chain.scopes().iter().all(|scope| scope.cell().is_some_and(|cell| cell.is_known()))
+        {
+            let _ = node.run(chain.cells(), &chain.policies(), None, |_| ()).await;
+        }
+    }
+
     /// Tells all nodes something, without waiting.
     pub(crate) fn tell_nodes(&self, message: Message) {
         if self.node().is_some() {
@@ -203,18 +217,21 @@ impl Warden {
     pub(crate) async fn announce(&self, message: Message) {
         let Some(node) = self.node() else { return };
         let (number, me) = (self.number(), node.me());
-        let now = node.now();
-        let others = node.peers().into_iter();
-        let others = others.filter(|peer| *peer.node != *me && peer.until > now).count() as u64;
+        // One that dies meanwhile is waited for until its lease is over.
+        let others = || {
+            let now = node.now();
+            let alive = |peer: &Peer| *peer.node != *me && peer.until > now;
+            node.peers().iter().filter(|peer| alive(peer)).count() as u64
+        };
         let letter = self.letter(message, Some(number));
         let redis = &node.shared().redis;
-        if redis.tell(&letter).await.is_err() || others == 0 {
+        if redis.tell(&letter).await.is_err() || others() == 0 {
             return;
         }
         let until = tokio::time::Instant::now() + TAKEN_IN;
         while tokio::time::Instant::now() < until {
             match redis.taken_in(number).await {
-                Ok(count) if count < others => tokio::time::sleep(Duration::from_millis(2)).await,
+                Ok(count) if count < others() => tokio::time::sleep(Duration::from_millis(2)).await,
                 _ => return,
             }
         }
@@ -486,6 +503,39 @@ async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) 
             let _ = node.reread().await;
         } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
             warden.hear(node, letter).await;
+        }
+    }
+}
+
+/// Says when what nodes share goes away and when it is back.
+async fn watch_over(warden: Weak<Warden>) {
+    let mut known = false;
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let Some(warden) = warden.upgrade() else { return };
+        let away = warden.node().and_then(|node| node.away());
+        if away.is_some() == known {
+            continue;
+        }
+        known = away.is_some();
+        warden.metrics.set_alone(known);
+        let (what, text) = match away {
+            Some((_, why)) => ("degraded", format!("the state that nodes share is away: {why}")),
+            None => ("recovered", "the state that nodes share is back".to_owned()),
+        };
+        for project in warden.projects() {
+            if known {
+                let alert = Alert {
+                    kind: deadstop_alerts::Kind::Degraded,
+                    agent: None,
+                    session: None,
+                    trip: None,
+                    sentence: text.clone(),
+                    incident: None,
+                };
+                warden.alert(&project, &alert);
+            }
+            warden.events.tell(Event::new(what, &project.name, "", "", text.clone()));
         }
     }
 }

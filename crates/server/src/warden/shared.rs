@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::calls::Numbered;
 use super::scope::MOST_PENDING;
 use super::{Approval, Chain, Project, Refused, Running, Said, Warden};
 
@@ -278,6 +279,9 @@ impl Warden {
         let number = self.number();
         let (project, asked, wanted) = (Arc::clone(&chain.project), call.clone(), wish.clone());
         let policies = chain.policies();
+        let carried = wish.waits_as.is_none() && wish.reported_as.is_none();
+        let mut abandoned = Abandoned::new(node, chain, call, carried);
+        let given = Arc::clone(&abandoned.given);
         let ran = node.run(chain.cells(), &policies, letter, move |desk| {
             if let Some(letter) = desk.letter.clone() {
                 return Judged { value: Found::Letter(letter), killed: Vec::new() };
@@ -319,6 +323,7 @@ impl Warden {
                 }
                 admission
             });
+            *given.lock() = judged.value.ticket.as_ref().map(|t| (t.bare(), owner.clone()));
             if let (Some(ticket), Some(_)) = (&judged.value.ticket, &wanted.reported_as) {
                 let reported = Told::of(number, &asked, ticket, &judged.value.trips);
                 *desk.letter = Some(reported.write());
@@ -328,7 +333,9 @@ impl Warden {
                 killed: judged.killed,
             }
         });
-        let judged = match ran.await {
+        let ran = ran.await;
+        abandoned.node = None;
+        let judged = match ran {
             Ok(judged) => judged,
             Err(away) => return Wished::Decided(self.unasked(node, chain, call, request, away)),
         };
@@ -407,7 +414,14 @@ impl Warden {
             said.response.push(&text);
             let Waiting { number, call, ticket, warned, .. } = waiting;
             let warned = warned.and_then(|trip| serde_json::from_str(&trip).ok());
-            self.book(chain, &call, (number, &ticket, warned), &outcome, &decision, said);
+            self.book(
+                chain,
+                &call,
+                Numbered::of(number, &ticket, warned),
+                &outcome,
+                &decision,
+                said,
+            );
             trips.extend(decision.trips);
         }
         trips
@@ -613,6 +627,38 @@ impl Warden {
         for scope in chain.scopes() {
             self.mark(scope);
         }
+    }
+}
+
+/// A call that nobody waits for any more, because its client has gone: if it is let pass all the
+/// same, it is over at once.
+struct Abandoned {
+    node: Option<Arc<Node>>,
+    chain: Chain,
+    call: Call,
+    given: Arc<Mutex<Option<(Ticket, Owner)>>>,
+}
+
+impl Abandoned {
+    fn new(node: &Arc<Node>, chain: &Chain, call: &Call, carried: bool) -> Abandoned {
+        let node = carried.then(|| Arc::clone(node));
+        Abandoned { node, chain: chain.clone(), call: call.clone(), given: Arc::default() }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let Some(node) = self.node.take() else { return };
+        let (given, call) = (Arc::clone(&self.given), self.call.clone());
+        let policies = self.chain.policies();
+        let done = node.insist(self.chain.cells(), &policies, None, move |desk| {
+            // It comes after the question, so by now it is known what became of it.
+            if let Some((ticket, owner)) = given.lock().clone() {
+                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+                desk.settle(&call, ticket, &owner, &outcome);
+            }
+        });
+        drop(done);
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 
 async fn warden() -> Arc<Warden> {
     let policies = deadstop_core::RawPolicy::default().resolve().unwrap();
-    Warden::new(policies, None, Arc::default()).await.unwrap()
+    Warden::new(policies, None, None, Arc::default()).await.unwrap()
 }
 
 /// The dead were let go with the idle once: while the store was away they were alive again.

@@ -113,3 +113,21 @@ async fn a_project_with_a_typo_is_not_made_by_looking_at_it() {
     assert_eq!(gate.ask(&opened).await.status, 200);
     assert_eq!(gate.ask(&looked("/api/status")).await.status, 200);
 }
+
+#[tokio::test]
+async fn pages_are_its_own_by_whatever_port_they_came() {
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    for (host, origin, status) in [
+        // Through a tunnel: `ssh -L 9999:127.0.0.1:4141`.
+        ("127.0.0.1:9999", "http://127.0.0.1:9999", 200),
+        ("localhost:9999", "http://localhost:9999", 200),
+        // Another program's page on this machine, and names that were made to resolve to it.
+        ("127.0.0.1:4141", "http://127.0.0.1:9999", 403),
+        ("localhost:9999", "http://127.0.0.1:9999", 403),
+        ("evil.example", "http://evil.example", 403),
+        ("127.0.0.1:9999", "null", 403),
+    ] {
+        let ask = Ask::get("/api/status").with("host", host).with("origin", origin);
+        assert_eq!(gate.ask(&ask).await.status, status, "{host} {origin}");
+    }
+}

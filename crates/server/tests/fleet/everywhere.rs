@@ -9,13 +9,29 @@ use serde_json::{Value, json};
 use crate::support::dialect::chat_chunk;
 use crate::support::wire::Next;
 use crate::support::{
-    Ask, Dice, Gate, Reply, Said, Seen, Speech, Step, heavy, rounds, soon, until,
+    Ask, Dice, Gate, Got, Reply, Said, Seen, Speech, Step, heavy, rounds, soon, until,
 };
 
-/// A policy that minds nothing but what a case is about.
+/// A policy that minds nothing but what a case is about. On a machine that is busy with other things
+/// Redis may be late, and then nobody is let through.
 fn relaxed() -> Value {
     let off = json!({ "enabled": false });
-    json!({ "loop": off, "text_loop": off, "similarity": off, "strikes": off })
+    json!({
+        "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off,
+    })
+}
+
+/// Asks a node until it has an answer of its own, and not because a store was late.
+async fn judged(gate: &Gate, node: usize, ask: &Ask) -> Got {
+    soon("a decision", async {
+        loop {
+            let got = gate.ask_at(node, ask).await;
+            if got.status != 503 {
+                return got;
+            }
+        }
+    })
+    .await
 }
 
 fn hello(_: &Seen) -> Reply {
@@ -56,7 +72,7 @@ async fn a_kill_on_one_node_ends_streams_on_all() {
         }
         gate.upstream.answering(0).await;
         for node in 0..3 {
-            let got = gate.ask_at(node, &call(&agent, "another")).await;
+            let got = judged(&gate, node, &call(&agent, "another")).await;
             assert_eq!(got.status, 403, "node {node}: {}", got.text());
         }
     }
@@ -81,8 +97,8 @@ async fn no_node_admits_a_call_after_the_acknowledgement() {
                     while after < 2 {
                         let late = acknowledged.load(Ordering::SeqCst);
                         let got = gate.ask_at(node, &ask).await;
-                        assert!([200, 403].contains(&got.status), "{}", got.text());
-                        assert!(!late || got.status == 403, "node {node}: {}", got.text());
+                        assert!([200, 403, 503].contains(&got.status), "{}", got.text());
+                        assert!(!late || got.status != 200, "node {node}: {}", got.text());
                         before += usize::from(!late);
                         after += usize::from(late);
                     }
@@ -112,7 +128,7 @@ async fn a_policy_holds_on_every_node_from_the_next_call_on() {
     for round in 0..6 {
         // Every node has seen the agent, and holds what it thinks is its policy.
         for node in 0..3 {
-            let got = gate.ask_at(node, &call("worker", &format!("s{round}-{node}"))).await;
+            let got = judged(&gate, node, &call("worker", &format!("s{round}-{node}"))).await;
             assert_eq!(got.status, 200, "{}", got.text());
         }
         let path = "/api/policies/agents/worker";
@@ -124,7 +140,7 @@ async fn a_policy_holds_on_every_node_from_the_next_call_on() {
         let got = gate.ask_at(round % 3, &set).await;
         assert!([200, 201].contains(&got.status), "{}", got.text());
         for node in 0..3 {
-            let got = gate.ask_at(node, &call("worker", &format!("t{round}-{node}"))).await;
+            let got = judged(&gate, node, &call("worker", &format!("t{round}-{node}"))).await;
             assert_eq!(got.status, 402, "round {round}, node {node}: {}", got.text());
         }
         let reset = Ask::of("DELETE", path, None).with("if-match", "*");
@@ -174,7 +190,8 @@ async fn prices_hold_on_every_node_from_the_next_call_on() {
         for node in 0..3 {
             let path = format!("/api/sessions/pricer/s{round}-{node}");
             let preflight = json!({ "id": "m", "model": "house-llm", "input_tokens": 1000 });
-            let got = gate.ask_at(node, &Ask::post(&format!("{path}/preflight"), &preflight)).await;
+            let got =
+                judged(&gate, node, &Ask::post(&format!("{path}/preflight"), &preflight)).await;
             assert_eq!(got.status, 200, "{}", got.text());
             let receipt = json!({ "id": "m", "status": "ok", "usage": { "input": 1_000_000 } });
             let got = gate.ask_at(node, &Ask::post(&format!("{path}/receipt"), &receipt)).await;
@@ -213,7 +230,7 @@ async fn an_agents_budget_holds_over_all_nodes() {
             let (address, refused) = (gate.node(number % 3), Arc::clone(&refused));
             tokio::spawn(async move {
                 let got = ask.send_to(address).await;
-                assert!([200, 402, 403, 429].contains(&got.status), "{}", got.text());
+                assert!([200, 402, 403, 429, 503].contains(&got.status), "{}", got.text());
                 refused.fetch_add(usize::from(got.status != 200), Ordering::SeqCst);
             })
         })

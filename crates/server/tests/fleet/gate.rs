@@ -29,7 +29,7 @@ pub(crate) struct Gate {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) nodes: Vec<Node>,
     pub(crate) redis: Redis,
-    database: String,
+    pub(crate) database: String,
     balancer: Balancer,
 }
 

@@ -1,5 +1,7 @@
 //! A Redis of one's own, which may be killed, frozen and started again.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -25,6 +27,16 @@ impl Redis {
     pub(crate) fn pid(&self) -> u32 {
         let text = std::fs::read_to_string(format!("{}/pid", self.folder.0)).unwrap();
         text.trim().parse().unwrap()
+    }
+
+    /// Tells it something; it must agree.
+    pub(crate) fn say(&self, line: &str) {
+        let place = self.address.trim_start_matches("redis://").trim_end_matches("/0");
+        let mut wire = TcpStream::connect(place).unwrap();
+        wire.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut said = String::new();
+        BufReader::new(wire).read_line(&mut said).unwrap();
+        assert_eq!(said, "+OK\r\n", "{line}");
     }
 
     /// Kills it outright.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{call, error, gate, post, said};
-use crate::support::{Reply, Seen};
+use crate::support::{Reply, Seen, until};
 
 fn tool(name: &str, description: &str) -> Value {
     json!({ "name": name, "description": description, "inputSchema": { "type": "object" } })
@@ -88,6 +88,15 @@ async fn a_tool_that_changes_is_told_and_under_strict_refused() {
         see("1").await;
         assert_eq!(gate.ask(&write()).await.header("x-deadstop-warning"), None);
         see("2").await;
+        if gate.addresses().len() > 1 {
+            // What one node has seen of tools spreads behind the answer.
+            until("the others know", async || {
+                let got = gate.ask(&write()).await;
+                got.header("x-deadstop-warning").is_some() || refused && !error(&got).is_null()
+            })
+            .await;
+            continue;
+        }
         let got = gate.ask(&write()).await;
         let error = error(&got);
         assert_eq!(error["data"]["reason"] == "tool_changed", refused, "{preset}: {error}");

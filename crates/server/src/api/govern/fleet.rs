@@ -10,7 +10,9 @@ use deadstop_protocol::excerpt::Excerpt;
 use super::{Problem, Receipt, Reply, Report, dead, decided, no_call, waits};
 use crate::api::App;
 use crate::api::problem::Code;
-use crate::warden::{Chain, Node, Refused, Reported, Said, Told, Warden, Wish, Wished, now};
+use crate::warden::{
+    Chain, Node, Numbered, Refused, Reported, Said, Told, Warden, Wish, Wished, now,
+};
 
 /// Whether a call was let pass by this node alone, while nobody could be asked.
 pub(super) fn reported_here(chain: &Chain, id: &str) -> bool {
@@ -142,7 +144,7 @@ pub(super) async fn book(
     let mut said = Said::default();
     said.response.push(receipt.text.as_deref().unwrap_or_default());
     let warned = told.trips().into_iter().next().map(Box::new);
-    let call = (told.number, &ticket, warned);
+    let call = Numbered::of(told.number, &ticket, warned);
     app.warden.book(chain, &told.call, call, &outcome, &decision, said);
     // A dead session hears that it is dead, although its receipt is booked.
     Ok(dead(chain).unwrap_or(reply))

@@ -1,0 +1,249 @@
+//! The scripts in a real Redis against the model that says what they should do: the same steps, in
+//! any order and with anything in them, get the same answers.
+//!
+//! The server is started by `scripts/redis`, which says how to install it; `DEADSTOP_TEST_REDIS`
+//! names another one. `DEADSTOP_SOAK=1` tries thousands.
+
+#![expect(clippy::expect_used, reason = "these are helpers of tests")]
+
+use std::process::{Command, Stdio};
+
+use deadstop_core::{Bounds, Held, NanoUsd, Time, Tokens};
+use deadstop_fleet::model::Model;
+use deadstop_fleet::{COUNTERS, Commit, Item, Redis, Reply, Sum, Sums, Version, Write};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+const RECORDS: usize = 3;
+const COUNTED: usize = 2;
+const NODES: [&str; 4] = ["", "n1.a", "n1.a.1", "näme:with:i"];
+
+/// How a value stands to the one that is there.
+#[derive(Debug, Clone, Copy)]
+enum Relation {
+    Right,
+    Wrong,
+    Nothing,
+}
+
+/// Counters that are added to: which, whether they are those that were seen, what is new, limits near
+/// to what is there, and whether it matters how often they were changed.
+type Counted = (usize, Relation, Sum, [Option<i64>; 6], Option<bool>);
+
+/// A step, before it is known what is there.
+#[derive(Debug, Clone)]
+struct Draft {
+    items: Vec<(usize, Relation, Option<Vec<u8>>)>,
+    sums: Vec<Counted>,
+    touched: Vec<usize>,
+}
+
+fn relation() -> impl Strategy<Value = Relation> {
+    prop_oneof![
+        8 => Just(Relation::Right),
+        1 => Just(Relation::Wrong),
+        1 => Just(Relation::Nothing),
+    ]
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    let amount = || prop_oneof![Just(0_i64), -50..60_i64];
+    (amount(), amount(), amount(), -2..3_i64).prop_map(|(input, output, cost, calls)| Held {
+        input,
+        output,
+        cost,
+        calls,
+    })
+}
+
+fn node() -> impl Strategy<Value = String> {
+    proptest::sample::select(&NODES[..]).prop_map(str::to_owned)
+}
+
+fn sum() -> impl Strategy<Value = Sum> {
+    let add = prop_oneof![Just([0; COUNTERS]), proptest::array::uniform9(-20..80_i64)];
+    let floor = prop_oneof![
+        Just([0; COUNTERS]),
+        proptest::array::uniform9(0..500_u64),
+        Just([8_000_000_000_000_000; COUNTERS]),
+    ];
+    let period = proptest::sample::select(vec![0, 1_000_000_005, 1_000_000_006, 2_000_000_001_u64]);
+    let pace = proptest::option::of((100..130_u64, 0..50_u64, 0..50_u64));
+    let counted = (floor, add, period, 0..300_u64, -20..60_i64);
+    let who = (
+        proptest::collection::vec((node(), held()), 0..3),
+        proptest::collection::vec(node(), 0..2),
+    );
+    (counted, who, pace).prop_map(
+        |((floor, add, period, period_floor, period_add), (held, bury), pace)| {
+            let pace = pace.map(|(bucket, cost, tokens)| (bucket, NanoUsd(cost), Tokens(tokens)));
+            Sum { floor, add, period, period_floor, period_add, held, bury, pace, ..Sum::default() }
+        },
+    )
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let value = proptest::option::weighted(0.6, proptest::collection::vec(any::<u8>(), 0..40));
+    let item = (0..RECORDS, relation(), value);
+    let bounds = proptest::array::uniform6(proptest::option::weighted(0.15, -30..200_i64));
+    let seen = proptest::option::weighted(0.2, any::<bool>());
+    let sum = (0..COUNTED, relation(), sum(), bounds, seen);
+    let touched = proptest::collection::vec(0..RECORDS, 0..3);
+    (proptest::collection::vec(item, 0..4), proptest::collection::vec(sum, 0..3), touched).prop_map(
+        |(mut items, mut sums, touched)| {
+            items.sort_by_key(|item| item.0);
+            items.dedup_by_key(|item| item.0);
+            sums.sort_by_key(|sum| sum.0);
+            sums.dedup_by_key(|sum| sum.0);
+            Draft { items, sums, touched }
+        },
+    )
+}
+
+/// Names of keys that nobody else uses.
+struct Keys {
+    tag: String,
+}
+
+impl Keys {
+    fn record(&self, at: usize) -> String {
+        format!("deadstop:{{{}}}:s:{at}", self.tag)
+    }
+
+    fn sums(&self, at: usize) -> String {
+        format!("deadstop:{{{}}}:s:{at}:n", self.tag)
+    }
+
+    fn all(&self) -> Vec<String> {
+        let records = (0..RECORDS).map(|at| self.record(at));
+        let sums = (0..COUNTED).map(|at| self.sums(at));
+        records.chain(sums).chain([Commit::index(&self.tag)]).collect()
+    }
+}
+
+/// The step, now that it is known what is there.
+fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
+    let item = |(at, relation, value): &(usize, Relation, Option<Vec<u8>>)| {
+        let key = keys.record(*at);
+        let there = model.record(&key).map_or(Version::default(), |record| record.0);
+        let expect = match relation {
+            Relation::Right => there,
+            Relation::Wrong => there.next(7),
+            Relation::Nothing => Version::default(),
+        };
+        let write =
+            value.clone().map(|value| Write { version: there.next(mark), value, keep_ms: 600_000 });
+        Item { key, expect, write }
+    };
+    let sum = |(at, relation, sum, bounds, seen): &Counted| {
+        let key = keys.sums(*at);
+        let there = model.sums(&key);
+        let born = match relation {
+            Relation::Right => there.born,
+            Relation::Wrong => there.born + 1,
+            Relation::Nothing => 0,
+        };
+        let seen = seen.map(|right| if right { there.changes } else { there.changes + 1 });
+        Sum { key, born, seen, bounds: near(&there, bounds), ..sum.clone() }
+    };
+    Commit {
+        tag: keys.tag.clone(),
+        items: draft.items.iter().map(item).collect(),
+        sums: draft.sums.iter().map(sum).collect(),
+        touched: draft.touched.iter().map(|at| format!("acme/{at}")).collect(),
+    }
+}
+
+/// Limits near to what is there.
+fn near(there: &Sums, by: &[Option<i64>; 6]) -> Bounds {
+    let held = there.held_by_all();
+    let input = there.counts[3].saturating_add_signed(held.input);
+    let output = there.counts[4].saturating_add_signed(held.output);
+    let cost = there.period_cost.saturating_add_signed(held.cost);
+    let bound = |at: usize, amount: u64| by[at].map(|by| amount.saturating_add_signed(by));
+    Bounds {
+        steps: bound(0, there.counts[1]),
+        model_calls: bound(1, there.counts[2]),
+        input: bound(2, input),
+        output: bound(3, output),
+        tokens: bound(4, input + output),
+        cost: bound(5, cost),
+    }
+}
+
+/// The address of a server to test with.
+fn server() -> String {
+    if let Ok(address) = std::env::var("DEADSTOP_TEST_REDIS") {
+        return address;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/redis");
+    let own = std::process::id().to_string();
+    let ran = Command::new(script).args(["start", &own]).stderr(Stdio::inherit()).output();
+    let ran = ran.expect("scripts/redis runs");
+    assert!(ran.status.success(), "no Redis to test with; scripts/redis says why above");
+    let said = String::from_utf8(ran.stdout).expect("words");
+    said.lines().nth(1).expect("an address").to_owned()
+}
+
+fn soak() -> bool {
+    std::env::var("DEADSTOP_SOAK").is_ok_and(|value| !value.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_script_does_what_the_model_says() {
+    let address = server();
+    let redis = Redis::open(&address).expect("an address");
+    let mut admin = redis::Client::open(address.as_str())
+        .and_then(|client| client.get_connection())
+        .expect("a connection");
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let (rounds, steps) = if soak() { (200, 100) } else { (12, 50) };
+    let (mut done, mut refused) = (0, 0);
+    for round in 0..rounds {
+        let keys = Keys { tag: format!("test{}x{round}", std::process::id()) };
+        let mut model = Model::default();
+        for step in 0..steps {
+            if step % 23 == 22 {
+                // It loses its memory.
+                let gone = redis::cmd("DEL").arg(keys.all()).query::<u64>(&mut admin);
+                assert!(gone.is_ok(), "{gone:?}");
+                model = Model::default();
+            }
+            let draft = draft().new_tree(&mut runner).expect("a draft").current();
+            let commit = commit(&draft, &keys, &model, step);
+            let said = redis.commit(&commit).await.expect("an answer");
+            let meant: Reply = model.commit(&commit, said.now);
+            assert_eq!(said, meant, "round {round}, step {step}: {commit:#?}");
+            (done, refused) = (done + u32::from(said.done), refused + u32::from(!said.done));
+            let since = Time(said.now.0.saturating_sub(step.into()));
+            let found = redis.touched(&keys.tag, since).await.expect("an answer");
+            let mut meant = model.touched(&keys.tag, since, found.now);
+            // Both sorted: the script has the newest first.
+            let mut scopes = found.scopes.clone();
+            scopes.sort();
+            meant.scopes.sort();
+            assert_eq!(scopes, meant.scopes, "round {round}, step {step}");
+        }
+        let gone = redis::cmd("DEL").arg(keys.all()).query::<u64>(&mut admin);
+        assert!(gone.is_ok(), "{gone:?}");
+    }
+    assert!(done > rounds * steps / 10 && refused > rounds * steps / 10, "{done} and {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signs_of_life_are_kept_as_the_model_says() {
+    let redis = Redis::open(&server()).expect("an address");
+    let mut model = Model::default();
+    let own = |node: &String| node.starts_with(&format!("beat{}-", std::process::id()));
+    for (node, ms) in [("a", 5000), ("b", 20), ("a", 7000), ("c", 0), ("b", 5000)] {
+        let node = format!("beat{}-{node}", std::process::id());
+        let mut said = redis.beat(&node, ms).await.expect("an answer");
+        // Others may use the same server.
+        said.nodes.retain(|(node, _)| own(node));
+        said.nodes.sort();
+        let meant = model.beat(&node, ms, said.now);
+        assert_eq!(said, meant);
+    }
+}
