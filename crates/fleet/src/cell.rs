@@ -316,6 +316,10 @@ impl Copy {
 
     /// Answers may overtake each other: what is older does not count.
     fn count(&mut self, sums: Sums, state: &mut ScopeState) {
+        if sums.born == 0 && self.sums.born == 0 {
+            // There is nothing there yet: what the database had is all that is known.
+            return;
+        }
         let older = (sums.born, sums.changes) < (self.sums.born, self.sums.changes);
         if self.sums.born != 0 && sums.born != self.sums.born {
             if older && sums.born != 0 {
@@ -391,4 +395,26 @@ fn sums_of(state: &ScopeState) -> Sums {
         spent.cost.0,
     ]);
     Sums { counts, ..Sums::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deadstop_core::Time;
+
+    #[test]
+    fn an_empty_store_does_not_make_forget_what_the_database_had() {
+        let mut state = ScopeState::new(ScopeKind::Agent, Time(1));
+        let spent = Spent { steps: 3, cost: NanoUsd(70), ..Spent::default() };
+        state.set_totals(&Totals { calls: 5, spent, ..Totals::default() });
+        let state = Arc::new(Mutex::new(state));
+        let cell = Cell::new("p", "p\u{1f}a", "a", state, (Version(0), 1), Box::new(|_| {}));
+        cell.count(Sums::default());
+        assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(70));
+        assert_eq!(cell.copy.lock().sums.counts[..2], [5, 3]);
+        // Once there is something, that counts.
+        let counts = [6, 4, 0, 0, 0, 0, 80, 0, 0];
+        cell.count(Sums { counts, born: 9, changes: 1, ..Sums::default() });
+        assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(80));
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{Kill, ScopeKind, ScopeState, Time};
-use deadstop_fleet::{Cell, Desk};
+use deadstop_fleet::{Cell, Desk, Peer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -26,7 +26,7 @@ use super::{Chain, Event, Order, Place, Scope, Tally, Warden, What, Word, now};
 /// How long an order waits until all nodes must know it.
 const SPREAD: Duration = Duration::from_secs(3);
 /// How long a change waits until all nodes have taken it in.
-const TAKEN_IN: Duration = Duration::from_millis(1000);
+const TAKEN_IN: Duration = Duration::from_secs(5);
 /// How often the database is asked what nobody may have told.
 const LOOK: Duration = Duration::from_secs(2);
 /// How often it is looked whether what nodes share is there.
@@ -217,18 +217,21 @@ impl Warden {
     pub(crate) async fn announce(&self, message: Message) {
         let Some(node) = self.node() else { return };
         let (number, me) = (self.number(), node.me());
-        let now = node.now();
-        let others = node.peers().into_iter();
-        let others = others.filter(|peer| *peer.node != *me && peer.until > now).count() as u64;
+        // One that dies meanwhile is waited for until its lease is over.
+        let others = || {
+            let now = node.now();
+            let alive = |peer: &Peer| *peer.node != *me && peer.until > now;
+            node.peers().iter().filter(|peer| alive(peer)).count() as u64
+        };
         let letter = self.letter(message, Some(number));
         let redis = &node.shared().redis;
-        if redis.tell(&letter).await.is_err() || others == 0 {
+        if redis.tell(&letter).await.is_err() || others() == 0 {
             return;
         }
         let until = tokio::time::Instant::now() + TAKEN_IN;
         while tokio::time::Instant::now() < until {
             match redis.taken_in(number).await {
-                Ok(count) if count < others => tokio::time::sleep(Duration::from_millis(2)).await,
+                Ok(count) if count < others() => tokio::time::sleep(Duration::from_millis(2)).await,
                 _ => return,
             }
         }
