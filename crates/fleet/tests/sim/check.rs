@@ -191,7 +191,9 @@ pub(crate) fn in_the_end(world: &World) {
         // which nobody heard is a step all the same, and costs if its node was taken for dead.
         let died = |entry: &&&Entry| books.has_died(entry.node);
         let late = mine.iter().filter(|e| e.fate == Fate::Runs || died(e));
-        let more: i64 = late.map(|entry| entry.reserved.cost).sum();
+        // The last it had asked for may not have been heard any more.
+        let most = |entry: &&Entry| entry.reserved.cost.max(entry.cost.0 as i64);
+        let more: i64 = late.map(most).sum();
         let ghosts = books.ghosts();
         let ghosts = ghosts.iter().filter(|ghost| here(&ghost.chain));
         let (tools, models): (Vec<_>, Vec<_>) = ghosts.partition(|ghost| ghost.tool);
