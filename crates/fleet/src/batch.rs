@@ -71,6 +71,7 @@ impl Work {
                 self.state != self.before
                     || self.page != self.copy.page
                     || self.number != self.copy.number
+                    || !self.copy.in_order(self.life, &self.me)
                     || !self.bury.is_empty()
             }
         }
