@@ -59,8 +59,11 @@ impl Agent {
             let stream = matches!(plan.kind.as_str(), "stream" | "burst");
             self.body.clear();
             self.body.extend_from_slice(
-                format!(r#"{{"model":"bench-{}","stream":{stream},"messages":["#, plan.kind)
-                    .as_bytes(),
+                format!(
+                    r#"{{"model":"bench-{}","stream":{stream},"max_tokens":256,"messages":["#,
+                    plan.kind
+                )
+                .as_bytes(),
             );
             self.message("system", 400);
             while history && self.body.len() < HISTORY {
