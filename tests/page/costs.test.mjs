@@ -4,13 +4,16 @@ import { after, before, test } from 'node:test';
 import { browse, open } from './browser.mjs';
 import { rig, steady, until } from './rig.mjs';
 
+const CALLS = 3;
 let world;
 let browser;
 before(async () => {
   world = await rig();
   browser = await browse();
-  await steady(world, 'spender', 'one', 3);
-  await until('its costs', async () => (await world.api('GET', '/api/costs?by=hour')).body.items.length > 0);
+  await steady(world, 'spender', 'one', CALLS);
+  // All of it must be added up before the first is compared: sums are written some time after the calls.
+  const added = async (by) => (await world.api('GET', `/api/costs?by=${by}`)).body.items.reduce((sum, one) => sum + one.calls, 0);
+  await until('its costs', async () => (await added('hour')) === CALLS && (await added('day')) === CALLS);
 });
 after(async () => {
   await browser?.close();

@@ -30,7 +30,7 @@ before(async () => {
   world = await rig({ policy: 'balanced' });
   browser = await browse();
   await all(MANY, (session) => step(session, 'first'));
-}, { timeout: 240_000 });
+}, { timeout: 600_000 });
 after(async () => {
   await browser?.close();
   await world?.stop();
@@ -48,7 +48,7 @@ function small(found, where) {
 }
 
 for (const [width, how] of [[1280, 'in its box'], [390, 'with the page']]) {
-  test(`hundreds of running sessions at ${width} px scroll ${how}, and few are in the page`, { timeout: 240_000 }, async (t) => {
+  test(`hundreds of running sessions at ${width} px scroll ${how}, and few are in the page`, { timeout: 600_000 }, async (t) => {
     const tab = await open(browser, { width });
     const { page } = tab;
     await page.goto(world.url);
@@ -78,7 +78,7 @@ for (const [width, how] of [[1280, 'in its box'], [390, 'with the page']]) {
   });
 }
 
-test('no column hides under another, at any width', { timeout: 240_000 }, async () => {
+test('no column hides under another, at any width', { timeout: 600_000 }, async () => {
   for (const width of [730, 1000, 1180, 1280, 1360, 1490, 1900]) {
     const tab = await open(browser, { width });
     await tab.page.goto(world.url);
@@ -90,7 +90,7 @@ test('no column hides under another, at any width', { timeout: 240_000 }, async 
   }
 });
 
-test('what streams in is shown, and holds nothing up', { timeout: 240_000 }, async (t) => {
+test('what streams in is shown, and holds nothing up', { timeout: 600_000 }, async (t) => {
   const tab = await open(browser);
   const { page } = tab;
   await page.addInitScript(() => {

@@ -144,7 +144,7 @@ async function play(world, hook) {
   await until('a delivery', async () => (await must('GET', '/api/alerts/deliveries')).items.some((one) => one.state === 'delivered'));
   return {
     world, must,
-    scored: incidents.find((one) => one.score !== null), plain: incidents.find((one) => one.score === null),
+    scored: incidents.find((one) => one.score !== null), plain: incidents.find((one) => one.guard === 'destructive'),
     hangUp: () => hangUp.abort(),
   };
 }

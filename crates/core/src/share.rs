@@ -48,6 +48,16 @@ impl Held {
     pub fn is_empty(&self) -> bool {
         *self == Held::default()
     }
+
+    /// The same, where less than nothing is nothing.
+    pub fn or_nothing(self) -> Held {
+        Held {
+            input: self.input.max(0),
+            output: self.output.max(0),
+            cost: self.cost.max(0),
+            calls: self.calls.max(0),
+        }
+    }
 }
 
 impl std::ops::Add for Held {

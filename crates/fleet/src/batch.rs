@@ -71,6 +71,7 @@ impl Work {
                 self.state != self.before
                     || self.page != self.copy.page
                     || self.number != self.copy.number
+                    || !self.copy.in_order(self.life, &self.me)
                     || !self.bury.is_empty()
             }
         }
@@ -92,7 +93,8 @@ impl Work {
             // What this node holds it knows best: a step that it was not told of may have been done.
             record.set_held(&self.me, self.copy.mine(self.life));
             for (node, more) in &self.held {
-                record.set_held(node, record.held_by(node) + *more);
+                let held = record.held_by(node) + *more;
+                record.set_held(node, if node.is_empty() { held.or_nothing() } else { held });
             }
         }
         record.remember(self.next);

@@ -329,6 +329,12 @@ impl Copy {
             self.astray();
             let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
             if !grown || sums.born == 0 {
+                // A period that has begun has begun: whoever stays behind is never heard.
+                if sums.period > self.sums.period {
+                    let Sums { period, period_cost, .. } = sums;
+                    (self.sums.period, self.sums.period_cost) = (period, period_cost);
+                    state.set_totals(&totals_of(&self.sums));
+                }
                 return;
             }
         } else if older {

@@ -91,7 +91,9 @@ for i = 1, sums do
   for _ = 1, number() do
     local held = 'h:' .. take() .. ':'
     for _, what in ipairs(HELD) do
-      add(held .. what, number())
+      -- Nobody would ever put right what anybody holds: that does not go below nothing.
+      local change = held == 'h::' and count or add
+      change(held .. what, number())
       if new[held .. what] == '0' or new[held .. what] == '-0' then
         new[held .. what] = nil
       end

@@ -530,7 +530,12 @@ impl<S: Shared> Fleet<S> {
                 self.refresh(some).await?;
             }
         }
-        for cell in cells.iter().filter(|cell| cell.copy.lock().suspect.is_some()) {
+        let (life, me) = self.life();
+        let wrong = |cell: &&Arc<Cell>| {
+            let copy = cell.copy.lock();
+            copy.suspect.is_some() || copy.pending == 0 && !copy.in_order(life, &me)
+        };
+        for cell in cells.iter().filter(wrong) {
             self.heal(cell).await?;
         }
         Ok(())

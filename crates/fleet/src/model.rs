@@ -120,7 +120,11 @@ fn add(before: Sums, sum: &Sum, now: Time) -> (Sums, bool) {
     }
     for (node, delta) in &sum.held {
         let held = sums.held.iter().find(|(other, _)| other == node);
-        let held = held.map(|(_, held)| *held).unwrap_or_default() + *delta;
+        let mut held = held.map(|(_, held)| *held).unwrap_or_default() + *delta;
+        if node.is_empty() {
+            // Nobody would ever put right what anybody holds.
+            held = held.or_nothing();
+        }
         set(&mut sums.held, node, held);
     }
     if let Some((bucket, cost, tokens)) = sum.pace {

@@ -76,13 +76,12 @@ pub(crate) fn connect(session: &Session, address: Address) -> Result<(), OpenErr
     line.start(session, &server).map_err(bad)
 }
 
-/// The same for a process that was forked off, which cannot be told what is wrong.
+/// The same for a process that was forked off, which cannot be told what is wrong. The session is
+/// open there, and its first call finds out whether the server is.
 pub(crate) fn connect_later(session: &Session, address: Address) {
     let Ok(server) = address.server() else { return };
     let Ok(line) = Line::new(session, &server) else { return };
-    let line = Arc::new(line);
-    line.queue().away = Some("not asked yet".to_owned());
-    let _ = line.start(session, &server);
+    let _ = Arc::new(line).start(session, &server);
 }
 
 /// The line to the server.

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, TypeVar
 
 from ._errors import DeadstopError
 
@@ -91,7 +91,7 @@ def _guard(session: Session[Any], tool: Any, name: str, work: Callable[..., Any]
 
 
 @contextlib.contextmanager
-def _inside(tool: int) -> Iterator[None]:
+def _inside(tool: int) -> Generator[None, None, None]:
     token = _running.set((*_running.get(), tool))
     try:
         yield

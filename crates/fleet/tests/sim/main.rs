@@ -10,6 +10,7 @@ mod check;
 mod dice;
 mod net;
 mod plant;
+mod report;
 mod world;
 
 use std::sync::Arc;
@@ -73,7 +74,7 @@ fn over(world: &World, begun: tokio::time::Instant) -> bool {
 }
 
 /// Somebody who makes calls, one after the other, on any node.
-async fn call_on(world: Arc<World>, _caller: usize) {
+async fn call_on(world: Arc<World>, caller: usize) {
     let begun = tokio::time::Instant::now();
     let chains = world.chains();
     while !over(&world, begun) {
@@ -81,6 +82,11 @@ async fn call_on(world: Arc<World>, _caller: usize) {
         let alive = world.alive();
         let (at, node) = world.hub.dice.pick(&alive).clone();
         let chain = world.hub.dice.pick(&chains).clone();
+        if world.hub.dice.chance(150) {
+            let id = format!("{caller} at {:?}", begun.elapsed());
+            tokio::spawn(Arc::clone(&world).report(chain, id));
+            continue;
+        }
         let call = tokio::spawn(Arc::clone(&world).call(at, node, chain));
         // Whoever calls a dead node does not wait forever.
         let _ = tokio::time::timeout(Duration::from_secs(20), call).await;

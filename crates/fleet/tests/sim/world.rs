@@ -295,7 +295,7 @@ impl World {
         Tokens(output)
     }
 
-    fn some_call(&self) -> Call {
+    pub(crate) fn some_call(&self) -> Call {
         let dice = &self.hub.dice;
         if dice.chance(300) {
             let name = dice.pick(&["read", "search", "paint"]).to_string();
