@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
+.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,7 +45,7 @@ pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md 
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-test: fmt lint rules unit doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+test: fmt lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -59,7 +59,11 @@ rules: ## Check that crates depend on each other as the architecture says
 	$(CARGO) xtask rules
 
 unit: ## Run the tests
-	$(CARGO) test --workspace --locked
+	scripts/tests --workspace --locked
+
+fleet: ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet
+	$(CARGO) build --locked --package deadstop
+	RUST_TEST_THREADS=4 scripts/tests --locked --package deadstop --test fleet
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet

@@ -176,6 +176,10 @@ async fn a_kill_is_told_on_the_stream_that_is_taken_up() {
             _ => Reply::head(202, &[("Content-Length", "0")]),
         })
         .await;
+        if gate.addresses().len() > 1 {
+            // As above: it is the node that had the stream that has something to say.
+            return;
+        }
         let ask = post("files", &call(7, "slow", json!({}))).with("mcp-session-id", "m1");
         gate.ask(&ask.by("a", "s")).await;
         let rest = Ask::get("/mcp/files").with("accept", "text/event-stream");
