@@ -63,7 +63,7 @@ unit: ## Run the tests
 
 fleet: ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet
 	$(CARGO) build --locked --package deadstop
-	RUST_TEST_THREADS=4 scripts/tests --locked --package deadstop --test fleet
+	RUST_TEST_THREADS=3 scripts/tests --locked --package deadstop --test fleet
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet

@@ -294,8 +294,8 @@ impl Redis {
         Err(last)
     }
 
-    /// Tells all nodes something.
-    pub async fn tell(&self, message: &[u8]) -> Result<(), Away> {
+    /// Tells all nodes something; says how many listen, as far as the server that was asked knows.
+    pub async fn tell(&self, message: &[u8]) -> Result<u64, Away> {
         self.query(redis::cmd("PUBLISH").arg(CHANNEL).arg(message)).await
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Warden {
     fleet: OnceLock<Arc<Node>>,
     /// What is done when another node has changed something.
     reload: OnceLock<Reload>,
+    /// Held while that is done.
+    reading: tokio::sync::Mutex<()>,
     /// For a server that keeps nothing.
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
@@ -218,6 +220,7 @@ impl Warden {
             store,
             fleet: OnceLock::new(),
             reload: OnceLock::new(),
+            reading: tokio::sync::Mutex::default(),
             numbers: Numbers::new(0),
             queue,
             full: Notify::new(),

@@ -153,8 +153,11 @@ async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &P
     let total: f64 = signals.iter().map(|line| line["score"].as_f64().unwrap()).sum();
     assert!((total - incident["score"].as_f64().unwrap()).abs() < 1e-6, "{text}");
     let evidence = detail["evidence"].as_array().unwrap();
-    assert!(evidence.len() >= 2, "{text}");
-    assert!(text.contains("Look at order") && text.contains("I will look at the orders"), "{text}");
+    // On a fleet it is what the node has seen that found out.
+    let alone = gate.addresses().len() == 1;
+    assert!(evidence.len() >= if alone { 2 } else { 1 }, "{text}");
+    assert!(text.contains("Look at order"), "{text}");
+    assert!(!alone || text.contains("I will look at the orders"), "{text}");
 
     for _ in 0..200 {
         if hook.requests() > 0 && mail.lock().contains("\r\n.\r\n") {

@@ -574,7 +574,13 @@ impl Warden {
         if counts != word {
             return None;
         }
+        self.announce(Message::Decided { id: approval.id.clone(), word }).await;
         Some(self.flush().await)
+    }
+
+    /// Tells all nodes that a call waits, and waits until they know.
+    pub(crate) async fn announce_asked(&self, approval: &Approval) {
+        self.announce(Message::Asked(Asked::of(approval))).await;
     }
 
     /// Admits a call that a person has approved.

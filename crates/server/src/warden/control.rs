@@ -32,6 +32,10 @@ impl Warden {
 
     /// Tells all nodes that something of a project was changed, and waits until they know it.
     pub(crate) async fn announce_project(&self, project: &str) {
+        if self.node().is_some() {
+            // Whoever was just reading may have read what was there before.
+            self.read_again(project).await;
+        }
         self.announce(Message::Project { name: project.to_owned() }).await;
     }
 

@@ -108,8 +108,10 @@ impl Warden {
         let Some(node) = self.node() else { return Ok(()) };
         node.beat().await.map_err(|away| away.to_string())?;
         tokio::spawn(Arc::clone(node).keep());
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         tokio::spawn(listen(Arc::clone(node), sender));
+        // It hears the others before anybody can ask it something.
+        let _ = tokio::time::timeout(SPREAD, receiver.recv()).await;
         tokio::spawn(obey(Arc::downgrade(self), receiver));
         tokio::spawn(look_around(Arc::downgrade(self)));
         tokio::spawn(watch_over(Arc::downgrade(self)));
@@ -225,13 +227,18 @@ impl Warden {
         };
         let letter = self.letter(message, Some(number));
         let redis = &node.shared().redis;
-        if redis.tell(&letter).await.is_err() || others() == 0 {
+        let Ok(listening) = redis.tell(&letter).await else { return };
+        // One of them is this one. Some are too young to be known by a sign of life.
+        let listening = listening.saturating_sub(1);
+        if listening.max(others()) == 0 {
             return;
         }
         let until = tokio::time::Instant::now() + TAKEN_IN;
         while tokio::time::Instant::now() < until {
             match redis.taken_in(number).await {
-                Ok(count) if count < others() => tokio::time::sleep(Duration::from_millis(2)).await,
+                Ok(count) if count < listening.max(others()) => {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
                 _ => return,
             }
         }
@@ -439,7 +446,9 @@ impl Warden {
     }
 
     /// Reads again all that a project is told to do.
-    async fn read_again(&self, project: &str) {
+    pub(super) async fn read_again(&self, project: &str) {
+        // One after the other: what was read first must not be put into force last.
+        let _turn = self.reading.lock().await;
         if let Some(reload) = self.reload.get() {
             reload(project.to_owned()).await;
         }
@@ -499,8 +508,9 @@ async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) 
         let Some(warden) = warden.upgrade() else { return };
         let Some(node) = warden.node() else { return };
         if message.is_empty() {
-            // Whoever has just come in may have missed something.
+            // Whoever has just come in again may have missed something.
             let _ = node.reread().await;
+            warden.look(node).await;
         } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
             warden.hear(node, letter).await;
         }

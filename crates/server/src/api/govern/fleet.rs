@@ -75,6 +75,8 @@ pub(super) async fn ask(
                 Ok(question) => {
                     let approval = Arc::clone(&question.approval);
                     question.detach();
+                    // Whoever is told that it waits may look for it at any node.
+                    warden.announce_asked(&approval).await;
                     Ok(waits(&id, &approval))
                 }
                 Err(Refused { trips, incident, .. }) => {
