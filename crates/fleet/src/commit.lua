@@ -106,7 +106,8 @@ for i = 1, sums do
       all[what] = all[what] + tonumber(value)
     end
   end
-  local input, output = get('input') + all.i, get('output') + all.o
+  local input = math.max(get('input') + all.i, 0)
+  local output = math.max(get('output') + all.o, 0)
   local amounts = {get('steps'), get('models'), input, output, input + output, get('spent') + all.c}
   for _, amount in ipairs(amounts) do
     local bound = take()
