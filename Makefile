@@ -61,9 +61,9 @@ rules: ## Check that crates depend on each other as the architecture says
 unit: ## Run the tests
 	scripts/tests --workspace --locked
 
-fleet: ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet
+fleet: ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet; `make faults` has the rest
 	$(CARGO) build --locked --package deadstop
-	RUST_TEST_THREADS=3 scripts/tests --locked --package deadstop --test fleet
+	RUST_TEST_THREADS=3 TEST_ARGS='--skip fleet::faults' scripts/tests --locked --package deadstop --test fleet
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
