@@ -27,6 +27,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) me: Arc<str>,
     pub(crate) life: u64,
     pub(crate) now: Time,
+    /// When the store began to remember, as far as that is known.
+    pub(crate) epoch: u64,
     /// Makes the versions of this step different from everybody else's.
     pub(crate) mark: u32,
     /// How often it was tried before.
@@ -381,17 +383,13 @@ impl<'a> Batch<'a> {
         };
         let sums = counted.map(|work| work.sum(fresh(work))).collect();
         let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
-        Commit { tag, items, sums, touched }
+        let epoch = self.works.iter().any(|work| work.copy.is_new()).then_some(self.setting.epoch);
+        Commit { tag, items, sums, epoch, touched }
     }
 
     /// The scope of an item, if it is a scope's.
     pub(crate) fn cell(&self, item: usize) -> Option<&Arc<Cell>> {
         self.works.get(item).map(|work| &work.cell)
-    }
-
-    /// All scopes.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<Cell>> {
-        self.works.iter().map(|work| &work.cell)
     }
 
     /// The scopes whose counters were asked for.

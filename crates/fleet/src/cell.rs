@@ -45,6 +45,9 @@ pub(crate) struct Copy {
     pub(crate) parts: Vec<crate::record::Part>,
     pub(crate) page: Vec<u8>,
     pub(crate) sums: Sums,
+    /// The epoch of the store in which the database was asked for it. Until that is the present one,
+    /// it is not known whether what the store does not have was lost.
+    pub(crate) asked_in: u64,
     /// Whether it was ever seen whole. What comes from the database is not: it does not say who
     /// holds what.
     pub(crate) whole: bool,
@@ -82,7 +85,7 @@ impl Cell {
         watch: Watch,
     ) -> Cell {
         let kind = state.lock().kind();
-        let tag = format!("{:016x}", xxh3_128(project.as_bytes()) as u64);
+        let tag = tag(project);
         // Names may be of any length and hold anything.
         let key = format!("{:032x}", xxh3_128(scope.as_bytes()));
         let (sums, whole) = {
@@ -106,6 +109,12 @@ impl Cell {
             home: OnceLock::new(),
             watch,
         }
+    }
+
+    /// The database was asked for it when the store was known to remember since `epoch`: before it
+    /// was asked, not after.
+    pub fn asked_in(&self, epoch: u64) {
+        self.copy.lock().asked_in = epoch;
     }
 
     /// What kind of scope it is.
@@ -187,8 +196,9 @@ impl Cell {
 
     /// The store has lost what this node knows of it, and has something older in its place. This
     /// node's copy is put back, with what the database knows of who is dead.
-    pub(crate) fn recalled(&self, there: Version, stored: Option<&ScopeState>) {
+    pub(crate) fn recalled(&self, there: Version, epoch: u64, stored: Option<&ScopeState>) {
         let mut copy = self.copy.lock();
+        copy.asked_in = epoch;
         copy.lost = (there.count() < copy.version.count()).then_some(there);
         let Some(stored) = stored else { return };
         let mut own = self.state.lock();
@@ -272,6 +282,11 @@ impl Copy {
         }
     }
 
+    /// Whether a step would make a record of it where there was none.
+    pub(crate) fn is_new(&self) -> bool {
+        self.expect() == Version::default()
+    }
+
     /// What calls of this node hold, in this life of its.
     pub(crate) fn mine(&self, life: u64) -> Held {
         if self.mine.0 == life { self.mine.1 } else { Held::default() }
@@ -343,6 +358,11 @@ impl Copy {
         state.set_totals(&totals_of(&sums));
         self.sums = sums;
     }
+}
+
+/// What all keys of a project have in common.
+pub(crate) fn tag(project: &str) -> String {
+    format!("{:016x}", xxh3_128(project.as_bytes()) as u64)
 }
 
 fn counted(kind: ScopeKind) -> bool {

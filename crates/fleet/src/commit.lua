@@ -1,6 +1,7 @@
 -- One step of a node: everything in it happens, or nothing. `model.rs` says the same in Rust.
 --
--- KEYS: records, then counters, then where scopes are found by when they were touched. A record is its version, 16 hex digits, and its bytes.
+-- KEYS: records, then counters, then when the store began to remember, then where scopes are found
+-- by when they were touched. A record is its version, 16 hex digits, and its bytes.
 -- Numbers are doubles: exact up to 2^53, which are nine million dollars in billionths.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -133,6 +134,17 @@ for i = 1, sums do
   counted[i] = {key, old, new, flat}
 end
 
+local known, epoch = take(), 0
+if known ~= '' then
+  local key = KEYS[items + sums + 1]
+  epoch = tonumber(redis.call('GET', key) or 0)
+  if epoch == 0 then
+    epoch = now
+    redis.call('SET', key, text(now))
+  end
+  within = within and epoch == tonumber(known)
+end
+
 local touched = {}
 for _ = 1, number() do
   touched[#touched + 1] = now
@@ -144,7 +156,7 @@ if #moved > 0 or not within then
   for i = 1, sums do
     shown[i] = counted[i][4]
   end
-  return {0, now, moved, shown}
+  return {0, now, moved, shown, epoch}
 end
 for _, write in ipairs(writes) do
   redis.call('SET', write[1], write[2], 'PX', write[3])
@@ -175,4 +187,4 @@ end
 if #touched > 0 then
   redis.call('ZADD', KEYS[#KEYS], unpack(touched))
 end
-return {1, now, moved, shown}
+return {1, now, moved, shown, epoch}

@@ -80,6 +80,8 @@ pub struct Fleet<S> {
     marks: AtomicU64,
     away: Mutex<Option<Absence>>,
     cells: Mutex<HashMap<String, Weak<Cell>>>,
+    /// When the store began to remember, by tag.
+    epochs: Mutex<HashMap<String, u64>>,
     letters: Mutex<Remembered>,
     /// Held by whoever does something while nobody can be asked.
     alone: Mutex<()>,
@@ -141,6 +143,7 @@ impl<S: Shared> Fleet<S> {
             marks: AtomicU64::new(seed),
             away: Mutex::new(None),
             cells: Mutex::default(),
+            epochs: Mutex::default(),
             letters: Mutex::default(),
             alone: Mutex::default(),
             steps: AtomicU64::new(0),
@@ -414,6 +417,14 @@ impl<S: Shared> Fleet<S> {
             if jobs.iter().all(|job| job.found) {
                 return Ok(());
             }
+            let (epoch, unsure) = self.unsure(jobs);
+            for cell in unsure {
+                if cell.copy.lock().asked_in == epoch {
+                    // By another job of this step.
+                    continue;
+                }
+                self.recall(&cell, Version::default(), epoch).await?;
+            }
             let jitter = self.marks.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             let step = self.steps.fetch_add(1, Ordering::Relaxed);
             let (life, me) = self.life();
@@ -421,6 +432,7 @@ impl<S: Shared> Fleet<S> {
                 me,
                 life,
                 now: self.now(),
+                epoch,
                 mark: Version::mark(self.seed, step),
                 tries,
                 is_dead: &|node| self.is_dead(node),
@@ -481,7 +493,9 @@ impl<S: Shared> Fleet<S> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
         }
-        let mut lost = false;
+        if commit.epoch.is_some() {
+            self.epochs.lock().insert(commit.tag.clone(), reply.epoch);
+        }
         for moved in reply.moved {
             let Some(cell) = batch.cell(moved.item) else {
                 let key = &commit.items[moved.item].key;
@@ -490,8 +504,8 @@ impl<S: Shared> Fleet<S> {
                 continue;
             };
             if moved.version.count() < cell.version().count() {
-                self.recall(cell, moved.version).await?;
-                lost = true;
+                let epoch = self.epoch_of(cell.tag());
+                self.recall(cell, moved.version, epoch).await?;
                 continue;
             }
             match Record::from_bytes(&moved.value) {
@@ -502,18 +516,37 @@ impl<S: Shared> Fleet<S> {
                 }
             }
         }
-        // Where there should be nothing there is nothing: but that may have been lost, too.
-        for cell in batch.cells().filter(|cell| lost && !cell.is_known()) {
-            self.recall(cell, Version::default()).await?;
-        }
         Ok(())
+    }
+
+    /// When the store began to remember what has the tag of these jobs, zero if it was not asked
+    /// yet; and the scopes that it is not known to have and that the database was not asked for
+    /// since: a record that is missing may have been lost, and a kill with it.
+    fn unsure(&self, jobs: &[Job]) -> (u64, Vec<Arc<Cell>>) {
+        let mut cells = jobs.iter().filter(|job| !job.found).flat_map(|job| &job.cells).peekable();
+        let epoch = cells.peek().map_or(0, |cell| self.epoch_of(cell.tag()));
+        let unsure = |cell: &&Arc<Cell>| {
+            let copy = cell.copy.lock();
+            epoch > 0 && copy.is_new() && copy.asked_in != epoch
+        };
+        (epoch, cells.filter(unsure).cloned().collect())
+    }
+
+    fn epoch_of(&self, tag: &str) -> u64 {
+        self.epochs.lock().get(tag).copied().unwrap_or(0)
+    }
+
+    /// When the store began to remember a project, as far as this node knows. Whoever asks the
+    /// database for a scope asks for this first, and tells [`Cell::asked_in`].
+    pub fn epoch(&self, project: &str) -> u64 {
+        self.epoch_of(&crate::cell::tag(project))
     }
 
     /// The store has lost what it had of a scope. This node's copy takes its place, but not without
     /// asking the database who is dead.
-    async fn recall(&self, cell: &Arc<Cell>, there: Version) -> Result<(), Away> {
+    async fn recall(&self, cell: &Arc<Cell>, there: Version, epoch: u64) -> Result<(), Away> {
         let stored = self.shared.recall(&cell.scope).await?;
-        cell.recalled(there, stored.as_ref());
+        cell.recalled(there, epoch, stored.as_ref());
         Ok(())
     }
 
@@ -623,7 +656,7 @@ impl<S: Shared> Fleet<S> {
             tag: first.tag().to_owned(),
             items: cells.iter().map(item).collect(),
             sums: counted().map(sum).collect(),
-            touched: Vec::new(),
+            ..Commit::default()
         };
         let reply = match self.shared.commit(&commit).await {
             Ok(reply) => reply,

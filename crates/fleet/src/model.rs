@@ -23,6 +23,7 @@ pub struct Model {
     records: BTreeMap<String, (Version, Vec<u8>)>,
     sums: BTreeMap<String, Sums>,
     nodes: BTreeMap<String, Time>,
+    epochs: BTreeMap<String, u64>,
     touched: BTreeMap<(String, String), Time>,
 }
 
@@ -38,12 +39,17 @@ impl Model {
                 moved.push(Moved { item: at, version, value });
             }
         }
+        let epoch = match commit.epoch {
+            Some(_) => *self.epochs.entry(commit.tag.clone()).or_insert(now.0),
+            None => 0,
+        };
         let counted: Vec<(Sums, bool)> = commit
             .sums
             .iter()
             .map(|sum| add(self.sums.get(&sum.key).cloned().unwrap_or_default(), sum, now))
             .collect();
-        let done = moved.is_empty() && counted.iter().all(|(_, within)| *within);
+        let same = commit.epoch.is_none_or(|known| known == epoch);
+        let done = same && moved.is_empty() && counted.iter().all(|(_, within)| *within);
         if done {
             for item in &commit.items {
                 if let Some(write) = &item.write {
@@ -58,10 +64,10 @@ impl Model {
                 self.touched.insert((commit.tag.clone(), scope.clone()), now);
             }
             let sums = counted.into_iter().map(|(sums, _)| sums).collect();
-            return Reply { now, done, moved, sums };
+            return Reply { now, done, moved, sums, epoch };
         }
         let current = |sum: &Sum| self.sums.get(&sum.key).cloned().unwrap_or_default();
-        Reply { now, done, moved, sums: commit.sums.iter().map(current).collect() }
+        Reply { now, done, moved, sums: commit.sums.iter().map(current).collect(), epoch }
     }
 
     /// The scopes under a tag that were touched since a time.
@@ -75,6 +81,11 @@ impl Model {
         self.nodes.insert(node.to_owned(), Time(now.0 + ms));
         self.nodes.retain(|_, until| until.0 + FORGOTTEN_MS >= now.0);
         Beat { now, nodes: self.nodes.iter().map(|(node, until)| (node.clone(), *until)).collect() }
+    }
+
+    /// When it began to remember what has a tag; zero if nobody asked yet.
+    pub fn epoch(&self, tag: &str) -> u64 {
+        self.epochs.get(tag).copied().unwrap_or(0)
     }
 
     /// The counters under a key.

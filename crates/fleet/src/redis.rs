@@ -219,7 +219,7 @@ impl Redis {
         for sum in &commit.sums {
             script.key(&sum.key);
         }
-        script.key(Commit::index(&commit.tag));
+        script.key(Commit::epoch_key(&commit.tag)).key(Commit::index(&commit.tag));
         script.arg(commit.items.len()).arg(commit.sums.len());
         for item in &commit.items {
             script.arg(hex(item.expect));
@@ -236,6 +236,7 @@ impl Redis {
         for sum in &commit.sums {
             add(&mut script, sum);
         }
+        script.arg(commit.epoch.map(|known| known.to_string()).unwrap_or_default());
         script.arg(commit.touched.len());
         for scope in &commit.touched {
             script.arg(scope);
@@ -388,8 +389,8 @@ fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
 }
 
 fn read(value: Value) -> Option<Reply> {
-    type Raw = (u8, u64, Vec<Value>, Vec<Vec<(String, String)>>);
-    let (done, now, moved, sums): Raw = redis::from_redis_value(value).ok()?;
+    type Raw = (u8, u64, Vec<Value>, Vec<Vec<(String, String)>>, u64);
+    let (done, now, moved, sums, epoch): Raw = redis::from_redis_value(value).ok()?;
     let mut moved = moved.into_iter();
     let mut others = Vec::new();
     while let (Some(item), Some(value)) = (moved.next(), moved.next()) {
@@ -404,7 +405,7 @@ fn read(value: Value) -> Option<Reply> {
         });
     }
     let sums = sums.iter().map(|fields| sums_of(fields)).collect();
-    Some(Reply { now: Time(now), done: done == 1, moved: others, sums })
+    Some(Reply { now: Time(now), done: done == 1, moved: others, sums, epoch })
 }
 
 /// Counters from the fields of their hash.

@@ -23,12 +23,21 @@ pub struct Commit {
     pub items: Vec<Item>,
     /// Counters that are added to.
     pub sums: Vec<Sum>,
+    /// When the store began to remember, as far as the node knows; where records are to be made that
+    /// were not there. Another time: it has lost its memory since the node asked the database, and
+    /// a record that is missing may be one that was lost.
+    pub epoch: Option<u64>,
     /// The scopes that it is about, by their paths: whoever looks for what was touched lately finds
     /// them.
     pub touched: Vec<String>,
 }
 
 impl Commit {
+    /// The key of when the store began to remember.
+    pub fn epoch_key(tag: &str) -> String {
+        format!("deadstop:{{{tag}}}:epoch")
+    }
+
     /// The key under which a project's scopes are found by when they were touched.
     pub fn index(tag: &str) -> String {
         format!("deadstop:{{{tag}}}:touched")
@@ -128,6 +137,8 @@ pub struct Reply {
     pub moved: Vec<Moved>,
     /// The counters as they are now, in the order of the sums.
     pub sums: Vec<Sums>,
+    /// When the store began to remember, if that was asked: now, if it has just been founded.
+    pub epoch: u64,
 }
 
 /// Scopes that were touched.

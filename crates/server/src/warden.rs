@@ -479,8 +479,13 @@ impl Warden {
     /// Reads a scope, or makes it. Where the store does not answer, it is made for the time being:
     /// an order must find it, and whether calls may use it is said by the fail mode.
     async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
+        // Asked before the database is: what is lost later may have come after its answer.
+        let epoch = self.node().map_or(0, |node| node.epoch(&place.project));
         let (scope, version) = self.load_alone(place).await?;
         self.share(&scope, version);
+        if let Some(cell) = scope.cell().filter(|_| !scope.is_provisional()) {
+            cell.asked_in(epoch);
+        }
         Ok(scope)
     }
 

@@ -111,6 +111,7 @@ impl Hub {
         if let Some(plant) = self.plant {
             planted = Some(plant.spoil(commit, &self.model.lock()));
         }
+        let known = commit.epoch.unwrap_or(0);
         let commit = planted.as_ref().unwrap_or(commit);
         let mut model = self.model.lock();
         let before: Vec<(String, Vec<u8>)> = commit
@@ -120,6 +121,9 @@ impl Hub {
             .filter_map(|item| Some((item.key.clone(), model.record(&item.key)?.1.clone())))
             .collect();
         let mut reply = model.commit(commit, self.now());
+        if commit.epoch.is_none() {
+            reply.epoch = known;
+        }
         *self.commits.lock() += 1;
         self.note(u64::from(reply.done) << 8 | (reply.moved.len() as u64) << 16 | 2);
         for sums in &reply.sums {

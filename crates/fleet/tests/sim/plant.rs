@@ -21,6 +21,8 @@ pub(crate) enum Plant {
     Stale,
     /// A store that lost its memory gets its records back without asking who is dead.
     Recall,
+    /// Nobody asks whether the store has lost its memory before a record is made.
+    Epoch,
     /// What a node holds is not put right.
     Heal,
     /// A store that lost its memory counts from zero.
@@ -28,7 +30,7 @@ pub(crate) enum Plant {
 }
 
 impl Plant {
-    pub(crate) const ALL: [(Plant, &'static str); 9] = [
+    pub(crate) const ALL: [(Plant, &'static str); 10] = [
         (Plant::Version, "version"),
         (Plant::Standing, "standing"),
         (Plant::Bounds, "bounds"),
@@ -36,6 +38,7 @@ impl Plant {
         (Plant::Doubt, "doubt"),
         (Plant::Stale, "stale"),
         (Plant::Recall, "recall"),
+        (Plant::Epoch, "epoch"),
         (Plant::Heal, "heal"),
         (Plant::Floors, "floors"),
     ];
@@ -71,6 +74,9 @@ impl Plant {
                 for sum in &mut commit.sums {
                     sum.bury.clear();
                 }
+            }
+            Plant::Epoch => {
+                commit.epoch = commit.epoch.filter(|known| *known == 0);
             }
             Plant::Heal if commit.items.is_empty() => {
                 for sum in &mut commit.sums {

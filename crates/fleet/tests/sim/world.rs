@@ -145,6 +145,7 @@ impl World {
             .map(|scope| {
                 let cell = cells.entry(scope.clone()).or_insert_with(|| {
                     let cell = Arc::new(self.load(scope));
+                    cell.asked_in(node.fleet.epoch("acme"));
                     node.fleet.know(&cell);
                     cell
                 });
@@ -310,9 +311,17 @@ impl World {
     }
 
     /// An operator's order: first into the database, then to all nodes.
-    pub(crate) async fn order(self: Arc<World>, node: Arc<Node>, chain: Vec<String>) {
+    pub(crate) async fn order(self: Arc<World>, node: Arc<Node>, mut chain: Vec<String>) {
         let dice = &self.hub.dice;
-        let depth = *dice.pick(&[0, 1, 1, 2, 2, 2]);
+        let mut depth = *dice.pick(&[0, 1, 1, 2, 2, 2]);
+        if dice.chance(250) {
+            // A session that nobody has used yet, and that others have looked for in the database.
+            depth = 2;
+            chain[2] = format!("{}/new{}", chain[1], dice.any() % 1000);
+            for (_, other) in self.alive() {
+                self.cells(&other, &chain);
+            }
+        }
         let scopes = &chain[..=depth];
         let Some(scope) = scopes.last().cloned() else { return };
         // Operators of one scope do not get in each other's way.
@@ -358,8 +367,11 @@ impl World {
             self.books.killed(&scope);
             let twice = self.hub.restarts.lock().len() > 1;
             if self.plan.restarts && !twice && dice.chance(400) {
-                // The worst moment to lose one's memory: others have not heard of it yet.
+                // The worst moment to lose one's memory: others have not heard of it yet, and ask.
                 self.hub.restart();
+                for (at, other) in self.alive() {
+                    tokio::spawn(Arc::clone(&self).call(at, other, chain.clone()));
+                }
             }
         }
         if holds {
