@@ -166,7 +166,7 @@ async fn whole(
     Whole::Fine(bytes, flow.warnings())
 }
 
-/// Done when a kill is on disk.
+/// Done when a kill is on disk, or something is decided elsewhere.
 type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A body on its way through.
@@ -181,6 +181,8 @@ struct Passing {
     /// together.
     unjudged: usize,
     pieces: Vec<Piece>,
+    /// Until when nothing goes out, because other nodes have a say in it.
+    undecided: Option<Written>,
     /// What waits for a person.
     held: Option<Held>,
     /// Where the ready ones end, and where those end that were judged.
@@ -235,6 +237,7 @@ impl Passing {
             ready: VecDeque::new(),
             unjudged: 0,
             pieces: Vec::new(),
+            undecided: None,
             held: None,
             judged: edge.clone(),
             edge,
@@ -291,14 +294,46 @@ impl Passing {
     /// Judges what was read and not passed on yet; none of it goes out if it may not.
     fn judge(&mut self) -> Result<(), ()> {
         self.unjudged = 0;
-        let Err(cut) = self.flow.judge() else {
-            self.judged = self.edge.clone();
-            return Ok(());
-        };
+        match self.flow.judge() {
+            Ok(()) => {
+                match self.flow.undecided() {
+                    Some(decided) => self.undecided = Some(Box::pin(decided)),
+                    None => self.judged = self.edge.clone(),
+                }
+                Ok(())
+            }
+            Err(cut) => {
+                self.cut_back(&cut);
+                Err(())
+            }
+        }
+    }
+
+    /// Ends the stream where it was last judged.
+    fn cut_back(&mut self, cut: &Cut) {
+        (self.unjudged, self.undecided) = (0, None);
         self.ready.clear();
         self.edge = self.judged.clone();
-        self.cut(&cut);
-        Err(())
+        self.cut(cut);
+    }
+
+    /// Waits until what was judged here is decided on all nodes; a stop does not wait for that.
+    fn poll_decided(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(decided) = &mut self.undecided else { return Poll::Ready(()) };
+        if decided.as_mut().poll(context).is_ready() {
+            self.undecided = None;
+            if self.unjudged == 0 {
+                let _ = self.judge();
+            }
+            return Poll::Ready(());
+        }
+        std::task::ready!(self.flow.poll_stopped(context));
+        self.undecided = None;
+        match self.flow.why_stopped() {
+            Some(cut) => self.cut_back(&cut),
+            None => self.upstream = None,
+        }
+        Poll::Ready(())
     }
 
     fn out(&mut self, bytes: Bytes) {
@@ -406,6 +441,10 @@ impl http_body::Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
+            if this.undecided.is_some() {
+                std::task::ready!(this.poll_decided(context));
+                continue;
+            }
             if this.unjudged == 0 {
                 if let Some(frame) = this.ready.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));

@@ -231,16 +231,21 @@ impl Flow {
         }
     }
 
+    /// What to wait for before what was judged holds on all nodes. Then it is to be judged again.
+    pub(super) fn undecided(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.warden.undecided(self.running.as_ref()?)
+    }
+
     /// The same, once it is decided on all nodes.
     pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
         self.judge()?;
-        if let Some(running) = &self.running
-            && self.warden.node().is_some()
-        {
-            self.warden.decided_about(running).await;
-            return self.judge();
+        match self.undecided() {
+            Some(decided) => {
+                decided.await;
+                self.judge()
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Keeps what is new of the text, where it was said: after the tool calls that came before it.

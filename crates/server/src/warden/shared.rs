@@ -482,14 +482,21 @@ impl Warden {
         decision
     }
 
-    /// Waits until it is decided whether a call may have what it has taken.
-    pub(crate) async fn decided_about(&self, running: &Running) {
-        let Some(slice) = &running.slice else { return };
-        let decided = Arc::clone(&slice.lock().decided);
-        let notified = decided.notified();
-        if slice.lock().asked {
-            let _ = tokio::time::timeout(super::BOOKED, notified).await;
-        }
+    /// What to wait for until it is decided whether a call may have what it has taken; nothing if
+    /// that is decided, or if nobody answers.
+    pub(crate) fn undecided(
+        &self,
+        running: &Running,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let slice = running.slice.clone().filter(|slice| slice.lock().asked)?;
+        self.node().filter(|node| node.away().is_none())?;
+        Some(async move {
+            let decided = Arc::clone(&slice.lock().decided);
+            let notified = decided.notified();
+            if slice.lock().asked {
+                let _ = tokio::time::timeout(super::BOOKED, notified).await;
+            }
+        })
     }
 
     fn ask_for_more(
