@@ -36,36 +36,50 @@ for i = 1, items do
 end
 
 local COUNTERS = {'calls', 'steps', 'models', 'input', 'output', 'cached', 'cost', 'loops', 'incidents'}
+local BETWEEN = '\31'
 local HELD = {'i', 'o', 'c', 'n'}
 local counted, within = {}, true
 for i = 1, sums do
   local key = KEYS[items + i]
   local flat = redis.call('HGETALL', key)
+  -- What changes; a field that goes is false.
   local old, new = {}, {}
   for j = 1, #flat, 2 do
     old[flat[j]] = flat[j + 1]
-    new[flat[j]] = flat[j + 1]
   end
   local function get(field)
-    return tonumber(new[field] or 0)
+    local there = new[field]
+    if there == nil then
+      there = old[field]
+    end
+    return tonumber(there or 0)
   end
   local function add(field, n)
-    new[field] = text(get(field) + n)
+    if n ~= 0 then
+      new[field] = text(get(field) + n)
+    end
   end
   -- What is counted does not go below nothing; what is held may.
   local function count(field, n)
-    new[field] = text(math.max(get(field) + n, 0))
+    if n ~= 0 then
+      new[field] = text(math.max(get(field) + n, 0))
+    end
   end
-  local born, known = get('born'), number()
+  local born, known, floors = get('born'), number(), take()
   local lost = born == 0 or (known ~= 0 and known ~= born)
   if born == 0 then
     new['born'] = text(now)
   end
-  for _, field in ipairs(COUNTERS) do
-    local floor = number()
-    new[field] = text(lost and math.max(get(field), floor) or get(field))
+  if lost then
+    local at = 0
+    for floor in string.gmatch(floors, '%d+') do
+      at = at + 1
+      local field = COUNTERS[at]
+      new[field] = text(math.max(get(field), tonumber(floor)))
+    end
   end
-  for _, field in ipairs(COUNTERS) do
+  for _ = 1, number() do
+    local field = COUNTERS[number()]
     count(field, number())
   end
   local period, floor, more = number(), number(), number()
@@ -86,7 +100,7 @@ for i = 1, sums do
     count('cost', get(held .. 'c'))
     count('spent', get(held .. 'c'))
     for _, what in ipairs(HELD) do
-      new[held .. what] = nil
+      new[held .. what] = false
     end
   end
   for _ = 1, number() do
@@ -96,24 +110,35 @@ for i = 1, sums do
       local change = held == 'h::' and count or add
       change(held .. what, number())
       if new[held .. what] == '0' or new[held .. what] == '-0' then
-        new[held .. what] = nil
+        new[held .. what] = false
       end
     end
   end
-  local all = {i = 0, o = 0, c = 0, n = 0}
-  for field, value in pairs(new) do
-    if string.sub(field, 1, 2) == 'h:' then
-      local what = string.sub(field, -1)
-      all[what] = all[what] + tonumber(value)
+  local bounds = number()
+  if bounds > 0 then
+    local all = {i = 0, o = 0, c = 0, n = 0}
+    local function hold(field, value)
+      if value and string.sub(field, 1, 2) == 'h:' then
+        local what = string.sub(field, -1)
+        all[what] = all[what] + tonumber(value)
+      end
     end
-  end
-  local input = math.max(get('input') + all.i, 0)
-  local output = math.max(get('output') + all.o, 0)
-  local amounts = {get('steps'), get('models'), input, output, input + output, get('spent') + all.c}
-  for _, amount in ipairs(amounts) do
-    local bound = take()
-    if bound ~= '' and amount > tonumber(bound) then
-      within = false
+    for field, value in pairs(new) do
+      hold(field, value)
+    end
+    for field, value in pairs(old) do
+      if new[field] == nil then
+        hold(field, value)
+      end
+    end
+    local input = math.max(get('input') + all.i, 0)
+    local output = math.max(get('output') + all.o, 0)
+    local amounts = {get('steps'), get('models'), input, output, input + output, get('spent') + all.c}
+    for _ = 1, bounds do
+      local amount = amounts[number()]
+      if amount > number() then
+        within = false
+      end
     end
   end
   local seen = take()
@@ -123,7 +148,7 @@ for i = 1, sums do
   local bucket, cost, tokens = take(), number(), number()
   if bucket ~= '' then
     local field = 'p:' .. (tonumber(bucket) % 12)
-    local b, c, t = string.match(new[field] or '', '^(%d+) (%d+) (%d+)$')
+    local b, c, t = string.match(old[field] or '', '^(%d+) (%d+) (%d+)$')
     if b == bucket then
       new[field] = bucket .. ' ' .. text(tonumber(c) + cost) .. ' ' .. text(tonumber(t) + tokens)
     elseif not b or tonumber(b) < tonumber(bucket) then
@@ -154,7 +179,7 @@ end
 local shown = {}
 if #moved > 0 or not within then
   for i = 1, sums do
-    shown[i] = counted[i][4]
+    shown[i] = table.concat(counted[i][4], BETWEEN)
   end
   return {0, now, moved, shown, epoch}
 end
@@ -165,16 +190,23 @@ for i = 1, sums do
   local key, old, new = counted[i][1], counted[i][2], counted[i][3]
   local set, gone, flat = {}, {}, {}
   for field, value in pairs(new) do
-    if old[field] ~= value then
-      set[#set + 1] = field
-      set[#set + 1] = value
+    if not value then
+      if old[field] then
+        gone[#gone + 1] = field
+      end
+    else
+      if old[field] ~= value then
+        set[#set + 1] = field
+        set[#set + 1] = value
+      end
+      flat[#flat + 1] = field
+      flat[#flat + 1] = value
     end
-    flat[#flat + 1] = field
-    flat[#flat + 1] = value
   end
-  for field in pairs(old) do
-    if not new[field] then
-      gone[#gone + 1] = field
+  for field, value in pairs(old) do
+    if new[field] == nil then
+      flat[#flat + 1] = field
+      flat[#flat + 1] = value
     end
   end
   redis.call('HSET', key, unpack(set))
@@ -182,7 +214,7 @@ for i = 1, sums do
     redis.call('HDEL', key, unpack(gone))
   end
   redis.call('PEXPIRE', key, 2592000000)
-  shown[i] = flat
+  shown[i] = table.concat(flat, BETWEEN)
 end
 if #touched > 0 then
   redis.call('ZADD', KEYS[#KEYS], unpack(touched))

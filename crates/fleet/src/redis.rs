@@ -360,12 +360,12 @@ fn hex(version: Version) -> String {
 }
 
 fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
-    script.arg(sum.born);
-    for floor in sum.floor {
-        script.arg(floor);
-    }
-    for more in sum.add {
-        script.arg(more);
+    let floors: Vec<String> = sum.floor.iter().map(u64::to_string).collect();
+    script.arg(sum.born).arg(floors.join(" "));
+    let more = || sum.add.iter().zip(1..).filter(|(more, _)| **more != 0);
+    script.arg(more().count());
+    for (more, at) in more() {
+        script.arg(at).arg(*more);
     }
     script.arg(sum.period).arg(sum.period_floor).arg(sum.period_add);
     script.arg(sum.bury.len());
@@ -379,9 +379,12 @@ fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
     let bounds = &sum.bounds;
     let all =
         [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost];
-    for bound in all.into_iter().chain([sum.seen]) {
-        script.arg(bound.map(|bound| bound.to_string()).unwrap_or_default());
+    let limits = || all.iter().zip(1..).filter_map(|(bound, at)| Some((at, (*bound)?)));
+    script.arg(limits().count());
+    for (at, bound) in limits() {
+        script.arg(at).arg(bound);
     }
+    script.arg(sum.seen.map(|seen| seen.to_string()).unwrap_or_default());
     match sum.pace {
         Some((bucket, cost, tokens)) => script.arg(bucket).arg(cost.0).arg(tokens.0),
         None => script.arg("").arg(0).arg(0),
@@ -389,7 +392,7 @@ fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
 }
 
 fn read(value: Value) -> Option<Reply> {
-    type Raw = (u8, u64, Vec<Value>, Vec<Vec<(String, String)>>, u64);
+    type Raw = (u8, u64, Vec<Value>, Vec<String>, u64);
     let (done, now, moved, sums, epoch): Raw = redis::from_redis_value(value).ok()?;
     let mut moved = moved.into_iter();
     let mut others = Vec::new();
@@ -404,15 +407,16 @@ fn read(value: Value) -> Option<Reply> {
             None => Moved { item, version: Version::default(), value: Vec::new() },
         });
     }
-    let sums = sums.iter().map(|fields| sums_of(fields)).collect();
+    let sums = sums.iter().map(|flat| sums_of(flat)).collect();
     Some(Reply { now: Time(now), done: done == 1, moved: others, sums, epoch })
 }
 
-/// Counters from the fields of their hash.
-fn sums_of(fields: &[(String, String)]) -> Sums {
+/// Counters from the fields of their hash, each followed by its value.
+fn sums_of(flat: &str) -> Sums {
     let mut sums = Sums::default();
-    for (field, value) in fields {
-        if let Some(at) = NAMES.iter().position(|name| name == field) {
+    let mut words = flat.split('\u{1f}');
+    while let (Some(field), Some(value)) = (words.next(), words.next()) {
+        if let Some(at) = NAMES.iter().position(|name| *name == field) {
             sums.counts[at] = value.parse().unwrap_or(0);
         } else if let Some(rest) = field.strip_prefix("h:") {
             let Some((node, what)) = rest.rsplit_once(':') else { continue };
@@ -441,7 +445,7 @@ fn sums_of(fields: &[(String, String)]) -> Sums {
             }
         } else {
             let value = value.parse().unwrap_or(0);
-            match field.as_str() {
+            match field {
                 "born" => sums.born = value,
                 "period" => sums.period = value,
                 "spent" => sums.period_cost = value,
