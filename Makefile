@@ -37,7 +37,7 @@ page-check: page ## Check the dashboard: its tests, and whether its types are th
 	cd dashboard && $(NPM) test && $(NPM) run types:check
 
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
-	tests/page/run
+	scripts/again tests/page/run
 
 pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md (needs Python with Pillow)
 	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
@@ -45,7 +45,7 @@ pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md 
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-test: fmt lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+test: fmt page lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -70,11 +70,11 @@ doc:
 
 clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
+	DEADSTOP_BIN=target/debug/deadstop scripts/again tests/clients/run
 
 hosts: ## Real coding agents from npm with our hooks installed, against a stand-in provider
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/hosts/run
 
 bench-hooks: page ## How long a hook's whole run takes, cold and warm
 	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
@@ -82,11 +82,11 @@ bench-hooks: page ## How long a hook's whole run takes, cold and warm
 
 sdk-python: ## The wheel, built, left in dist/, and tested in clean environments with real frameworks
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/python/check
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop scripts/again bindings/python/check
 
 sdk-node: ## The Node package, built, left in dist/, and tested in a clean folder with real clients
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/node/check
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop scripts/again bindings/node/check
 
 bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in one run, and alone
 	bindings/python/check bench
@@ -94,22 +94,22 @@ bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in 
 
 mcp-clients: ## The official MCP SDKs as clients and servers, and a public server, through both transports
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/mcp/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/mcp/run
 
 api: ## The API against its own document, with cases made up by schemathesis
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/api/run
 
 leaks: ## Secrets on every way in, and a search for them in all that is kept or said
 	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/api/leaks
 
 faults: ## Redis killed or frozen, PostgreSQL restarted, a node killed, under load: what was let through, as a table
 	$(CARGO) test --locked --package deadstop --test fleet fleet::faults -- --nocapture --test-threads=1 > $(TARGET)/faults; \
 		status=$$?; grep '^fault: \|^test result' $(TARGET)/faults | sed 's/^fault: //'; exit $$status
 
 packaging: ## Image, compose file, manifests and unit, as far as they can be checked without an engine
-	deploy/check
+	scripts/again deploy/check
 
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load

@@ -6,9 +6,9 @@ Each request gets a connection of its own, and bytes of the answer pass as they 
 
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
-from standin import Seen, api_key
+from standin import Server, api_key
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -53,11 +53,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def start(gateway_url):
     """Starts it on a free port in front of a gateway."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.seen = Seen()
+    server = Server(Handler)
     host, port = gateway_url.removeprefix("http://").split(":")
     server.gateway = (host, int(port))
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    return server.begin()

@@ -17,6 +17,7 @@ import json
 import random
 import re
 import select
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -398,14 +399,27 @@ class Chunks:
         pass
 
 
+class Server(ThreadingHTTPServer):
+    """On a free port, with its address in `url`. Clients that are stopped leave without a word."""
+
+    daemon_threads = True
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.seen = Seen()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def begin(self):
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+
 def start():
-    """Starts it on a free port; its address is in the server's `url`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.seen = Seen()
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    return Server(Handler).begin()
 
 
 if __name__ == "__main__":
