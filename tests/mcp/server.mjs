@@ -31,7 +31,7 @@ function make() {
       });
     }
     // The SDK's client forgets about progress as soon as the result is in.
-    await setTimeout(20);
+    await setTimeout(200);
     return said("reported");
   });
   server.registerTool("think", { description: "Has the client's model think" }, async () => {

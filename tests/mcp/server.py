@@ -1,5 +1,6 @@
 """An MCP server made with the official Python SDK: `server.py stdio`, or `server.py http PORT`."""
 
+import asyncio
 import sys
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -25,6 +26,8 @@ async def report(ctx: Context) -> str:
     """Tells how far it is"""
     for step in (1, 2):
         await ctx.report_progress(step, 2, f"step {step}")
+    # The TypeScript client forgets about progress as soon as the result is in.
+    await asyncio.sleep(0.2)
     return "reported"
 
 
