@@ -94,9 +94,11 @@ impl Sketch {
 /// Reads a text that comes in parts; parts are apart as if by white space.
 #[derive(Debug, Clone)]
 pub struct TextHasher {
-    /// Eight lanes of eight byte counters: lane `k` counts bits `8k..8k+8` of the features.
-    lanes: [u64; 8],
-    /// Features in the lanes; they are emptied before a byte could overflow.
+    /// Features that wait until there are eight of them.
+    group: [u64; 8],
+    /// How often each bit was set, one binary digit a plane: plane `k` holds the digits of weight `2^k`.
+    planes: [u64; 8],
+    /// Features in group and planes; these are emptied before a counter could overflow.
     pending: u32,
     totals: [u32; 64],
     features: u32,
@@ -108,7 +110,8 @@ pub struct TextHasher {
 impl Default for TextHasher {
     fn default() -> Self {
         TextHasher {
-            lanes: [0; 8],
+            group: [0; 8],
+            planes: [0; 8],
             pending: 0,
             totals: [0; 64],
             features: 0,
@@ -135,7 +138,7 @@ impl TextHasher {
 
     /// What was read so far.
     pub fn finish(mut self) -> TextFacts {
-        self.empty_lanes();
+        self.empty_planes();
         let mut simhash = 0u64;
         for (bit, &count) in self.totals.iter().enumerate() {
             simhash |= u64::from(2 * count > self.features) << bit;
@@ -169,7 +172,7 @@ impl TextHasher {
         }
         let run = &bytes[start..end];
         if seen & DIGIT == 0 {
-            self.token(hash_word(run));
+            self.token(hash_word(bytes, start, end));
             return end;
         }
         let only_digits = seen & (HEX_LETTER | OTHER_LETTER) == 0;
@@ -206,7 +209,7 @@ impl TextHasher {
             let digits = first.is_ascii_digit();
             let len = rest.iter().position(|b| b.is_ascii_digit() != digits).unwrap_or(rest.len());
             let (part, tail) = rest.split_at(len);
-            hash = chain(hash, if digits { NUM } else { hash_word(part) });
+            hash = chain(hash, if digits { NUM } else { hash_word(part, 0, len) });
             rest = tail;
         }
         self.token(hash);
@@ -218,25 +221,69 @@ impl TextHasher {
         self.digest = chain(self.digest, token);
         let feature = mix(chain(self.previous, token));
         self.previous = token;
-        for (lane, byte) in self.lanes.iter_mut().zip(feature.to_le_bytes()) {
-            *lane += SPREAD[byte as usize];
-        }
+        let place = self.pending as usize % 8;
+        self.group[place] = feature;
         self.pending += 1;
-        if self.pending == u32::from(u8::MAX) {
-            self.empty_lanes();
+        if place == 7 {
+            self.add_group();
+            if self.pending == MOST_PENDING {
+                self.empty_planes();
+            }
         }
     }
 
-    fn empty_lanes(&mut self) {
-        for (lane, totals) in self.lanes.iter_mut().zip(self.totals.chunks_exact_mut(8)) {
-            for (total, count) in totals.iter_mut().zip(lane.to_le_bytes()) {
-                *total = total.saturating_add(u32::from(count));
+    /// Adds eight features to the planes: seven adders take them three by three, so that only every
+    /// eighth time a carry runs through the higher planes.
+    fn add_group(&mut self) {
+        let [a, b, c, d, e, f, g, h] = self.group;
+        let [ones, twos, fours, ..] = &mut self.planes;
+        let (s, two_a) = sum(*ones, a, b);
+        let (s, two_b) = sum(s, c, d);
+        let (s, two_c) = sum(s, e, f);
+        let (s, two_d) = sum(s, g, h);
+        *ones = s;
+        let (s, four_a) = sum(*twos, two_a, two_b);
+        let (s, four_b) = sum(s, two_c, two_d);
+        *twos = s;
+        let (s, eight) = sum(*fours, four_a, four_b);
+        *fours = s;
+        self.carry(3, eight);
+    }
+
+    /// Adds bits of a plane's weight.
+    fn carry(&mut self, from: usize, mut bits: u64) {
+        for plane in &mut self.planes[from..] {
+            (*plane, bits) = (*plane ^ bits, *plane & bits);
+            if bits == 0 {
+                break;
             }
-            *lane = 0;
+        }
+    }
+
+    fn empty_planes(&mut self) {
+        for at in 0..self.pending as usize % 8 {
+            self.carry(0, self.group[at]);
+        }
+        let digits = (u32::BITS - self.pending.leading_zeros()) as usize;
+        for (digit, plane) in self.planes.iter_mut().take(digits).enumerate() {
+            let bits = std::mem::take(plane);
+            for (bit, total) in self.totals.iter_mut().enumerate() {
+                *total = total.saturating_add((((bits >> bit) & 1) as u32) << digit);
+            }
         }
         self.features = self.features.saturating_add(self.pending);
         self.pending = 0;
     }
+}
+
+/// Features that eight planes can count, in whole groups.
+const MOST_PENDING: u32 = 248;
+
+/// Three bits at each place, as a sum and a carry.
+#[inline]
+fn sum(a: u64, b: u64, c: u64) -> (u64, u64) {
+    let half = a ^ b;
+    (half ^ c, (a & b) | (half & c))
 }
 
 const START: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -269,21 +316,6 @@ static CLASS: [u8; 256] = {
     table
 };
 
-/// Each bit of a byte as a byte of its own, to add eight counters at once.
-static SPREAD: [u64; 256] = {
-    let mut table = [0u64; 256];
-    let mut b = 0;
-    while b < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            table[b] |= ((b as u64 >> bit) & 1) << (8 * bit);
-            bit += 1;
-        }
-        b += 1;
-    }
-    table
-};
-
 #[inline]
 fn chain(hash: u64, token: u64) -> u64 {
     (hash.rotate_left(23) ^ token).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -296,15 +328,26 @@ fn mix(mut hash: u64) -> u64 {
     hash ^ (hash >> 29)
 }
 
+/// The hash of `bytes[start..end]`, eight bytes at a time. What follows the word is read with it and
+/// masked, where there is enough.
 #[inline]
-fn hash_word(word: &[u8]) -> u64 {
-    let mut hash = START ^ word.len() as u64;
-    let (chunks, tail) = word.as_chunks::<8>();
-    for chunk in chunks {
-        hash = chain(hash, u64::from_le_bytes(*chunk));
+fn hash_word(bytes: &[u8], start: usize, end: usize) -> u64 {
+    let mut hash = START ^ (end - start) as u64;
+    let mut at = start;
+    while at + 8 <= end {
+        hash = chain(hash, eight(&bytes[at..]).unwrap_or(0));
+        at += 8;
     }
-    let last = tail.iter().rev().fold(0u64, |packed, &b| (packed << 8) | u64::from(b));
+    let last = match eight(&bytes[at..]) {
+        Some(word) => word & ((1 << (8 * (end - at))) - 1),
+        None => bytes[at..end].iter().rev().fold(0, |packed, &b| (packed << 8) | u64::from(b)),
+    };
     chain(hash, last)
+}
+
+#[inline]
+fn eight(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk::<8>().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
 fn is_temporary(path: &[u8]) -> bool {

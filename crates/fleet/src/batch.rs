@@ -54,6 +54,8 @@ struct Work {
     /// The most that jobs have counted on there being room for, of each amount.
     relied: [u64; 6],
     next: Version,
+    /// Its record as the store is asked to write it.
+    written: Option<Record>,
 }
 
 impl Work {
@@ -264,6 +266,7 @@ impl<'a> Batch<'a> {
             notes: [0; 2],
             bury,
             relied: [0; 6],
+            written: None,
         });
         self.works.len() - 1
     }
@@ -352,7 +355,10 @@ impl<'a> Batch<'a> {
     }
 
     /// What the store is asked.
-    pub(crate) fn commit(&self, letters: &Letters) -> Commit {
+    pub(crate) fn commit(&mut self, letters: &Letters) -> Commit {
+        for work in &mut self.works {
+            work.written = work.changed().then(|| work.record());
+        }
         let tag = self.works.first().map_or("", |work| work.cell.tag()).to_owned();
         let mut items: Vec<Item> = self
             .works
@@ -360,9 +366,9 @@ impl<'a> Batch<'a> {
             .map(|work| Item {
                 key: work.cell.key().to_owned(),
                 expect: work.copy.expect(),
-                write: work.changed().then(|| Write {
+                write: work.written.as_ref().map(|record| Write {
                     version: work.next,
-                    value: work.record().to_bytes(),
+                    value: record.to_bytes(),
                     keep_ms: KEEP_MS,
                 }),
             })
@@ -423,12 +429,12 @@ impl<'a> Batch<'a> {
     }
 
     /// It is done: what was a copy holds.
-    pub(crate) fn done(self, commit: &Commit, reply: Reply) {
+    pub(crate) fn done(self, reply: Reply) {
         let mut sums = reply.sums.into_iter();
-        for (work, item) in self.works.into_iter().zip(&commit.items) {
+        for work in self.works {
             let sums = if work.cell.is_counted() { sums.next() } else { None };
             let mine = work.held.get(&*work.me).copied().unwrap_or_default();
-            let record = item.write.as_ref().map(|_| (work.next, work.record()));
+            let record = work.written.map(|record| (work.next, record));
             work.cell.done(&work.state, record, sums, (work.life, mine));
         }
     }

@@ -467,7 +467,7 @@ impl<S: Shared> Fleet<S> {
                     self.letters.lock().put(key, version, value);
                 }
                 batch.answered();
-                batch.done(&commit, reply);
+                batch.done(reply);
                 return Ok(());
             }
             batch.answered();

@@ -141,11 +141,30 @@ fn parts_are_apart_and_counts_do_not_overflow() {
 /// The SimHash is the bitwise majority over the features, by a second and slower way.
 #[test]
 fn simhash_is_the_majority() {
-    let text = "alpha beta gamma delta epsilon zeta eta theta iota kappa";
+    let words = ["alpha", "be", "gamma", "delta", "extraordinarily", "zeta", "a", "polymorphism"];
+    // Around whole groups of features, and around what the counters hold.
+    for many in (1..40).chain(240..260).chain(490..510) {
+        let text: Vec<String> = (0..many).map(|n| words[n * n % 7].repeat(1 + n / 9 % 3)).collect();
+        majority(&text.join(" "));
+    }
+}
+
+/// The hash of a word, byte by byte.
+fn slow_hash(word: &[u8]) -> u64 {
+    let mut hash = START ^ word.len() as u64;
+    let (chunks, tail) = word.as_chunks::<8>();
+    for chunk in chunks {
+        hash = chain(hash, u64::from_le_bytes(*chunk));
+    }
+    let last = tail.iter().rev().fold(0u64, |packed, &b| (packed << 8) | u64::from(b));
+    chain(hash, last)
+}
+
+fn majority(text: &str) {
     let mut counts = [0i32; 64];
     let mut previous = START;
     for word in text.split(' ') {
-        let token = hash_word(word.as_bytes());
+        let token = slow_hash(word.as_bytes());
         let feature = mix(chain(previous, token));
         previous = token;
         for (bit, count) in counts.iter_mut().enumerate() {
