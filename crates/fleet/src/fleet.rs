@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::batch::{Batch, Letters, Setting};
 use crate::cell::Cell;
 use crate::desk::Desk;
-use crate::lane::{Away, Cells, Job, Lane};
+use crate::lane::{Away, Cells, Draining, Job, Lane};
 use crate::record::{Record, Version};
 use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums, Touched};
 
@@ -364,6 +364,9 @@ impl<S: Shared> Fleet<S> {
 
     /// Does all jobs of a lane.
     async fn drain(self: Arc<Self>, lane: Arc<Lane>) {
+        // Whatever ends this early, the next job finds the lane free.
+        let lane = Draining(lane);
+        let lane = &*lane.0;
         loop {
             let mut jobs = {
                 let mut queue = lane.queue.lock();

@@ -103,6 +103,18 @@ pub(crate) struct Lane {
     pub(crate) queue: Mutex<Queue>,
 }
 
+/// A lane whose jobs are being done. If that ends with a job that fails, those who wait for it hear
+/// so, and the others go on.
+pub(crate) struct Draining(pub(crate) Arc<Lane>);
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.lock().busy = false;
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) jobs: VecDeque<Job>,

@@ -199,6 +199,11 @@ impl Redis {
                 tokio::time::timeout(ANSWER, invocation.invoke_async(&mut line)).await
             }
         };
+        self.heard(answered).await
+    }
+
+    /// What was answered, if it was in time.
+    async fn heard<T>(&self, answered: Answered<T>) -> Result<T, Away> {
         match answered {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.gone(&error).await),
@@ -272,11 +277,7 @@ impl Redis {
                 tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
             }
         };
-        match answered {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.gone(&error).await),
-            Err(_) => Err(Away::after("it does not answer in time")),
-        }
+        self.heard(answered).await
     }
 
     /// Asks one server; any, of a cluster.
@@ -347,6 +348,9 @@ impl Redis {
         Err(Away::before("the connection for messages broke"))
     }
 }
+
+/// An answer, or that there was none in time.
+type Answered<T> = Result<Result<T, RedisError>, tokio::time::error::Elapsed>;
 
 async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()

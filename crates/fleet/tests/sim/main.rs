@@ -231,6 +231,20 @@ fn every_planted_bug_is_found() {
     }
 }
 
+/// A job that fails is its caller's misfortune alone.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_panics_does_not_block_its_lane() {
+    let world = World::new(1, None);
+    *world.hub.weather.lock() = Weather::default();
+    let node = world.start();
+    let chain = world.chains().remove(0);
+    let cells = || world.cells(&node, &chain);
+    let bad = node.fleet.run(cells(), &world.policies, None, |_| panic!("a bug"));
+    assert!(bad.await.is_err());
+    let good = node.fleet.run(cells(), &world.policies, None, |desk| desk.links.len());
+    assert_eq!(good.await.expect("an answer"), 3);
+}
+
 #[test]
 fn a_seed_gives_the_same_run_always() {
     for seed in [3, 14, 159] {
