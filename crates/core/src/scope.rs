@@ -21,7 +21,8 @@ use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
 use crate::units::Time;
 
-/// The version of the state blob that this engine writes.
+/// The newest version of the state blob that this engine reads, and writes where an older one cannot
+/// hold what there is.
 pub const STATE_VERSION: u8 = 2;
 
 /// What a state of version 1 ends without: grants, of which there were none, and what was blocked.
@@ -265,10 +266,16 @@ impl ScopeState {
         self.blocked = what;
     }
 
-    /// The state as bytes, version first.
+    /// The state as bytes, version first: the oldest that can hold it, so that nodes that are not
+    /// upgraded yet go on with everything that makes no use of what is new.
     pub fn to_blob(&self) -> Vec<u8> {
-        let blob = vec![STATE_VERSION];
-        postcard::to_extend(self, blob).unwrap_or_default()
+        let mut blob = postcard::to_extend(self, vec![STATE_VERSION]).unwrap_or_default();
+        let new = postcard::to_extend(&(&self.grants, &self.blocked), Vec::new());
+        if new.is_ok_and(|new| new == NEW_SINCE) && blob.ends_with(&NEW_SINCE) {
+            blob.truncate(blob.len() - NEW_SINCE.len());
+            blob[0] = 1;
+        }
+        blob
     }
 
     /// Reads a state back.
@@ -396,9 +403,10 @@ mod tests {
         let mut state = spent(5, 3);
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
-        blob[0] = 1;
-        blob.truncate(blob.len() - NEW_SINCE.len());
+        assert_eq!(blob[0], 1);
         assert_eq!(ScopeState::from_blob(&blob), Ok(state.clone()));
+        let newest = [&[STATE_VERSION], &blob[1..], &NEW_SINCE].concat();
+        assert_eq!(ScopeState::from_blob(&newest), Ok(state.clone()));
         let grant = Grant {
             id: 7,
             deletes: 50,
@@ -411,6 +419,8 @@ mod tests {
             because: "a batch".into(),
         };
         state.give(grant, Time(1)).unwrap();
+        // What is new needs the new version.
+        assert_eq!(state.to_blob()[0], STATE_VERSION);
         assert_eq!(ScopeState::from_blob(&state.to_blob()), Ok(state.clone()));
         blob.pop();
         assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));

@@ -245,6 +245,26 @@ async fn a_job_that_panics_does_not_block_its_lane() {
     assert_eq!(good.await.expect("an answer"), 3);
 }
 
+/// A node of an older version leaves alone what it cannot read, and says why.
+#[tokio::test(start_paused = true)]
+async fn nobody_overwrites_what_he_cannot_read() {
+    let world = World::new(1, None);
+    *world.hub.weather.lock() = Weather::default();
+    let node = world.start();
+    let chain = world.chains().remove(0);
+    let cells = || world.cells(&node, &chain);
+    let call = || node.fleet.run(cells(), &world.policies, None, |desk| desk.links.len());
+    assert_eq!(call().await, Ok(3));
+    let key = cells()[2].key().to_owned();
+    let newer = world.hub.rewrite(&key, |bytes| bytes[0] = 9);
+    let refused = call().await.expect_err("it cannot be read").to_string();
+    assert!(refused.contains("has version 9"), "{refused}");
+    assert_eq!(world.hub.model().record(&key).map(|record| record.0), Some(newer));
+    // Others of the project go on.
+    let other = world.cells(&node, &[chain[0].clone()]);
+    assert!(node.fleet.run(other, &world.policies, None, |_| ()).await.is_ok());
+}
+
 #[test]
 fn a_seed_gives_the_same_run_always() {
     for seed in [3, 14, 159] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deadstop_core::{ScopeState, Time};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Away, Beat, Commit, Record, Reply, Shared, Touched, Version};
+use deadstop_fleet::{Away, Beat, Commit, Item, Record, Reply, Shared, Touched, Version, Write};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -96,6 +96,19 @@ impl Hub {
 
     pub(crate) fn model(&self) -> Model {
         self.model.lock().clone()
+    }
+
+    /// Somebody else writes a record, in his own way.
+    pub(crate) fn rewrite(&self, key: &str, change: impl FnOnce(&mut Vec<u8>)) -> Version {
+        let mut model = self.model.lock();
+        let (expect, mut value) = model.record(key).expect("a record").clone();
+        change(&mut value);
+        let version = expect.next(7);
+        let write = Some(Write { version, value, keep_ms: 60_000 });
+        let item = Item { key: key.to_owned(), expect, write };
+        let done = model.commit(&Commit { items: vec![item], ..Commit::default() }, self.now());
+        assert!(done.done);
+        version
     }
 
     /// The store begins again with nothing.
