@@ -37,7 +37,7 @@ const REREAD: Duration = Duration::from_secs(1);
 /// Scopes that are read again in one step.
 const READ_AT_ONCE: usize = 100;
 /// How long nobody is asked after nobody has answered.
-const REST_MS: u64 = 100;
+const REST: Duration = Duration::from_millis(100);
 /// Letters that are remembered.
 const LETTERS: usize = 20_000;
 
@@ -121,8 +121,6 @@ impl Remembered {
 struct Absence {
     since: Time,
     why: String,
-    /// When it was last asked.
-    asked: Instant,
 }
 
 impl<S: Shared> Fleet<S> {
@@ -161,8 +159,10 @@ impl<S: Shared> Fleet<S> {
         let alive = || weak.upgrade().filter(|fleet| !fleet.stopped.load(Ordering::Acquire));
         let beats = async {
             while let Some(fleet) = alive() {
-                let next = Instant::now() + BEAT;
-                let _ = fleet.beat().await;
+                let begun = Instant::now();
+                // While the store is away, this is what asks whether it is back.
+                let heard = fleet.beat().await.is_ok();
+                let next = begun + if heard { BEAT } else { REST };
                 drop(fleet);
                 tokio::time::sleep_until(next).await;
             }
@@ -396,7 +396,7 @@ impl<S: Shared> Fleet<S> {
                 may
             };
             may.into_iter().for_each(|job| drop(job.done.send(Err(away.clone()))));
-            tokio::time::sleep(Duration::from_millis(REST_MS)).await;
+            tokio::time::sleep(REST).await;
         }
     }
 
@@ -722,17 +722,10 @@ impl<S: Shared> Fleet<S> {
         self.away.lock().as_ref().map(|away| (away.since, away.why.clone()))
     }
 
-    /// Nobody waits for a store that did not answer a moment ago.
+    /// No call waits for a store that is away: signs of life go on, and say when it is back.
     fn absent(&self) -> Result<(), Away> {
-        let mut away = self.away.lock();
-        match away.as_mut() {
-            Some(away) if away.asked.elapsed() < Duration::from_millis(REST_MS) => {
-                Err(Away::before(away.why.clone()))
-            }
-            Some(away) => {
-                away.asked = Instant::now();
-                Ok(())
-            }
+        match self.away.lock().as_ref() {
+            Some(away) => Err(Away::before(away.why.clone())),
             None => Ok(()),
         }
     }
@@ -743,7 +736,7 @@ impl<S: Shared> Fleet<S> {
         if away.is_none() {
             tracing::error!("{gone}");
         }
-        *away = Some(Absence { since, why: gone.why.clone(), asked: Instant::now() });
+        *away = Some(Absence { since, why: gone.why.clone() });
     }
 
     fn note_back(&self) {

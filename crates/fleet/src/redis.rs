@@ -135,7 +135,14 @@ impl Redis {
         Ok(Redis { place, commit, beat, touched })
     }
 
+    /// A connection. Whoever waits for somebody else's attempt to connect does not wait longer than
+    /// for an answer: it would be his turn to wait next.
     async fn line(&self) -> Result<Line, Away> {
+        let in_time = tokio::time::timeout(ANSWER, self.any_line()).await;
+        in_time.unwrap_or_else(|_| Err(Away::before("it does not answer")))
+    }
+
+    async fn any_line(&self) -> Result<Line, Away> {
         let away = |error: RedisError| Away::before(error.to_string());
         match &self.place {
             Place::One { client, connection } => {

@@ -347,3 +347,32 @@ async fn a_call_that_waits_at_one_node_is_decided_at_another() {
         }
     }
 }
+
+/// While nobody can be asked, a node lets pass what the policy allows it to, and not one call more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_allowance_for_when_redis_is_away_ends() {
+    let mut policy = relaxed();
+    policy["fail_mode"] = json!("open");
+    policy["offline_calls"] = json!(5);
+    let gate = Gate::start(policy, hello).await;
+    let ask = call("a", "s");
+    until("a call", async || gate.ask_at(1, &ask).await.status == 200).await;
+    let redis = gate.redis.clone();
+    tokio::task::spawn_blocking(move || redis.kill()).await.unwrap();
+    let known = async || gate.ask_at(1, &Ask::get("/readyz")).await.status == 503;
+    until("the node knows that it is away", known).await;
+    for passed in 0..5 {
+        let got = gate.ask_at(1, &ask).await;
+        assert_eq!(got.status, 200, "call {passed}: {}", got.text());
+    }
+    for _ in 0..3 {
+        let got = gate.ask_at(1, &ask).await;
+        assert_eq!(got.status, 503, "{}", got.text());
+        assert!(got.text().contains("cannot reach the state"), "{}", got.text());
+    }
+    // Another agent has an allowance of its own.
+    assert_eq!(gate.ask_at(1, &call("b", "s")).await.status, 200);
+    let redis = gate.redis.clone();
+    tokio::task::spawn_blocking(move || redis.revive()).await.unwrap();
+    until("it is asked again", async || gate.ask_at(1, &ask).await.status == 200).await;
+}

@@ -39,6 +39,8 @@ fn policy(fail_mode: &str) -> Value {
     let off = json!({ "enabled": false });
     json!({
         "fail_mode": fail_mode, "loop": off, "text_loop": off, "similarity": off, "strikes": off,
+        // More than anybody asks for here; how it ends is another case.
+        "offline_calls": 1_000_000,
         "budget": { "max_cost_usd": 1000.0 },
     })
 }
