@@ -128,6 +128,7 @@ async fn whole(
             Some(Ok(frame)) => {
                 let Ok(bytes) = frame.into_data() else { continue };
                 reader.push(&decoder.feed(&bytes), &mut pieces);
+                decoder.passed(decoder.fresh());
                 size += bytes.len();
                 read.push(bytes);
             }
@@ -181,6 +182,8 @@ struct Passing {
     /// together.
     unjudged: usize,
     pieces: Vec<Piece>,
+    /// How much of what was unpacked belongs to what is ready.
+    fed: usize,
     /// Until when nothing goes out, because other nodes have a say in it.
     undecided: Option<Written>,
     /// What waits for a person.
@@ -237,6 +240,7 @@ impl Passing {
             ready: VecDeque::new(),
             unjudged: 0,
             pieces: Vec::new(),
+            fed: 0,
             undecided: None,
             held: None,
             judged: edge.clone(),
@@ -298,7 +302,10 @@ impl Passing {
             Ok(()) => {
                 match self.flow.undecided() {
                     Some(decided) => self.undecided = Some(Box::pin(decided)),
-                    None => self.judged = self.edge.clone(),
+                    None => {
+                        self.judged = self.edge.clone();
+                        self.decoder.passed(std::mem::take(&mut self.fed));
+                    }
                 }
                 Ok(())
             }
@@ -342,6 +349,7 @@ impl Passing {
             edge.whole_line = matches!(last, b'\n' | b'\r');
             edge.last = bytes.trim_ascii_end().last().copied().unwrap_or(edge.last);
             edge.chunk = bytes.clone();
+            self.fed = self.decoder.fresh();
             self.ready.push_back(Frame::data(bytes));
         }
     }

@@ -12,8 +12,14 @@ const MOST: usize = 256 << 20;
 pub(crate) enum Decoder {
     /// Nothing to undo.
     Identity,
-    /// gzip, with the checksum of what was unpacked: a stream of it can be given an end of ours.
-    Gzip(Box<flate2::write::MultiGzDecoder<Vec<u8>>>, flate2::Crc),
+    /// gzip: a stream of it can be given an end of ours.
+    Gzip {
+        unpack: Box<flate2::write::MultiGzDecoder<Vec<u8>>>,
+        /// The checksum of what was passed on.
+        sum: flate2::Crc,
+        /// What was unpacked and not passed on yet.
+        fresh: Vec<u8>,
+    },
     /// Another encoding that we read.
     Packed(Box<dyn Unpack>),
     /// An encoding that we do not know, or a stream that is broken: nothing is read any more.
@@ -32,8 +38,8 @@ impl Decoder {
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"identity" | b"") => Decoder::Identity,
             Some(b"gzip" | b"x-gzip") => {
-                let unpack = flate2::write::MultiGzDecoder::new(Vec::new());
-                Decoder::Gzip(Box::new(unpack), flate2::Crc::new())
+                let unpack = Box::new(flate2::write::MultiGzDecoder::new(Vec::new()));
+                Decoder::Gzip { unpack, sum: flate2::Crc::new(), fresh: Vec::new() }
             }
             Some(b"deflate") => {
                 Decoder::Packed(Box::new(flate2::write::ZlibDecoder::new(Vec::new())))
@@ -59,9 +65,9 @@ impl Decoder {
         match self {
             Decoder::Identity => bytes.clone(),
             Decoder::Unreadable => Bytes::new(),
-            Decoder::Gzip(unpack, sum) => match unpack.feed(bytes) {
+            Decoder::Gzip { unpack, fresh, .. } => match unpack.feed(bytes) {
                 Ok(clear) => {
-                    sum.update(&clear);
+                    fresh.extend_from_slice(&clear);
                     Bytes::from(clear)
                 }
                 Err(_) => {
@@ -80,6 +86,22 @@ impl Decoder {
     }
 }
 
+impl Decoder {
+    /// How much was unpacked and not passed on yet, where that matters.
+    pub(crate) fn fresh(&self) -> usize {
+        if let Decoder::Gzip { fresh, .. } = self { fresh.len() } else { 0 }
+    }
+
+    /// So much of it is passed on. What is not goes without a trace.
+    pub(crate) fn passed(&mut self, amount: usize) {
+        if let Decoder::Gzip { sum, fresh, .. } = self {
+            let passed = amount.min(fresh.len());
+            sum.update(&fresh[..passed]);
+            fresh.drain(..passed);
+        }
+    }
+}
+
 /// What a server writes when it flushes a packed stream after an event.
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 
@@ -92,7 +114,7 @@ impl Decoder {
     pub(crate) fn last_words(&mut self, words: &[u8], passed: &[u8]) -> Option<Vec<u8>> {
         match self {
             Decoder::Identity => Some(words.to_vec()),
-            Decoder::Gzip(_, sum) if passed.ends_with(&FLUSHED) => {
+            Decoder::Gzip { sum, .. } if passed.ends_with(&FLUSHED) => {
                 let length = u16::try_from(words.len()).ok()?;
                 sum.update(words);
                 let mut end = vec![1];
@@ -103,7 +125,7 @@ impl Decoder {
                 end.extend(sum.amount().to_le_bytes());
                 Some(end)
             }
-            Decoder::Gzip(..) | Decoder::Packed(_) | Decoder::Unreadable => None,
+            Decoder::Gzip { .. } | Decoder::Packed(_) | Decoder::Unreadable => None,
         }
     }
 }
@@ -112,7 +134,7 @@ impl Decoder {
 pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     match Decoder::new(headers) {
         Decoder::Identity | Decoder::Unreadable => None,
-        Decoder::Gzip(mut unpack, _) => unpacked(&mut *unpack, body),
+        Decoder::Gzip { mut unpack, .. } => unpacked(&mut *unpack, body),
         Decoder::Packed(mut unpack) => unpacked(&mut *unpack, body),
     }
 }
@@ -218,7 +240,13 @@ mod tests {
         let mut sent = encoder.get_ref().clone();
         let mut decoder = Decoder::new(&headers("gzip"));
         assert_eq!(decoder.feed(&Bytes::from(sent.clone())), &b"data: one\n\n"[..]);
+        decoder.passed(decoder.fresh());
         assert_eq!(decoder.last_words(b"data: cut\n\n", b"in the middle"), None);
+        // What was read and not passed on is not in the checksum.
+        encoder.write_all(b"data: two\n\n").unwrap();
+        encoder.flush().unwrap();
+        let more = Bytes::copy_from_slice(&encoder.get_ref()[sent.len()..]);
+        assert_eq!(decoder.feed(&more), &b"data: two\n\n"[..]);
         sent.extend(decoder.last_words(b"data: cut\n\n", &sent).unwrap());
         let mut clear = String::new();
         std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&sent[..]), &mut clear)
