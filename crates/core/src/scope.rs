@@ -23,10 +23,11 @@ use crate::units::Time;
 
 /// The newest version of the state blob that this engine reads, and writes where an older one cannot
 /// hold what there is.
-pub const STATE_VERSION: u8 = 2;
+pub const STATE_VERSION: u8 = 3;
 
-/// What a state of version 1 ends without: grants, of which there were none, and what was blocked.
-const NEW_SINCE: [u8; 3] = [0, 0, 0];
+/// What older states end without, oldest first, as it is where there is nothing of it: in version 1
+/// grants, what was blocked and how often the standing was turned; in version 2 the last of these.
+const LACKING: [(u8, &[u8]); 2] = [(1, &[0, 0, 0, 0]), (2, &[0])];
 
 /// What kind of scope it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,6 +81,9 @@ pub struct Pause {
     pub by: String,
 }
 
+/// What is added to the turns of a standing when a kill or a hold is lifted, which counted as one.
+const LIFTED: u64 = 2;
+
 /// Longest text of a person or a guard that a state keeps.
 const LONGEST_REASON: usize = 300;
 
@@ -102,6 +106,9 @@ pub struct ScopeState {
     // From here on last, so that states from before they were kept can be read.
     pub(crate) grants: Grants,
     pub(crate) blocked: Blocked,
+    /// How often its standing was changed, but for what it shows by itself: see
+    /// [`ScopeState::turns`].
+    pub(crate) turned: u64,
 }
 
 impl ScopeState {
@@ -123,7 +130,26 @@ impl ScopeState {
             strikes: Strikes::default(),
             grants: Grants::default(),
             blocked: Blocked::default(),
+            turned: 0,
         }
+    }
+
+    /// A scope of which nothing could be read but whether it was ended, and how often its standing was
+    /// changed: it begins anew, and dead is dead.
+    pub fn unread(kind: ScopeKind, now: Time, killed: bool, turns: u64) -> ScopeState {
+        let mut state = ScopeState { turned: turns, ..ScopeState::new(kind, now) };
+        if killed {
+            state.kill("deadstop", "it had been killed, and nothing else of it can be read", now);
+        }
+        state
+    }
+
+    /// How often its standing was changed: ended, cleared, held, released. Of two copies of a scope
+    /// that went apart, the one that was turned more often knows better whether it is dead. A kill
+    /// and a hold count as one each while they last, so that a state that was only ever ended needs
+    /// no word about it.
+    pub fn turns(&self) -> u64 {
+        self.turned + u64::from(self.kill.is_some()) + u64::from(self.pause.is_some())
     }
 
     /// Gives it an allowance for a destructive batch.
@@ -201,14 +227,17 @@ impl ScopeState {
             ScopeKind::Project | ScopeKind::Agent => {}
             ScopeKind::Session | ScopeKind::Nested => return Err(Final),
         }
-        self.kill = None;
+        if self.kill.take().is_some() {
+            self.turned += LIFTED;
+        }
         self.forget();
         Ok(())
     }
 
     /// An operator's fresh start under the same name: everything empty, nothing forgiven elsewhere.
     pub fn reset(&mut self, now: Time) {
-        *self = ScopeState::new(self.kind, now);
+        let turned = self.turns() + 1;
+        *self = ScopeState { turned, ..ScopeState::new(self.kind, now) };
     }
 
     /// A person spoke, outside of any model call that would tell it. New words begin a new stretch
@@ -224,7 +253,9 @@ impl ScopeState {
 
     /// Ends a hold.
     pub fn resume(&mut self) {
-        self.pause = None;
+        if self.pause.take().is_some() {
+            self.turned += LIFTED;
+        }
     }
 
     /// After a crash: calls that were in flight will never be settled. What they had reserved counts
@@ -241,6 +272,7 @@ impl ScopeState {
         before.recover();
         before.kill = before.kill.or(self.kill.take());
         before.pause = before.pause.or(self.pause.take());
+        before.turned = before.turned.max(self.turned);
         before.ledger.rejoin(&self.ledger);
         let meanwhile = std::mem::replace(self, before);
         self.calls += meanwhile.calls;
@@ -270,21 +302,28 @@ impl ScopeState {
     /// upgraded yet go on with everything that makes no use of what is new.
     pub fn to_blob(&self) -> Vec<u8> {
         let mut blob = postcard::to_extend(self, vec![STATE_VERSION]).unwrap_or_default();
-        let plain = self.grants == Grants::default() && self.blocked == Blocked::default();
-        if plain && blob.ends_with(&NEW_SINCE) {
-            blob.truncate(blob.len() - NEW_SINCE.len());
-            blob[0] = 1;
+        let oldest = match () {
+            () if self.turned > 0 => STATE_VERSION,
+            () if self.grants != Grants::default() || self.blocked != Blocked::default() => 2,
+            () => 1,
+        };
+        let lacking = LACKING.iter().find(|(version, _)| *version == oldest);
+        if let Some((version, end)) = lacking.filter(|(_, end)| blob.ends_with(end)) {
+            blob.truncate(blob.len() - end.len());
+            blob[0] = *version;
         }
         blob
     }
 
     /// Reads a state back.
     pub fn from_blob(blob: &[u8]) -> Result<ScopeState, BadBlob> {
-        match blob.split_first() {
-            None => Err(BadBlob::Empty),
-            Some((&STATE_VERSION, body)) => read(body),
-            Some((1, body)) => read(&[body, &NEW_SINCE].concat()),
-            Some((&version, _)) => Err(BadBlob::Version(version)),
+        let (&version, body) = blob.split_first().ok_or(BadBlob::Empty)?;
+        if version == STATE_VERSION {
+            return read(body);
+        }
+        match LACKING.iter().find(|(older, _)| *older == version) {
+            Some((_, end)) => read(&[body, end].concat()),
+            None => Err(BadBlob::Version(version)),
         }
     }
 
@@ -405,7 +444,7 @@ mod tests {
         let mut blob = state.to_blob();
         assert_eq!(blob[0], 1);
         assert_eq!(ScopeState::from_blob(&blob), Ok(state.clone()));
-        let newest = [&[STATE_VERSION], &blob[1..], &NEW_SINCE].concat();
+        let newest = [&[STATE_VERSION], &blob[1..], LACKING[0].1].concat();
         assert_eq!(ScopeState::from_blob(&newest), Ok(state.clone()));
         let grant = Grant {
             id: 7,
@@ -420,7 +459,7 @@ mod tests {
         };
         state.give(grant, Time(1)).unwrap();
         // What is new needs the new version.
-        assert_eq!(state.to_blob()[0], STATE_VERSION);
+        assert_eq!(state.to_blob()[0], 2);
         assert_eq!(ScopeState::from_blob(&state.to_blob()), Ok(state.clone()));
         blob.pop();
         assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));

@@ -4,6 +4,8 @@
 //! nodes add to them side by side ([`Totals`]); the rest (its standing, grants, circuits, what it
 //! destroyed) changes rarely and is swapped in as a whole.
 
+use std::cmp::Ordering;
+
 use crate::call::{Call, Outcome};
 use crate::engine::{Decision, Ticket, settle};
 use crate::guard::strikes::{Blocked, Strikes};
@@ -202,15 +204,33 @@ impl ScopeState {
         self.set_held(before - held);
     }
 
-    /// Takes over who is dead and who is held from a state that is known to last. Dead is dead, on
-    /// whichever side.
-    pub fn honour(&mut self, known: &ScopeState) {
-        if let (None, Some(kill)) = (&self.kill, &known.kill) {
-            self.kill = Some(kill.clone());
+    /// Takes over from another copy whether it is dead or held, if that copy knows better: copies may
+    /// go apart where a store has lost what it had. Where both know as much, dead is dead. Says whether
+    /// it is another standing now.
+    pub fn honour(&mut self, known: &ScopeState) -> bool {
+        let standing = |state: &ScopeState| (state.turned, state.kill.clone(), state.pause.clone());
+        let before = standing(self);
+        match self.turns().cmp(&known.turns()) {
+            Ordering::Greater => {}
+            Ordering::Equal => {
+                if let Some(kill) = &known.kill {
+                    self.end(kill.clone());
+                }
+                if let (None, Some(pause)) = (&self.pause, &known.pause) {
+                    self.pause = Some(pause.clone());
+                }
+            }
+            Ordering::Less => {
+                if self.kill.is_some() && known.kill.is_none() {
+                    // It was cleared: what tripped its guards must not trip them again at once.
+                    self.forget();
+                }
+                self.kill.clone_from(&known.kill);
+                self.pause.clone_from(&known.pause);
+                self.turned = known.turned;
+            }
         }
-        if let (None, Some(pause)) = (&self.pause, &known.pause) {
-            self.pause = Some(pause.clone());
-        }
+        standing(self) != before
     }
 
     /// Ends it as another copy was ended. The first reason stays.
@@ -346,6 +366,47 @@ mod tests {
         agent.bury(totals.held);
         assert!(agent.held().is_empty());
         assert_eq!(agent.ledger().spent.cost, cost + ticket.reserved().cost);
+    }
+
+    #[test]
+    fn of_two_copies_the_one_that_was_turned_more_often_knows_better() {
+        let agent = || ScopeState::new(ScopeKind::Agent, Time(0));
+        let mut dead = agent();
+        dead.kill("ada", "enough", Time(1));
+        let mut cleared = dead.clone();
+        cleared.clear().unwrap();
+        let mut again = cleared.clone();
+        again.kill("bob", "once more", Time(3));
+        let mut held = cleared.clone();
+        held.pause("cid", "wait", Time(3));
+        let (mut reset, mut released) = (again.clone(), held.clone());
+        reset.reset(Time(4));
+        released.resume();
+        let turns =
+            [&agent(), &dead, &cleared, &again, &held, &reset, &released].map(ScopeState::turns);
+        assert_eq!(turns, [0, 1, 2, 3, 3, 4, 4]);
+        let merged = |one: &ScopeState, other: &ScopeState| {
+            let mut merged = one.clone();
+            merged.honour(other);
+            let by = merged.killed().map(|kill| kill.by.clone());
+            (by.unwrap_or_default(), merged.paused().is_some(), merged.turns())
+        };
+        for (one, other, by, paused, turns) in [
+            (&agent(), &dead, "ada", false, 1),
+            (&dead, &cleared, "", false, 2),
+            (&dead, &again, "bob", false, 3),
+            (&again, &reset, "", false, 4),
+            // Both know as much: dead is dead, and held is held.
+            (&again, &held, "bob", true, 4),
+        ] {
+            assert_eq!(merged(one, other), (by.to_owned(), paused, turns));
+            assert_eq!(merged(other, one), (by.to_owned(), paused, turns));
+        }
+        // Whoever was only ever ended is understood by engines that do not count.
+        assert_eq!((dead.to_blob()[0], again.to_blob()[0]), (1, crate::STATE_VERSION));
+        for state in [dead, cleared, again, held, reset, released] {
+            assert_eq!(ScopeState::from_blob(&state.to_blob()), Ok(state));
+        }
     }
 
     #[test]

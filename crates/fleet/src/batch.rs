@@ -12,7 +12,7 @@ use crate::cell::{Cell, Copy, counts_of};
 use crate::desk::Desk;
 use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
-use crate::wire::{COUNTERS, Commit, Item, Reply, Sum, Write};
+use crate::wire::{COUNTERS, Commit, Era, Item, Reply, Sum, Write};
 
 /// How long the store keeps what nobody uses; the database has it longer.
 const KEEP_MS: u64 = 24 * 3600 * 1000;
@@ -27,8 +27,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) me: Arc<str>,
     pub(crate) life: u64,
     pub(crate) now: Time,
-    /// When the store began to remember, as far as that is known.
-    pub(crate) epoch: u64,
+    /// The era in which the database was asked for all that is used.
+    pub(crate) era: Era,
     /// Makes the versions of this step different from everybody else's.
     pub(crate) mark: u32,
     /// How often it was tried before.
@@ -389,8 +389,7 @@ impl<'a> Batch<'a> {
         };
         let sums = counted.map(|work| work.sum(fresh(work))).collect();
         let touched = self.works.iter().map(|work| work.cell.scope.clone()).collect();
-        let epoch = self.works.iter().any(|work| work.copy.is_new()).then_some(self.setting.epoch);
-        Commit { tag, items, sums, epoch, touched }
+        Commit { tag, items, sums, era: Some(Arc::clone(&self.setting.era)), touched }
     }
 
     /// The scope of an item, if it is a scope's.

@@ -10,8 +10,10 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::lane::Lane;
 use crate::record::{Record, Version};
-use crate::wire::Sums;
+use crate::wire::{Era, Sums};
 
+/// When no store ever began to count.
+const ANOTHER: u64 = 1;
 /// How long a request may be on its way that nobody waits for any more.
 const LATE: Duration = Duration::from_secs(15);
 
@@ -45,14 +47,13 @@ pub(crate) struct Copy {
     pub(crate) parts: Vec<crate::record::Part>,
     pub(crate) page: Vec<u8>,
     pub(crate) sums: Sums,
-    /// The epoch of the store in which the database was asked for it. Until that is the present one,
-    /// it is not known whether what the store does not have was lost.
-    pub(crate) asked_in: u64,
+    /// The era in which the database was asked for it. Until that is the present one, it is not known
+    /// whether the store has lost something of it.
+    pub(crate) asked_in: Era,
     /// Whether it was ever seen whole. What comes from the database is not: it does not say who
     /// holds what.
     pub(crate) whole: bool,
-    /// What the store has in its place, if it has lost what it had. The database was asked since
-    /// who is dead.
+    /// What the store has in its place, if it has lost what it had.
     pub(crate) lost: Option<Version>,
     /// What calls of this node hold, in that life of its.
     mine: (u64, Held),
@@ -111,10 +112,9 @@ impl Cell {
         }
     }
 
-    /// The database was asked for it when the store was known to remember since `epoch`: before it
-    /// was asked, not after.
-    pub fn asked_in(&self, epoch: u64) {
-        self.copy.lock().asked_in = epoch;
+    /// The database was asked for it in this era: the one before the question, not after the answer.
+    pub fn asked_in(&self, era: Era) {
+        self.copy.lock().asked_in = era;
     }
 
     /// What kind of scope it is.
@@ -195,14 +195,28 @@ impl Cell {
     }
 
     /// The store has lost what this node knows of it, and has something older in its place. This
-    /// node's copy is put back, with what the database knows of who is dead.
-    pub(crate) fn recalled(&self, there: Version, epoch: u64, stored: Option<&ScopeState>) {
+    /// node's copy is put back, but whoever is dead by what is there stays so.
+    pub(crate) fn lost(&self, there: Version, record: Option<&Record>) {
         let mut copy = self.copy.lock();
-        copy.asked_in = epoch;
-        copy.lost = (there.count() < copy.version.count()).then_some(there);
+        if there.count() >= copy.version.count() {
+            return;
+        }
+        copy.lost = Some(there);
+        if let Some(record) = record {
+            let mut own = self.state.lock();
+            own.honour(&record.state);
+            (self.watch)(&own);
+        }
+    }
+
+    /// The database was asked in this era who is dead. What the store does not know of that it is
+    /// told.
+    pub(crate) fn asked_again(&self, era: Era, stored: Option<&ScopeState>) {
+        let mut copy = self.copy.lock();
+        copy.enter(era);
         let Some(stored) = stored else { return };
         let mut own = self.state.lock();
-        own.honour(stored);
+        copy.dirty |= own.honour(stored);
         (self.watch)(&own);
     }
 
@@ -231,9 +245,7 @@ impl Cell {
         if let Some((version, record)) = record
             && version.count() > copy.version.count()
         {
-            copy.take(version, &record);
-            copy.dirty = false;
-            self.set(&mut own, record.state);
+            self.take(&mut copy, &mut own, version, record);
         }
         if let Some(sums) = sums {
             copy.count(sums, &mut own);
@@ -247,28 +259,26 @@ impl Cell {
         if version.count() < copy.version.count() {
             return;
         }
-        copy.take(version, &record);
         let mut own = self.state.lock();
-        let mut state = record.state;
-        if copy.dirty {
-            // Whoever was stopped here stays so until the store knows.
-            state.honour(&own);
-        }
-        self.set(&mut own, state);
+        self.take(&mut copy, &mut own, version, record);
         (self.watch)(&own);
+    }
+
+    /// Takes over what the store has. If this node knows better whether it is dead, the store is told.
+    fn take(&self, copy: &mut Copy, own: &mut ScopeState, version: Version, record: Record) {
+        copy.take(version, &record);
+        let mut state = record.state;
+        copy.dirty = state.honour(own);
+        match self.is_counted() {
+            true => own.set_rest(state),
+            false => *own = state,
+        }
     }
 
     /// Takes counters in.
     pub(crate) fn count(&self, sums: Sums) {
         let mut copy = self.copy.lock();
         copy.count(sums, &mut self.state.lock());
-    }
-
-    fn set(&self, own: &mut ScopeState, state: ScopeState) {
-        match self.is_counted() {
-            true => own.set_rest(state),
-            false => *own = state,
-        }
     }
 }
 
@@ -282,9 +292,14 @@ impl Copy {
         }
     }
 
-    /// Whether a step would make a record of it where there was none.
-    pub(crate) fn is_new(&self) -> bool {
-        self.expect() == Version::default()
+    /// Another era begins. Counters of which one was born in another era count as others: a server
+    /// that took over may show less than what was seen.
+    fn enter(&mut self, era: Era) {
+        if self.asked_in != era && self.sums.born != 0 {
+            self.sums.born = ANOTHER;
+            self.astray();
+        }
+        self.asked_in = era;
     }
 
     /// What calls of this node hold, in this life of its.

@@ -159,15 +159,20 @@ for i = 1, sums do
   counted[i] = {key, old, new, flat}
 end
 
-local known, epoch = take(), 0
+-- The era: since when it remembers, and the line of servers that writes are copied along. A server
+-- that does not say which that is cannot be told from one that has taken over.
+local known, era = take(), ''
 if known ~= '' then
   local key = KEYS[items + sums + 1]
-  epoch = tonumber(redis.call('GET', key) or 0)
-  if epoch == 0 then
-    epoch = now
-    redis.call('SET', key, text(now))
+  local epoch = redis.call('GET', key)
+  if not epoch then
+    epoch = text(now)
+    redis.call('SET', key, epoch)
   end
-  within = within and epoch == tonumber(known)
+  local said = redis.pcall('INFO', 'replication')
+  local line = type(said) == 'string' and string.match(said, 'master_replid:(%x+)') or ''
+  era = epoch .. ':' .. string.sub(line, 1, 16)
+  within = within and era == known
 end
 
 local touched = {}
@@ -181,7 +186,7 @@ if #moved > 0 or not within then
   for i = 1, sums do
     shown[i] = table.concat(counted[i][4], BETWEEN)
   end
-  return {0, now, moved, shown, epoch}
+  return {0, now, moved, shown, era}
 end
 for _, write in ipairs(writes) do
   redis.call('SET', write[1], write[2], 'PX', write[3])
@@ -219,4 +224,4 @@ end
 if #touched > 0 then
   redis.call('ZADD', KEYS[#KEYS], unpack(touched))
 end
-return {1, now, moved, shown, epoch}
+return {1, now, moved, shown, era}

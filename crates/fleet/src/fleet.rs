@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::desk::Desk;
 use crate::lane::{Away, Cells, Draining, Job, Lane};
 use crate::record::{Record, Version};
-use crate::wire::{Commit, Item, Reply, Shared, Sum, Sums, Touched};
+use crate::wire::{Commit, Era, Item, Reply, Shared, Sum, Sums, Touched};
 
 /// Jobs that are done in one step.
 const MOST_JOBS: usize = 128;
@@ -80,8 +80,8 @@ pub struct Fleet<S> {
     marks: AtomicU64,
     away: Mutex<Option<Absence>>,
     cells: Mutex<HashMap<String, Weak<Cell>>>,
-    /// When the store began to remember, by tag.
-    epochs: Mutex<HashMap<String, u64>>,
+    /// The era that the store is in, by tag.
+    eras: Mutex<HashMap<String, Era>>,
     letters: Mutex<Remembered>,
     /// Held by whoever does something while nobody can be asked.
     alone: Mutex<()>,
@@ -141,7 +141,7 @@ impl<S: Shared> Fleet<S> {
             marks: AtomicU64::new(seed),
             away: Mutex::new(None),
             cells: Mutex::default(),
-            epochs: Mutex::default(),
+            eras: Mutex::default(),
             letters: Mutex::default(),
             alone: Mutex::default(),
             steps: AtomicU64::new(0),
@@ -420,13 +420,13 @@ impl<S: Shared> Fleet<S> {
             if jobs.iter().all(|job| job.found) {
                 return Ok(());
             }
-            let (epoch, unsure) = self.unsure(jobs);
-            for cell in unsure {
-                if cell.copy.lock().asked_in == epoch {
-                    // By another job of this step.
-                    continue;
+            let (era, unsure) = self.unsure(jobs);
+            if !unsure.is_empty() {
+                for cell in unsure {
+                    self.recall(&cell, &era).await?;
                 }
-                self.recall(&cell, Version::default(), epoch).await?;
+                // It may be another era by now.
+                continue;
             }
             let jitter = self.marks.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             let step = self.steps.fetch_add(1, Ordering::Relaxed);
@@ -435,7 +435,7 @@ impl<S: Shared> Fleet<S> {
                 me,
                 life,
                 now: self.now(),
-                epoch,
+                era,
                 mark: Version::mark(self.seed, step),
                 tries,
                 is_dead: &|node| self.is_dead(node),
@@ -496,9 +496,7 @@ impl<S: Shared> Fleet<S> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
         }
-        if commit.epoch.is_some() {
-            self.epochs.lock().insert(commit.tag.clone(), reply.epoch);
-        }
+        self.note_era(&commit.tag, reply.era);
         for moved in reply.moved {
             let Some(cell) = batch.cell(moved.item) else {
                 let key = &commit.items[moved.item].key;
@@ -506,12 +504,14 @@ impl<S: Shared> Fleet<S> {
                 letters.insert(key.clone(), (moved.version, value));
                 continue;
             };
-            if moved.version.count() < cell.version().count() {
-                let epoch = self.epoch_of(cell.tag());
-                self.recall(cell, moved.version, epoch).await?;
+            if moved.version == Version::default() {
+                cell.lost(moved.version, None);
                 continue;
             }
             match Record::from_bytes(&moved.value) {
+                Ok(record) if moved.version.count() < cell.version().count() => {
+                    cell.lost(moved.version, Some(&record));
+                }
                 Ok(record) => cell.adopt(moved.version, record),
                 Err(error) => {
                     // Of a newer version, or damaged: nobody may overwrite what he cannot read.
@@ -522,35 +522,42 @@ impl<S: Shared> Fleet<S> {
         Ok(())
     }
 
-    /// When the store began to remember what has the tag of these jobs, zero if it was not asked
-    /// yet; and the scopes that it is not known to have and that the database was not asked for
-    /// since: a record that is missing may have been lost, and a kill with it.
-    fn unsure(&self, jobs: &[Job]) -> (u64, Vec<Arc<Cell>>) {
+    /// The era that jobs are done in, and those of their scopes that the database was not asked for in
+    /// it: kills are there before they are acknowledged, and the store may have lost one.
+    fn unsure(&self, jobs: &[Job]) -> (Era, Vec<Arc<Cell>>) {
         let mut cells = jobs.iter().filter(|job| !job.found).flat_map(|job| &job.cells).peekable();
-        let epoch = cells.peek().map_or(0, |cell| self.epoch_of(cell.tag()));
-        let unsure = |cell: &&Arc<Cell>| {
-            let copy = cell.copy.lock();
-            epoch > 0 && copy.is_new() && copy.asked_in != epoch
-        };
-        (epoch, cells.filter(unsure).cloned().collect())
+        let era = cells.peek().map_or_else(Era::default, |cell| self.era_of(cell.tag()));
+        let unsure = |cell: &&Arc<Cell>| !era.is_empty() && cell.copy.lock().asked_in != era;
+        let unsure = cells.filter(unsure).cloned().collect();
+        (era, unsure)
     }
 
-    fn epoch_of(&self, tag: &str) -> u64 {
-        self.epochs.lock().get(tag).copied().unwrap_or(0)
-    }
-
-    /// When the store began to remember a project, as far as this node knows. Whoever asks the
-    /// database for a scope asks for this first, and tells [`Cell::asked_in`].
-    pub fn epoch(&self, project: &str) -> u64 {
-        self.epoch_of(&crate::cell::tag(project))
-    }
-
-    /// The store has lost what it had of a scope. This node's copy takes its place, but not without
-    /// asking the database who is dead.
-    async fn recall(&self, cell: &Arc<Cell>, there: Version, epoch: u64) -> Result<(), Away> {
+    /// Asks the database who is dead.
+    async fn recall(&self, cell: &Cell, era: &Era) -> Result<(), Away> {
+        if cell.copy.lock().asked_in == *era {
+            // By another job of the same step.
+            return Ok(());
+        }
         let stored = self.shared.recall(&cell.scope).await?;
-        cell.recalled(there, epoch, stored.as_ref());
+        cell.asked_again(Arc::clone(era), stored.as_ref());
         Ok(())
+    }
+
+    fn era_of(&self, tag: &str) -> Era {
+        self.eras.lock().get(tag).cloned().unwrap_or_default()
+    }
+
+    fn note_era(&self, tag: &str, era: Era) {
+        let mut eras = self.eras.lock();
+        if !era.is_empty() && eras.get(tag) != Some(&era) {
+            eras.insert(tag.to_owned(), era);
+        }
+    }
+
+    /// The era of a project, as far as this node knows. Whoever asks the database for a scope asks for
+    /// this first, and tells [`Cell::asked_in`].
+    pub fn era(&self, project: &str) -> Era {
+        self.era_of(&crate::cell::tag(project))
     }
 
     /// Reads again all scopes in use, so that a lost message cannot keep what is dead alive.
@@ -619,9 +626,12 @@ impl<S: Shared> Fleet<S> {
                 ..Sum::default()
             }
         };
+        // What was seen in one era is not written in another.
+        let era = Some(cell.copy.lock().asked_in.clone()).filter(|era| !era.is_empty());
+        let era = era.unwrap_or_else(|| self.era_of(cell.tag()));
         let ask = async |sum: Sum| {
-            let tag = cell.tag().to_owned();
-            let commit = Commit { tag, sums: vec![sum], ..Commit::default() };
+            let (tag, era) = (cell.tag().to_owned(), Some(Arc::clone(&era)));
+            let commit = Commit { tag, sums: vec![sum], era, ..Commit::default() };
             self.shared.commit(&commit).await
         };
         let quiet = |mine| {
@@ -633,6 +643,10 @@ impl<S: Shared> Fleet<S> {
             return Ok(false);
         }
         let reply = ask(sum(None, None)).await?;
+        self.note_era(cell.tag(), Arc::clone(&reply.era));
+        if reply.era != era {
+            return Ok(false);
+        }
         let Some(there) = reply.sums.into_iter().next() else { return Ok(false) };
         cell.count(there.clone());
         if !quiet(mine) || self.life().0 != life {
@@ -659,6 +673,7 @@ impl<S: Shared> Fleet<S> {
             tag: first.tag().to_owned(),
             items: cells.iter().map(item).collect(),
             sums: counted().map(sum).collect(),
+            era: Some(self.era_of(first.tag())),
             ..Commit::default()
         };
         let reply = match self.shared.commit(&commit).await {
@@ -669,6 +684,7 @@ impl<S: Shared> Fleet<S> {
             }
         };
         self.set_time(reply.now);
+        self.note_era(&commit.tag, reply.era);
         self.note_back();
         for cell in cells {
             cell.copy.lock().met = true;

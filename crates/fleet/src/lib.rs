@@ -34,5 +34,5 @@ pub use look::Look;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
 pub use wire::{
-    Beat, COUNTERS, Commit, Counts, Item, Moved, Reply, Shared, Sum, Sums, Touched, Write,
+    Beat, COUNTERS, Commit, Counts, Era, Item, Moved, Reply, Shared, Sum, Sums, Touched, Write,
 };

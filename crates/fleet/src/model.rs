@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use deadstop_core::{Bounds, Held, Time};
 
 use crate::record::Version;
-use crate::wire::{Beat, Commit, Moved, Reply, Sum, Sums, Touched};
+use crate::wire::{Beat, Commit, Era, Moved, Reply, Sum, Sums, Touched};
 
 /// Five seconds that are kept of the last minute.
 const PACE: u64 = 12;
@@ -24,6 +24,8 @@ pub struct Model {
     sums: BTreeMap<String, Sums>,
     nodes: BTreeMap<String, Time>,
     epochs: BTreeMap<String, u64>,
+    /// Which server this is.
+    server: String,
     touched: BTreeMap<(String, String), Time>,
 }
 
@@ -39,16 +41,19 @@ impl Model {
                 moved.push(Moved { item: at, version, value });
             }
         }
-        let epoch = match commit.epoch {
-            Some(_) => *self.epochs.entry(commit.tag.clone()).or_insert(now.0),
-            None => 0,
+        let era = match commit.era {
+            Some(_) => {
+                self.epochs.entry(commit.tag.clone()).or_insert(now.0);
+                self.era(&commit.tag)
+            }
+            None => Era::default(),
         };
         let counted: Vec<(Sums, bool)> = commit
             .sums
             .iter()
             .map(|sum| add(self.sums.get(&sum.key).cloned().unwrap_or_default(), sum, now))
             .collect();
-        let same = commit.epoch.is_none_or(|known| known == epoch);
+        let same = commit.era.as_ref().is_none_or(|known| *known == era);
         let done = same && moved.is_empty() && counted.iter().all(|(_, within)| *within);
         if done {
             for item in &commit.items {
@@ -64,10 +69,10 @@ impl Model {
                 self.touched.insert((commit.tag.clone(), scope.clone()), now);
             }
             let sums = counted.into_iter().map(|(sums, _)| sums).collect();
-            return Reply { now, done, moved, sums, epoch };
+            return Reply { now, done, moved, sums, era };
         }
         let current = |sum: &Sum| self.sums.get(&sum.key).cloned().unwrap_or_default();
-        Reply { now, done, moved, sums: commit.sums.iter().map(current).collect(), epoch }
+        Reply { now, done, moved, sums: commit.sums.iter().map(current).collect(), era }
     }
 
     /// The scopes under a tag that were touched since a time.
@@ -83,9 +88,14 @@ impl Model {
         Beat { now, nodes: self.nodes.iter().map(|(node, until)| (node.clone(), *until)).collect() }
     }
 
-    /// When it began to remember what has a tag; zero if nobody asked yet.
-    pub fn epoch(&self, tag: &str) -> u64 {
-        self.epochs.get(tag).copied().unwrap_or(0)
+    /// The era of what has a tag.
+    pub fn era(&self, tag: &str) -> Era {
+        format!("{}:{}", self.epochs.get(tag).copied().unwrap_or(0), self.server).into()
+    }
+
+    /// Another server goes on with what this one knew.
+    pub fn served_by(&mut self, server: &str) {
+        server.clone_into(&mut self.server);
     }
 
     /// The counters under a key.

@@ -248,7 +248,11 @@ impl Redis {
         for sum in &commit.sums {
             add(&mut script, sum);
         }
-        script.arg(commit.epoch.map(|known| known.to_string()).unwrap_or_default());
+        script.arg(match commit.era.as_deref() {
+            None => "",
+            Some("") => "unknown",
+            Some(known) => known,
+        });
         script.arg(commit.touched.len());
         for scope in &commit.touched {
             script.arg(scope);
@@ -403,8 +407,8 @@ fn add(script: &mut redis::ScriptInvocation<'_>, sum: &Sum) {
 }
 
 fn read(value: Value) -> Option<Reply> {
-    type Raw = (u8, u64, Vec<Value>, Vec<String>, u64);
-    let (done, now, moved, sums, epoch): Raw = redis::from_redis_value(value).ok()?;
+    type Raw = (u8, u64, Vec<Value>, Vec<String>, String);
+    let (done, now, moved, sums, era): Raw = redis::from_redis_value(value).ok()?;
     let mut moved = moved.into_iter();
     let mut others = Vec::new();
     while let (Some(item), Some(value)) = (moved.next(), moved.next()) {
@@ -419,7 +423,7 @@ fn read(value: Value) -> Option<Reply> {
         });
     }
     let sums = sums.iter().map(|flat| sums_of(flat)).collect();
-    Some(Reply { now: Time(now), done: done == 1, moved: others, sums, epoch })
+    Some(Reply { now: Time(now), done: done == 1, moved: others, sums, era: era.into() })
 }
 
 /// Counters from the fields of their hash, each followed by its value.

@@ -1,6 +1,7 @@
 //! What a node asks of the store, all of it in one round trip.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use deadstop_core::{Bounds, Held, NanoUsd, ScopeState, Time, Tokens};
 
@@ -14,6 +15,11 @@ pub const COUNTERS: usize = 9;
 /// Counters.
 pub type Counts = [u64; COUNTERS];
 
+/// A time in which the store forgets nothing: since when it remembers, and the line of servers that
+/// writes are copied along, which is another one after every start and every takeover. Nothing
+/// while it is not known.
+pub type Era = Arc<str>;
+
 /// One step: everything in it happens, or nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Commit {
@@ -23,17 +29,16 @@ pub struct Commit {
     pub items: Vec<Item>,
     /// Counters that are added to.
     pub sums: Vec<Sum>,
-    /// When the store began to remember, as far as the node knows; where records are to be made that
-    /// were not there. Another time: it has lost its memory since the node asked the database, and
-    /// a record that is missing may be one that was lost.
-    pub epoch: Option<u64>,
+    /// The era in which the node has asked the database for all of it. If the store is in another
+    /// one, nothing is done: it may have lost the last of what it knew, and a kill with it.
+    pub era: Option<Era>,
     /// The scopes that it is about, by their paths: whoever looks for what was touched lately finds
     /// them.
     pub touched: Vec<String>,
 }
 
 impl Commit {
-    /// The key of when the store began to remember.
+    /// The key of when the store began to remember, which is half of its era.
     pub fn epoch_key(tag: &str) -> String {
         format!("deadstop:{{{tag}}}:epoch")
     }
@@ -137,8 +142,8 @@ pub struct Reply {
     pub moved: Vec<Moved>,
     /// The counters as they are now, in the order of the sums.
     pub sums: Vec<Sums>,
-    /// When the store began to remember, if that was asked: now, if it has just been founded.
-    pub epoch: u64,
+    /// The era that the store is in, if that was asked; one begins where there was none.
+    pub era: Era,
 }
 
 /// Scopes that were touched.

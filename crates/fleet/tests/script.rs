@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use deadstop_core::{Bounds, Held, NanoUsd, Time, Tokens};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{COUNTERS, Commit, Item, Redis, Reply, Sum, Sums, Version, Write};
+use deadstop_fleet::{COUNTERS, Commit, Era, Item, Redis, Reply, Sum, Sums, Version, Write};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -36,8 +36,8 @@ type Counted = (usize, Relation, Sum, [Option<i64>; 6], Option<bool>);
 struct Draft {
     items: Vec<(usize, Relation, Option<Vec<u8>>)>,
     sums: Vec<Counted>,
-    /// Whether it matters when the store began to remember, and whether that is known.
-    epoch: Option<bool>,
+    /// Whether it matters which era the store is in, and whether that is known.
+    era: Option<bool>,
     touched: Vec<usize>,
 }
 
@@ -93,14 +93,14 @@ fn draft() -> impl Strategy<Value = Draft> {
     let seen = proptest::option::weighted(0.2, any::<bool>());
     let sum = (0..COUNTED, relation(), sum(), bounds, seen);
     let touched = proptest::collection::vec(0..RECORDS, 0..3);
-    let epoch = proptest::option::weighted(0.3, proptest::bool::weighted(0.8));
+    let era = proptest::option::weighted(0.3, proptest::bool::weighted(0.8));
     let parts = (proptest::collection::vec(item, 0..4), proptest::collection::vec(sum, 0..3));
-    (parts, epoch, touched).prop_map(|((mut items, mut sums), epoch, touched)| {
+    (parts, era, touched).prop_map(|((mut items, mut sums), era, touched)| {
         items.sort_by_key(|item| item.0);
         items.dedup_by_key(|item| item.0);
         sums.sort_by_key(|sum| sum.0);
         sums.dedup_by_key(|sum| sum.0);
-        Draft { items, sums, epoch, touched }
+        Draft { items, sums, era, touched }
     })
 }
 
@@ -157,7 +157,7 @@ fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
         tag: keys.tag.clone(),
         items: draft.items.iter().map(item).collect(),
         sums: draft.sums.iter().map(sum).collect(),
-        epoch: draft.epoch.map(|known| if known { model.epoch(&keys.tag) } else { 5 }),
+        era: draft.era.map(|known| if known { model.era(&keys.tag) } else { Era::default() }),
         touched: draft.touched.iter().map(|at| format!("acme/{at}")).collect(),
     }
 }
@@ -204,19 +204,28 @@ async fn the_script_does_what_the_model_says() {
     let mut admin = redis::Client::open(address.as_str())
         .and_then(|client| client.get_connection())
         .expect("a connection");
+    let info: String =
+        redis::cmd("INFO").arg("replication").query(&mut admin).expect("what it says");
+    let line = info.lines().find_map(|line| line.trim_end().strip_prefix("master_replid:"));
+    let line = &line.expect("the line of servers that it is of")[..16];
+    let empty = || {
+        let mut model = Model::default();
+        model.served_by(line);
+        model
+    };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let (rounds, steps) = if soak() { (200, 100) } else { (12, 50) };
     let (mut done, mut refused) = (0, 0);
     for round in 0..rounds {
         let keys = Keys { tag: format!("test{}x{round}", std::process::id()) };
-        let mut model = Model::default();
+        let mut model = empty();
         for step in 0..steps {
             if step % 23 == 22 {
                 // It loses its memory.
                 let gone = redis::cmd("DEL").arg(keys.all()).query::<u64>(&mut admin);
                 assert!(gone.is_ok(), "{gone:?}");
-                model = Model::default();
+                model = empty();
             }
             let draft = draft().new_tree(&mut runner).expect("a draft").current();
             let commit = commit(&draft, &keys, &model, step);

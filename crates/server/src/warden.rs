@@ -480,11 +480,11 @@ impl Warden {
     /// an order must find it, and whether calls may use it is said by the fail mode.
     async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
         // Asked before the database is: what is lost later may have come after its answer.
-        let epoch = self.node().map_or(0, |node| node.epoch(&place.project));
+        let era = self.node().map(|node| node.era(&place.project)).unwrap_or_default();
         let (scope, version) = self.load_alone(place).await?;
         self.share(&scope, version);
         if let Some(cell) = scope.cell().filter(|_| !scope.is_provisional()) {
-            cell.asked_in(epoch);
+            cell.asked_in(era);
         }
         Ok(scope)
     }
@@ -519,7 +519,7 @@ impl Warden {
             }
             Err(error) => {
                 tracing::error!(scope = place.key, "{error}");
-                ScopeState::new(place.kind, now())
+                ScopeState::unread(place.kind, now(), stored.killed, stored.turns)
             }
         };
         Ok((Arc::new(Scope::new(place, number, state, tally)), stored.version))

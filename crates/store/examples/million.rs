@@ -416,6 +416,7 @@ fn scope(session: &StoredSession) -> StoredScope {
         killed: false,
         updated: session.used,
         version: 0,
+        turns: 0,
         state: vec![7; 1500],
     }
 }

@@ -621,6 +621,7 @@ fn sqlite_migrations() -> Migrator {
         ("hours", include_str!("../migrations/sqlite/0003_hours.sql")),
         ("tools", include_str!("../migrations/sqlite/0004_tools.sql")),
         ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
+        ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
     ])
 }
 
@@ -630,6 +631,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("hours", include_str!("../migrations/postgres/0002_hours.sql")),
         ("tools", include_str!("../migrations/postgres/0003_tools.sql")),
         ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
+        ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
     ])
 }
 

@@ -202,6 +202,7 @@ mod tests {
                 killed: true,
                 updated: Time(1),
                 version: 0,
+                turns: 0,
                 state: vec![0; 400_000],
             };
             store.write(&Batch { scopes: vec![scope], ..Batch::default() }).await

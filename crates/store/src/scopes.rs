@@ -26,6 +26,8 @@ pub struct StoredScope {
     pub updated: Time,
     /// Its version, where several nodes share it; zero where one has it alone.
     pub version: u64,
+    /// How often its standing was changed.
+    pub turns: u64,
     /// Its state.
     pub state: Vec<u8>,
 }
@@ -81,10 +83,11 @@ impl Store {
 pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), StoreError> {
     tx.insert(
         "INSERT INTO scopes (key, project, number, kind, agent, name, killed, updated_ms, \
-         version, state)",
+         version, turns, state)",
         "ON CONFLICT (key) DO UPDATE SET number = excluded.number, killed = excluded.killed, \
-         updated_ms = excluded.updated_ms, version = excluded.version, state = excluded.state \
-         WHERE scopes.version <= excluded.version",
+         updated_ms = excluded.updated_ms, version = excluded.version, turns = excluded.turns, \
+         state = excluded.state WHERE scopes.turns < excluded.turns \
+         OR scopes.turns = excluded.turns AND scopes.version <= excluded.version",
         scopes,
         |scope, values| {
             values.extend([
@@ -97,6 +100,7 @@ pub(crate) async fn write(tx: &mut Tx, scopes: &[&StoredScope]) -> Result<(), St
                 i64::from(scope.killed).into(),
                 scope.updated.into(),
                 scope.version.into(),
+                scope.turns.into(),
                 scope.state.as_slice().into(),
             ]);
         },
@@ -116,6 +120,7 @@ fn read(row: &Row) -> Result<StoredScope, StoreError> {
         killed: row.get::<i64>("killed")? != 0,
         updated: Time(row.unsigned("updated_ms")?),
         version: row.unsigned("version")?,
+        turns: row.unsigned("turns")?,
         state: row.get("state")?,
     })
 }

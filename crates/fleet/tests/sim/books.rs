@@ -102,6 +102,11 @@ impl Books {
         chain.iter().filter_map(|scope| Some((scope.clone(), *kills.get(scope)?))).collect()
     }
 
+    /// All scopes that are dead.
+    pub(crate) fn dead_scopes(&self) -> Vec<String> {
+        self.kills.lock().keys().cloned().collect()
+    }
+
     /// Somebody asks whether a call may run; until he is answered, nobody knows.
     pub(crate) fn asks(&self, chain: &[String], tool: bool) -> usize {
         let mut ghosts = self.ghosts.lock();

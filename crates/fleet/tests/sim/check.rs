@@ -218,6 +218,12 @@ pub(crate) fn in_the_end(world: &World) {
             books.fault(format!("(c) {}: money {} > {most}", known.scope, shown.cost));
         }
     }
+    for scope in books.dead_scopes() {
+        let database = world.hub.database.lock();
+        if database.get(&scope).is_none_or(|row| row.state.killed().is_none()) {
+            books.fault(format!("(c) {scope}: the database does not know that it was killed"));
+        }
+    }
     for (at, node) in world.alive() {
         for known in known(world) {
             let cells = node.cells.lock();

@@ -135,11 +135,16 @@ async fn befall(world: Arc<World>) {
                     world.start();
                 }
             }
-            5 if plan.restarts && world.hub.restarts.lock().len() < 2 => world.hub.restart(),
-            6 | 7 => {
+            5 if plan.restarts && world.hub.restarts.lock().len() < 2 => world.lose_memory(),
+            6 => {
                 // It hears of everything, and reads it in the database, before anybody uses it there.
                 for chain in world.chains() {
                     world.cells(&node, &chain);
+                }
+            }
+            7 => {
+                for (scope, cell) in &*node.cells.lock() {
+                    world.hub.write_down(scope, cell);
                 }
             }
             _ => {}
@@ -225,7 +230,7 @@ fn what_must_hold_holds_whatever_happens() {
 #[test]
 fn every_planted_bug_is_found() {
     for (plant, name) in Plant::ALL {
-        let found = seeds(1, 300, Some(plant), 1);
+        let found = seeds(1, 2000, Some(plant), 1);
         let (seed, faults) = found.first().unwrap_or_else(|| panic!("{name} was not found"));
         println!("{name}: seed {seed}: {}", faults[0]);
     }

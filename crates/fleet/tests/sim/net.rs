@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use deadstop_core::{ScopeState, Time};
 use deadstop_fleet::model::Model;
-use deadstop_fleet::{Away, Beat, Commit, Item, Record, Reply, Shared, Touched, Version, Write};
+use deadstop_fleet::{
+    Away, Beat, Cell, Commit, Item, Record, Reply, Shared, Touched, Version, Write,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -44,6 +46,8 @@ pub(crate) struct Hub {
     pub(crate) weather: Mutex<Weather>,
     pub(crate) plant: Option<Plant>,
     model: Mutex<Model>,
+    /// A server that follows, a little behind.
+    replica: Mutex<Model>,
     pub(crate) database: Mutex<BTreeMap<String, Row>>,
     begun: Instant,
     epoch: u64,
@@ -65,6 +69,7 @@ impl Hub {
             weather: Mutex::new(weather),
             plant,
             model: Mutex::default(),
+            replica: Mutex::default(),
             database: Mutex::default(),
             begun: Instant::now(),
             epoch,
@@ -113,10 +118,35 @@ impl Hub {
 
     /// The store begins again with nothing.
     pub(crate) fn restart(&self) {
-        *self.model.lock() = Model::default();
+        self.replica.lock().clone_from(&Model::default());
+        self.fail_over();
+    }
+
+    /// Another server takes over, without the last of what this one knew.
+    pub(crate) fn fail_over(&self) {
+        let mut restarts = self.restarts.lock();
+        restarts.push(self.now());
+        let mut model = self.model.lock();
+        model.clone_from(&self.replica.lock());
+        model.served_by(&restarts.len().to_string());
         self.older.lock().clear();
-        self.restarts.lock().push(self.now());
+        drop((model, restarts));
         self.note(1);
+    }
+
+    /// Writes what a node knows of a scope into the database, as far as it is news there.
+    pub(crate) fn write_down(&self, scope: &str, cell: &Cell) {
+        // In this order: what comes in between is newer than it says.
+        let version = cell.version();
+        let row = Row { state: cell.state.lock().clone(), version };
+        let mut database = self.database.lock();
+        let news = |old: &Row| {
+            (old.state.turns(), old.version) <= (row.state.turns(), row.version)
+                || self.plant == Some(Plant::Rows) && old.version <= row.version
+        };
+        if database.get(scope).is_none_or(news) {
+            database.insert(scope.to_owned(), row);
+        }
     }
 
     fn apply(&self, commit: &Commit) -> Reply {
@@ -124,7 +154,7 @@ impl Hub {
         if let Some(plant) = self.plant {
             planted = Some(plant.spoil(commit, &self.model.lock()));
         }
-        let known = commit.epoch.unwrap_or(0);
+        let known = commit.era.clone().unwrap_or_default();
         let commit = planted.as_ref().unwrap_or(commit);
         let mut model = self.model.lock();
         let before: Vec<(String, Vec<u8>)> = commit
@@ -134,8 +164,8 @@ impl Hub {
             .filter_map(|item| Some((item.key.clone(), model.record(&item.key)?.1.clone())))
             .collect();
         let mut reply = model.commit(commit, self.now());
-        if commit.epoch.is_none() {
-            reply.epoch = known;
+        if commit.era.is_none() {
+            reply.era = known;
         }
         *self.commits.lock() += 1;
         self.note(u64::from(reply.done) << 8 | (reply.moved.len() as u64) << 16 | 2);
@@ -143,6 +173,9 @@ impl Hub {
             self.note(sums.counts[6] ^ sums.changes << 32);
         }
         if reply.done {
+            if self.dice.chance(300) {
+                self.replica.lock().clone_from(&model);
+            }
             self.older.lock().extend(before);
             if let Some(watch) = &*self.watch.lock() {
                 watch(commit, &model);

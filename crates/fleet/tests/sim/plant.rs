@@ -21,8 +21,12 @@ pub(crate) enum Plant {
     Stale,
     /// A store that lost its memory gets its records back without asking who is dead.
     Recall,
-    /// Nobody asks whether the store has lost its memory before a record is made.
-    Epoch,
+    /// Nobody asks whether the store has lost something of its memory.
+    Era,
+    /// Nobody looks, once an order is in the database, whether the store still has it.
+    Confirm,
+    /// Whoever wrote more often knows better who is dead.
+    Rows,
     /// What a node holds is not put right.
     Heal,
     /// A store that lost its memory counts from zero.
@@ -30,7 +34,7 @@ pub(crate) enum Plant {
 }
 
 impl Plant {
-    pub(crate) const ALL: [(Plant, &'static str); 10] = [
+    pub(crate) const ALL: [(Plant, &'static str); 12] = [
         (Plant::Version, "version"),
         (Plant::Standing, "standing"),
         (Plant::Bounds, "bounds"),
@@ -38,7 +42,9 @@ impl Plant {
         (Plant::Doubt, "doubt"),
         (Plant::Stale, "stale"),
         (Plant::Recall, "recall"),
-        (Plant::Epoch, "epoch"),
+        (Plant::Era, "era"),
+        (Plant::Confirm, "confirm"),
+        (Plant::Rows, "rows"),
         (Plant::Heal, "heal"),
         (Plant::Floors, "floors"),
     ];
@@ -75,8 +81,8 @@ impl Plant {
                     sum.bury.clear();
                 }
             }
-            Plant::Epoch => {
-                commit.epoch = commit.epoch.filter(|known| *known == 0);
+            Plant::Era => {
+                commit.era = commit.era.filter(|known| known.is_empty());
             }
             Plant::Heal if commit.items.is_empty() => {
                 for sum in &mut commit.sums {
@@ -89,7 +95,12 @@ impl Plant {
                     sum.period_floor = 0;
                 }
             }
-            Plant::Heal | Plant::Doubt | Plant::Stale | Plant::Recall => {}
+            Plant::Heal
+            | Plant::Doubt
+            | Plant::Stale
+            | Plant::Recall
+            | Plant::Confirm
+            | Plant::Rows => {}
         }
         commit
     }

@@ -11,6 +11,9 @@ use tokio::time::sleep;
 use crate::books::{Entry, Fate};
 use crate::world::{World, cost};
 
+/// How often somebody tries who does not give up: longer than anybody is ever cut off.
+const TRIES: usize = 200;
+
 /// What a letter says: the call's ticket, or that it has ended.
 fn read(letter: &[u8]) -> Option<Ticket> {
     postcard::from_bytes::<Option<Ticket>>(letter).ok().flatten()
@@ -28,7 +31,7 @@ impl World {
         let mut admitted = None;
         let standing = self.books.standing(&chain);
         let ghost = self.books.asks(&chain, call.tool().is_some());
-        for _ in 0..40 {
+        for _ in 0..TRIES {
             let (_, node) = dice.pick(&self.alive()).clone();
             let cells = self.cells(&node, &chain);
             let letter = cells.last().map(|cell| cell.letter_key(&id));
@@ -76,7 +79,7 @@ impl World {
         sleep(Duration::from_millis(dice.range(1, 2000))).await;
         let usage = Usage { input, output, ..Usage::default() };
         let outcome = Outcome { usage, ..Outcome::default() };
-        for _ in 0..40 {
+        for _ in 0..TRIES {
             let (_, node) = dice.pick(&self.alive()).clone();
             let cells = self.cells(&node, &chain);
             let letter = cells.last().map(|cell| cell.letter_key(&id));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deadstop_core::{
     Action, Call, Dollars, ModelCall, NanoUsd, Outcome, Period, PolicySet, Preset, Progress, Rates,
-    Reservation, ScopeKind, ScopeState, Status, Ticket, Tokens, ToolCall, Usage,
+    Reservation, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Usage,
 };
 use deadstop_fleet::{Away, Cell, Fleet, Owner, Version};
 use parking_lot::Mutex;
@@ -145,7 +145,7 @@ impl World {
             .map(|scope| {
                 let cell = cells.entry(scope.clone()).or_insert_with(|| {
                     let cell = Arc::new(self.load(scope));
-                    cell.asked_in(node.fleet.epoch("acme"));
+                    cell.asked_in(node.fleet.era("acme"));
                     node.fleet.know(&cell);
                     cell
                 });
@@ -310,7 +310,74 @@ impl World {
         })
     }
 
-    /// An operator's order: first into the database, then to all nodes.
+    /// The store loses all of its memory, or the last of it.
+    pub(crate) fn lose_memory(&self) {
+        match self.hub.dice.chance(500) {
+            true => self.hub.restart(),
+            false => self.hub.fail_over(),
+        }
+    }
+
+    /// The worst moment to lose one's memory: others have not heard of something yet, and ask.
+    fn worst_moment(self: &Arc<World>, chain: &[String]) {
+        if !self.plan.restarts || self.hub.restarts.lock().len() > 4 {
+            return;
+        }
+        self.lose_memory();
+        self.call_everywhere(chain);
+    }
+
+    /// Somebody asks on every node, at once.
+    fn call_everywhere(self: &Arc<World>, chain: &[String]) {
+        let chains = self.chains();
+        let below = chains.iter().filter(|other| other.starts_with(chain));
+        let chain = below.min_by_key(|_| self.hub.dice.any()).map_or(chain, Vec::as_slice);
+        for (at, other) in self.alive() {
+            tokio::spawn(Arc::clone(self).call(at, other, chain.to_vec()));
+        }
+    }
+
+    /// Makes a change true everywhere: in the store, in the database, and then once more in the store,
+    /// which may have lost it in between. Says whether it was done.
+    async fn decree(
+        self: &Arc<World>,
+        node: &Node,
+        chain: &[String],
+        change: impl Fn(&mut ScopeState, Time) + Send + Sync + 'static,
+    ) -> bool {
+        let cells = self.cells(node, chain);
+        let (Some(cell), Some(scope)) = (cells.last().cloned(), chain.last()) else { return false };
+        let done = node.fleet.insist(cells.clone(), &self.policies, None, move |desk| {
+            let now = desk.now;
+            if let Some(link) = desk.links.last_mut() {
+                change(link.state, now);
+            }
+        });
+        if done.await.is_err() {
+            return false;
+        }
+        if self.hub.dice.chance(200) {
+            // Whoever asks now finds nothing of it in the database either.
+            self.worst_moment(chain);
+        }
+        sleep(Duration::from_millis(self.hub.dice.range(0, 30))).await;
+        node.machine.runs().await;
+        self.hub.write_down(scope, &cell);
+        if self.hub.dice.chance(300) {
+            // Others write as well what they know of it.
+            for (_, other) in self.alive() {
+                if let Some(cell) = other.cells.lock().get(scope) {
+                    self.hub.write_down(scope, cell);
+                }
+            }
+        }
+        let sure = self.hub.plant == Some(Plant::Confirm)
+            || node.fleet.insist(cells, &self.policies, None, |_| ()).await.is_ok();
+        node.machine.runs().await;
+        sure
+    }
+
+    /// An operator's order.
     pub(crate) async fn order(self: Arc<World>, node: Arc<Node>, mut chain: Vec<String>) {
         let dice = &self.hub.dice;
         let mut depth = *dice.pick(&[0, 1, 1, 2, 2, 2]);
@@ -328,7 +395,6 @@ impl World {
         if self.orders.lock().insert(scope.clone(), ()).is_some() {
             return;
         }
-        let cells = self.cells(&node, scopes);
         let killed = !self.books.standing(std::slice::from_ref(&scope)).is_empty();
         let clears = depth < 2 && (killed || dice.chance(200));
         let holds = !clears && dice.chance(150);
@@ -344,47 +410,17 @@ impl World {
         if clears {
             self.books.clears(&scope);
         }
-        sleep(Duration::from_millis(dice.range(0, 10))).await;
-        node.machine.runs().await;
-        if let Some(cell) = cells.last() {
-            let mut state = cell.state.lock().clone();
-            order(&mut state, self.hub.now());
-            let mut database = self.hub.database.lock();
-            let row = database
-                .entry(scope.clone())
-                .or_insert_with(|| Row { state: state.clone(), version: cell.version() });
-            order(&mut row.state, self.hub.now());
-        }
-        let done = node.fleet.insist(cells, &self.policies, None, move |desk| {
-            let now = desk.now;
-            if let Some(link) = desk.links.last_mut() {
-                order(link.state, now);
-            }
-        });
-        let done = done.await;
-        node.machine.runs().await;
-        if done.is_ok() && !clears && !holds {
+        let done = self.decree(&node, scopes, order).await;
+        if done && !clears && !holds {
             self.books.killed(&scope);
-            let twice = self.hub.restarts.lock().len() > 1;
-            if self.plan.restarts && !twice && dice.chance(400) {
-                // The worst moment to lose one's memory: others have not heard of it yet, and ask.
-                self.hub.restart();
-                for (at, other) in self.alive() {
-                    tokio::spawn(Arc::clone(&self).call(at, other, chain.clone()));
-                }
+            match dice.chance(400) {
+                true => self.worst_moment(&chain),
+                false => self.call_everywhere(&chain),
             }
         }
         if holds {
             sleep(Duration::from_millis(dice.range(10, 2000))).await;
-            let cells = self.cells(&node, scopes);
-            if let Some(row) = self.hub.database.lock().get_mut(&scope) {
-                row.state.resume();
-            }
-            let resumed = node.fleet.insist(cells, &self.policies, None, |desk| {
-                desk.links.last_mut().map(|link| link.state.resume())
-            });
-            let _ = resumed.await;
-            node.machine.runs().await;
+            self.decree(&node, scopes, |state, _| state.resume()).await;
         }
         self.orders.lock().remove(&scope);
     }

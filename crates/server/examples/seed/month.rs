@@ -316,6 +316,7 @@ fn scopes(agents: &[StoredAgent], made: &[Made], start: u64, end: u64) -> Vec<St
         killed: false,
         updated: Time(end),
         version: 0,
+        turns: state.turns(),
         state: state.to_blob(),
     };
     let mut found = vec![kept("default".into(), "", "default", 0, &project)];

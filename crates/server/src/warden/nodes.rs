@@ -290,15 +290,10 @@ impl Warden {
             let now = desk.now;
             desk.links.last_mut().map(|link| change(link.state, now))
         });
-        match tokio::time::timeout(SPREAD, done).await {
-            Ok(Ok(Some(value))) => {
-                self.tell_nodes_of(scope);
-                Ok(value)
-            }
-            Ok(Ok(None)) => Err("there is no such scope".to_owned()),
-            Ok(Err(away)) => Err(away.to_string()),
-            Err(_) => Err("the shared state does not answer".to_owned()),
-        }
+        let value = spread_in_time(done).await?;
+        let value = value.ok_or_else(|| "there is no such scope".to_owned())?;
+        self.tell_nodes_of(scope);
+        Ok(value)
     }
 
     fn submit<T: Send + 'static>(
@@ -349,11 +344,7 @@ impl Warden {
                 *desk.page() = Page::default().write();
             }
         });
-        let spread = match tokio::time::timeout(SPREAD, done).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(away)) => Err(away.to_string()),
-            Err(_) => Err("the shared state does not answer".to_owned()),
-        };
+        let spread = spread_in_time(done).await;
         if spread.is_err() && !away {
             force();
         }
@@ -365,8 +356,14 @@ impl Warden {
         self.ordered(scope, &order);
         self.mark(scope);
         let written = self.flush().await;
+        // Whoever asked the database before it was there may use another Redis by now, one that took
+        // over without it: it is there still, or it is put back.
+        let kept = match (&spread, &written) {
+            (Ok(()), Ok(())) => spread_in_time(self.submit(node, scope, |_| ())).await,
+            _ => Ok(()),
+        };
         self.tell_of(scope, order.what.done(), order.text());
-        spread.and(written)
+        spread.and(written).and(kept)
     }
 
     /// A guard has ended a scope by what this node alone has seen: all must know.
@@ -382,6 +379,20 @@ impl Warden {
             // It is dead in the copy already; the job must find that worth writing.
             cell.force(|_| {});
         }
+        self.tell_nodes_of(scope);
+        tokio::spawn(done);
+    }
+
+    /// The database knows better than the state that nodes share whether a scope is dead.
+    fn honour_everywhere(&self, node: &Arc<Node>, scope: &Arc<Scope>, known: ScopeState) {
+        if let Some(cell) = scope.cell() {
+            cell.force(|state| _ = state.honour(&known));
+        }
+        let done = self.submit(node, scope, move |desk| {
+            if let Some(link) = desk.links.last_mut() {
+                link.state.honour(&known);
+            }
+        });
         self.tell_nodes_of(scope);
         tokio::spawn(done);
     }
@@ -471,15 +482,13 @@ impl Warden {
             for stored in stored {
                 let Some(scope) = self.any_scope(&stored.key) else { continue };
                 let Some(cell) = scope.cell() else { continue };
-                if scope.state.lock().killed().is_some() {
-                    continue;
+                let Ok(known) = ScopeState::from_blob(&stored.state) else { continue };
+                let news = || scope.state.lock().turns() < known.turns();
+                if news() {
+                    let _ = node.refresh(std::slice::from_ref(cell)).await;
                 }
-                let _ = node.refresh(std::slice::from_ref(cell)).await;
-                let known = ScopeState::from_blob(&stored.state).ok();
-                let lost = stored.version > cell.version().0;
-                if let Some(kill) = known.as_ref().and_then(|state| state.killed()).filter(|_| lost)
-                {
-                    self.end_everywhere(&scope, kill);
+                if news() {
+                    self.honour_everywhere(node, &scope, known);
                 }
             }
         }
@@ -490,6 +499,16 @@ impl Warden {
         for asked in self.approvals.own() {
             self.tell_nodes(Message::Asked(asked));
         }
+    }
+}
+
+/// What came of a job, if that is known before whoever ordered it stops waiting.
+async fn spread_in_time<T>(
+    done: impl Future<Output = Result<T, deadstop_fleet::Away>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(SPREAD, done).await {
+        Ok(done) => done.map_err(|away| away.to_string()),
+        Err(_) => Err("the shared state does not answer".to_owned()),
     }
 }
 

@@ -346,6 +346,7 @@ impl Scope {
             killed: state.killed().is_some(),
             updated: used,
             version,
+            turns: state.turns(),
             state: state.to_blob(),
         };
         let opened = state.opened();

@@ -55,6 +55,13 @@ async fn scopes_and_kills(place: &Place) {
     let dead = StoredScope { killed: true, state: vec![9], updated: at(6), ..one.clone() };
     store.write(&Batch { scopes: vec![one.clone(), dead.clone()], ..batch }).await.unwrap();
     assert_eq!(store.scope(&one.key).await.unwrap(), Some(dead.clone()));
+    // Whoever knows less of who is dead overwrites nothing, however often he has written.
+    let turned = StoredScope { turns: 1, ..dead.clone() };
+    let late = StoredScope { version: 9, ..one.clone() };
+    store.write(&Batch { scopes: vec![turned.clone()], ..Batch::default() }).await.unwrap();
+    store.write(&Batch { scopes: vec![late], ..Batch::default() }).await.unwrap();
+    assert_eq!(store.scope(&one.key).await.unwrap(), Some(turned.clone()));
+    let dead = turned;
     // Old, but dead: a kill is remembered however long ago it was.
     assert_eq!(
         store.scopes(ScopeKind::Session, at(100)).await.unwrap(),

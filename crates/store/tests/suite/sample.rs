@@ -42,6 +42,7 @@ pub(crate) fn scope(key: &str) -> StoredScope {
         killed: false,
         updated: at(5),
         version: 0,
+        turns: 0,
         state: vec![0, 1, 2, 255],
     }
 }

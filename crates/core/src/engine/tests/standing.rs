@@ -33,8 +33,10 @@ fn only_agents_and_projects_can_be_cleared() {
         assert_eq!((state.killed().is_none(), kind.name()), (can, name));
         assert_eq!(state.ledger.spent.steps, 5, "what was spent stays spent");
         assert_eq!(state.strikes == crate::guard::strikes::Strikes::default(), can);
+        let turns = state.turns();
         state.reset(Time(9));
-        assert_eq!(state, ScopeState::new(kind, Time(9)), "a reset is a fresh start");
+        let fresh = ScopeState { turned: turns + 1, ..ScopeState::new(kind, Time(9)) };
+        assert_eq!(state, fresh, "a reset is a fresh start");
     }
     assert_eq!(
         Final.to_string(),
