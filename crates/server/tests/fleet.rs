@@ -17,6 +17,7 @@ mod control;
 #[expect(dead_code, unused_imports, unused_macros, reason = "a fleet has no SQLite")]
 mod databases;
 mod fleet {
+    mod addresses;
     pub(crate) mod balancer;
     mod doctor;
     mod everywhere;

@@ -1,4 +1,5 @@
-//! Real faults under load: Redis killed, or frozen for ten seconds; PostgreSQL restarted; a node killed.
+//! Real faults under load: Redis killed, frozen for ten seconds, or replaced by one that lacks its last
+//! writes; PostgreSQL restarted; a node killed.
 //! By fail mode: what was let through, what was refused, and that a known kill is honoured always.
 //!
 //! `make faults` prints the table.
@@ -13,7 +14,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::databases::{script, start};
+use crate::fleet::balancer::Balancer;
+use crate::fleet::redis::{Redis, Way};
 use crate::gate::aside;
+use crate::place::Place;
 use crate::support::wire::Next;
 use crate::support::{Ask, Gate, Reply, Seen, Speech, Step, heavy, soon, until};
 
@@ -262,6 +266,83 @@ async fn redis_frozen(fail_mode: &str) {
     .await;
 }
 
+/// Another Redis takes over that does not know the last orders. Who was killed is dead all the same, who
+/// was cleared is not, and all of it at once: whoever looks every few seconds would be too late.
+async fn redis_taken_over(fail_mode: &str) {
+    let _turn = heavy().await;
+    let (master, replica) = aside(|| {
+        let master = Redis::start();
+        let replica = Redis::replica(&master);
+        (master, replica)
+    })
+    .await;
+    let door = Balancer::start(vec![master.place()]).await;
+    let way = Way { address: format!("redis://{}/0", door.address), trusted: None };
+    let database = Place::postgres().await.address;
+    let stores = (master.clone(), way);
+    let gate = Gate::over(&database, stores, policy(fail_mode), answer, |_| {}).await;
+    history(&gate).await;
+    for agent in ["late", "cleared"] {
+        for node in 0..3 {
+            let ask = call(agent, "s");
+            until("a call", async || gate.ask_at(node, &ask).await.status == 200).await;
+        }
+    }
+    gate.order("kill", json!({ "agent": "cleared", "reason": "too early" })).await;
+    let load = Load::start(gate.address);
+    load.sees(200, 50).await;
+    let (from, to) = (master.clone(), replica.clone());
+    aside(move || {
+        from.followed_by(&to);
+        to.say("REPLICAOF NO ONE");
+    })
+    .await;
+    gate.order("clear", json!({ "agent": "cleared" })).await;
+    load.sees(200, 50).await;
+    if fail_mode == "closed" {
+        // Nobody hears of it.
+        let (from, to) = (master.clone(), replica.clone());
+        assert_eq!(aside(move || (from.deafen(), to.deafen())).await, (3, 0));
+    }
+    gate.order("kill", json!({ "agent": "late", "reason": "it is enough" })).await;
+    if fail_mode == "open" {
+        // Who cannot ask anybody goes by what he has heard.
+        for node in 0..3 {
+            let ask = call("late", "s");
+            until("the kill", async || gate.ask_at(node, &ask).await.status == 403).await;
+        }
+    }
+    load.next();
+    door.send_to(vec![replica.place()]);
+    aside(move || master.kill()).await;
+    for node in 0..3 {
+        let ask = call("late", "s");
+        until("a decision", async || {
+            let got = gate.ask_at(node, &ask).await;
+            assert!([403, 503].contains(&got.status), "node {node}: {}", got.text());
+            got.status == 403
+        })
+        .await;
+    }
+    let heard = replica.clone();
+    aside(move || heard.say("ACL SETUSER default +subscribe")).await;
+    honoured(&gate).await;
+    for node in 0..3 {
+        let ask = call("cleared", "s");
+        until("who was cleared goes on", async || gate.ask_at(node, &ask).await.status == 200)
+            .await;
+    }
+    health(&gate, true).await;
+    load.next();
+    load.sees(200, 50).await;
+    honoured(&gate).await;
+    for node in 0..3 {
+        admitted(&gate, node).await;
+    }
+    spent(&gate, 6).await;
+    load.end("Redis taken over, writes lost", fail_mode).await;
+}
+
 async fn postgres_restarted(fail_mode: &str) {
     let _turn = heavy().await;
     let (folder, address) = aside(|| start(&[&std::process::id().to_string()])).await;
@@ -297,7 +378,7 @@ macro_rules! in_both_modes {
     };
 }
 
-in_both_modes!(redis_killed, redis_frozen, postgres_restarted);
+in_both_modes!(redis_killed, redis_frozen, redis_taken_over, postgres_restarted);
 
 /// A node dies with calls in flight: the others go on, and what it held comes back by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

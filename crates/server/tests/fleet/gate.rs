@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::fleet::balancer::Balancer;
 use crate::fleet::node::Node;
-use crate::fleet::redis::Redis;
+use crate::fleet::redis::{Redis, Way};
 use crate::place::Place;
 use crate::support::both::config;
 use crate::support::{Ask, Got, Reply, Seen, Upstream};
@@ -29,6 +29,7 @@ pub(crate) struct Gate {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) nodes: Vec<Node>,
     pub(crate) redis: Redis,
+    way: Way,
     pub(crate) database: String,
     balancer: Balancer,
 }
@@ -68,16 +69,29 @@ impl Gate {
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
     ) -> Gate {
+        let redis = aside(Redis::start).await;
+        let way = redis.way();
+        Gate::over(database, (redis, way), policy, answer, change).await
+    }
+
+    /// The same on a Redis that is there, and the way that nodes reach it.
+    pub(crate) async fn over(
+        database: &str,
+        (redis, way): (Redis, Way),
+        policy: Value,
+        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> Gate {
         let upstream = Upstream::start(answer).await;
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(upstream.address, policy.clone());
         change(&mut config);
         std::fs::write(folder.path().join("deadstop.toml"), written(&config)).unwrap();
         let database = database.to_owned();
-        let redis = aside(Redis::start).await;
-        let nodes = nodes(folder.path(), &policy, &database, &redis.address).await;
+        let nodes = nodes(folder.path(), &policy, &database, &way).await;
         let balancer = Balancer::start(addresses(&nodes)).await;
-        Gate { address: balancer.address, upstream, folder, nodes, redis, database, balancer }
+        let address = balancer.address;
+        Gate { address, upstream, folder, nodes, redis, way, database, balancer }
     }
 
     /// Where its nodes listen.
@@ -111,7 +125,7 @@ impl Gate {
     pub(crate) async fn restart(mut self, policy: Value) -> Gate {
         let old = std::mem::take(&mut self.nodes);
         aside(move || old.into_iter().for_each(Node::stop)).await;
-        self.nodes = nodes(self.folder.path(), &policy, &self.database, &self.redis.address).await;
+        self.nodes = nodes(self.folder.path(), &policy, &self.database, &self.way).await;
         self.balancer.send_to(addresses(&self.nodes));
         self
     }
@@ -131,12 +145,12 @@ impl Gate {
 }
 
 /// Starts all nodes at once, as a fleet is started.
-async fn nodes(folder: &Path, policy: &Value, database: &str, redis: &str) -> Vec<Node> {
+async fn nodes(folder: &Path, policy: &Value, database: &str, way: &Way) -> Vec<Node> {
     std::fs::write(folder.join("policy.json"), policy.to_string()).unwrap();
-    let (folder, database, redis) = (folder.to_owned(), database.to_owned(), redis.to_owned());
+    let (folder, database, way) = (folder.to_owned(), database.to_owned(), way.clone());
     aside(move || {
         std::thread::scope(|scope| {
-            let start = |number| Node::start(&folder, number, &database, &redis);
+            let start = |number| Node::start(&folder, number, &database, &way);
             let starting: Vec<_> = (1..=many()).map(|n| scope.spawn(move || start(n))).collect();
             starting.into_iter().map(|node| node.join().unwrap()).collect()
         })

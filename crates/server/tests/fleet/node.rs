@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::redis::signal;
+use super::redis::{Way, signal};
 use crate::support::PATIENCE;
 
 /// A node; it dies with whoever holds it.
@@ -19,14 +19,16 @@ pub(crate) struct Node {
 
 impl Node {
     /// Starts one with the configuration in a folder, and waits until it listens.
-    pub(crate) fn start(folder: &Path, number: usize, database: &str, redis: &str) -> Node {
+    pub(crate) fn start(folder: &Path, number: usize, database: &str, way: &Way) -> Node {
         let log = folder.join(format!("node-{number}.log"));
+        let trusted = way.trusted.iter().map(|file| ("SSL_CERT_FILE", file));
         let mut process = Command::new(env!("CARGO_BIN_EXE_deadstop"))
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(folder.join("deadstop.toml"))
             .current_dir(folder)
             .env("DEADSTOP_DATABASE", database)
-            .env("DEADSTOP_REDIS", redis)
+            .env("DEADSTOP_REDIS", &way.address)
+            .envs(trusted)
             .env("XDG_DATA_HOME", folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

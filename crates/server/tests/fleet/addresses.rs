@@ -1,0 +1,116 @@
+//! Every kind of Redis that an address can name: with TLS, with sentinels, a cluster. Real ones.
+
+use serde_json::{Value, json};
+
+use crate::fleet::redis::{Redis, Way, free_port};
+use crate::gate::aside;
+use crate::place::Place;
+use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, until};
+
+fn policy() -> Value {
+    let off = json!({ "enabled": false });
+    json!({ "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off })
+}
+
+fn hello(_: &Seen) -> Reply {
+    Speech::Chat.reply(false, &Said::text("Hello"))
+}
+
+fn call(agent: &str, session: &str) -> Ask {
+    Speech::Chat.says(false, "Go on").by(agent, session)
+}
+
+async fn fleet(redis: Redis, way: Way) -> Gate {
+    let database = Place::postgres().await.address;
+    Gate::over(&database, (redis, way), policy(), hello, |_| {}).await
+}
+
+/// Whether a node says `status` to an agent, as soon as nobody is late.
+async fn told(gate: &Gate, node: usize, agent: &str, status: u16) {
+    let ask = call(agent, "s");
+    until(&format!("{status} for {agent} at node {node}"), async || {
+        let got = gate.ask_at(node, &ask).await;
+        assert!([status, 503].contains(&got.status), "node {node}: {}", got.text());
+        got.status == status
+    })
+    .await;
+}
+
+/// Several projects' worth of agents are let through, killed on one node and refused on all.
+async fn walk(gate: &Gate, agents: &[&str]) {
+    for agent in agents {
+        for node in 0..gate.nodes.len() {
+            told(gate, node, agent, 200).await;
+        }
+        gate.order("kill", json!({ "agent": agent, "reason": "enough" })).await;
+        for node in 0..gate.nodes.len() {
+            told(gate, node, agent, 403).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_tls() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let port = free_port();
+    let options = format!(
+        "--tls-port {port} --tls-auth-clients no --tls-cert-file {} --tls-key-file {} \
+         --tls-ca-cert-file {0}",
+        certificate.display(),
+        key.display()
+    );
+    let redis = aside(move || Redis::with(&options.split(' ').collect::<Vec<_>>())).await;
+    let address = format!("rediss://localhost:{port}/0");
+    let gate = fleet(redis, Way { address, trusted: Some(certificate) }).await;
+    walk(&gate, &["a"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster() {
+    let all = aside(Redis::cluster).await;
+    let hosts: Vec<String> = all.iter().map(|redis| redis.place().to_string()).collect();
+    let address = format!("redis+cluster://{}", hosts.join(","));
+    let [redis, ..] = all.clone();
+    let gate = fleet(redis, Way { address, trusted: None }).await;
+    walk(&gate, &["a", "b"]).await;
+    // Everything of a project lies in one slot; what is nobody's may lie elsewhere.
+    let keys = |redis: &Redis| redis.tells("INFO keyspace").contains("db0:");
+    let busy = aside(move || all.iter().filter(|redis| keys(redis)).count()).await;
+    assert!((1..=3).contains(&busy), "{busy} of the cluster hold something");
+}
+
+/// The master dies, another takes over: the nodes find it by themselves, and it knows what was said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_have_another_take_over() {
+    let (master, replica, sentinel) = aside(|| {
+        let master = Redis::start();
+        let replica = Redis::replica(&master);
+        master.followed_by(&replica);
+        let sentinel = Redis::sentinel(&master);
+        (master, replica, sentinel)
+    })
+    .await;
+    let address = format!("redis+sentinel://{}/deadstop/0", sentinel.place());
+    let gate = fleet(master.clone(), Way { address, trusted: None }).await;
+    walk(&gate, &["a"]).await;
+    let watched = sentinel.clone();
+    until("the sentinel knows who follows", async || {
+        let watched = watched.clone();
+        aside(move || watched.tells("INFO sentinel").contains("slaves=1")).await
+    })
+    .await;
+    aside(move || master.kill()).await;
+    until("another takes over", async || {
+        let replica = replica.clone();
+        aside(move || replica.tells("INFO replication").contains("role:master")).await
+    })
+    .await;
+    for node in 0..3 {
+        told(&gate, node, "a", 403).await;
+    }
+    walk(&gate, &["b"]).await;
+}
