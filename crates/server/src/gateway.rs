@@ -146,9 +146,8 @@ impl Gateway {
             who.agent = caller.agent;
         }
         let chain = self.chain(&caller.project, &who).await?;
-        if self.warden.is_closed(&chain) {
-            let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
-            return Err(unavailable(text));
+        if let Some(why) = self.warden.closed(&chain) {
+            return Err(unavailable(why));
         }
 
         // Asking for the usage chunk changes the body, unless it is compressed: then it is left.

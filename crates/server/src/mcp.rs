@@ -151,9 +151,8 @@ impl Mcp {
         }
 
         let chain = self.chain(&caller, &self.who(route, caller.agent.as_ref(), &parts)).await?;
-        if self.warden.is_closed(&chain) {
-            let text = "deadstop cannot use its database, and the policy's fail_mode says closed";
-            return Err(unavailable(text));
+        if let Some(why) = self.warden.closed(&chain) {
+            return Err(unavailable(why));
         }
         let (flights, warnings) = self.admit_all(&chain, &envelope, &upstream.name).await?;
         let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);

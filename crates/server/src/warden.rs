@@ -558,13 +558,21 @@ impl Warden {
         })
     }
 
-    /// Whether calls of a chain are refused because what must last cannot be written, or because
-    /// nobody knows what the store has of it.
-    pub(crate) fn is_closed(&self, chain: &Chain) -> bool {
-        let unsure = self.outage.read().is_some()
-            || chain.scopes().iter().any(|s| s.is_provisional())
-            || self.node().is_some_and(|node| node.away().is_some());
-        unsure && chain.policies().session.fail_mode == FailMode::Closed
+    /// Why calls of a chain are refused, if they are: because what must last cannot be written, or
+    /// because nobody knows what the stores have of it.
+    pub(crate) fn closed(&self, chain: &Chain) -> Option<&'static str> {
+        if chain.policies().session.fail_mode != FailMode::Closed {
+            return None;
+        }
+        if self.node().is_some_and(|node| node.away().is_some()) {
+            return Some(
+                "deadstop cannot reach the state that its nodes share, and the policy's fail_mode \
+                 says closed",
+            );
+        }
+        let unsure =
+            self.outage.read().is_some() || chain.scopes().iter().any(|s| s.is_provisional());
+        unsure.then_some("deadstop cannot use its database, and the policy's fail_mode says closed")
     }
 
     /// A person spoke, outside of any model call that would tell it.

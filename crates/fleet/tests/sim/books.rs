@@ -23,11 +23,15 @@ pub(crate) struct Entry {
     pub(crate) unasked: bool,
     /// The most that it had set aside.
     pub(crate) reserved: Held,
+    /// What it was last granted.
+    pub(crate) granted: Held,
     /// What it has really used by now.
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
     pub(crate) cost: NanoUsd,
     pub(crate) fate: Fate,
+    /// It uses no more: whoever ends it has begun to say so.
+    pub(crate) ends: bool,
 }
 
 /// An admission of which nobody knows whether it was done.

@@ -170,9 +170,6 @@ pub(crate) fn in_the_end(world: &World) {
         if (shown.held || shown.in_flight != 0) && !forgotten {
             books.fault(format!("(d) {}: still held: {shown:?} {:?}", known.scope, held));
         }
-        if !lossy {
-            really(world, &known, &mine);
-        }
         let settled = mine.iter().filter(|entry| entry.fate == Fate::Settled);
         let sum = |of: fn(&Entry) -> u64| settled.clone().map(|entry| of(entry)).sum::<u64>();
         let least = [
@@ -258,23 +255,35 @@ pub(crate) fn in_the_end(world: &World) {
     }
 }
 
-/// What calls have really used, by their own books, is within the limits as well.
-fn really(world: &World, known: &Known, entries: &[&Entry]) {
-    let policy = world.policies.of(known.kind);
-    let asked = || entries.iter().filter(|entry| !entry.unasked);
-    let sum = |of: fn(&Entry) -> u64| asked().map(|entry| of(entry)).sum::<u64>();
-    let mut used = Shown {
-        steps: sum(|e| u64::from(e.tool)),
-        models: sum(|e| u64::from(!e.tool)),
-        all_input: sum(|e| e.input.0),
-        all_output: sum(|e| e.output.0),
-        ..Shown::default()
-    };
-    if policy.budget.per == Period::Total {
-        used.all_cost = sum(|e| e.cost.0);
+/// What calls were granted, by their own books, and what those that ended have used of it, is within the
+/// limits, also where less is set aside than a call may take. What it took beyond that comes on top.
+pub(crate) fn granted(world: &World, chain: &[String]) {
+    if !world.hub.restarts.lock().is_empty() {
+        return;
     }
-    if let Some(over) = over(&used, policy, world.plan.ceiling, Shown::default()) {
-        world.books.fault(format!("(b) {}: really used: {over}", known.scope));
+    let entries = world.books.entries.lock();
+    for (scope, kind) in
+        chain.iter().zip([ScopeKind::Project, ScopeKind::Agent, ScopeKind::Session])
+    {
+        let policy = world.policies.of(kind);
+        let here = |entry: &&Entry| !entry.unasked && entry.chain.contains(scope);
+        let mut used = Shown::default();
+        for entry in entries.iter().filter(here) {
+            let share = |used: u64, granted: i64| match (entry.ends, granted.unsigned_abs()) {
+                (true, granted) => used.min(granted),
+                (false, granted) => granted,
+            };
+            used.steps += u64::from(entry.tool);
+            used.models += u64::from(!entry.tool);
+            used.all_input += share(entry.input.0, entry.granted.input);
+            used.all_output += share(entry.output.0, entry.granted.output);
+            if policy.budget.per == Period::Total {
+                used.all_cost += share(entry.cost.0, entry.granted.cost);
+            }
+        }
+        if let Some(over) = over(&used, policy, true, Shown::default()) {
+            world.books.fault(format!("(b) {scope}: granted: {over}"));
+        }
     }
 }
 

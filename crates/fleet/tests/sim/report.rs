@@ -71,12 +71,16 @@ impl World {
             tool: call.tool().is_some(),
             unasked: false,
             reserved: ticket.held(),
+            granted: ticket.held(),
             input,
             output,
             cost: cost(&call, input, output),
             fate: Fate::Runs,
+            ends: false,
         });
+        crate::check::granted(&self, &chain);
         sleep(Duration::from_millis(dice.range(1, 2000))).await;
+        self.books.change(entry, |entry| entry.ends = true);
         let usage = Usage { input, output, ..Usage::default() };
         let outcome = Outcome { usage, ..Outcome::default() };
         for _ in 0..TRIES {

@@ -222,15 +222,19 @@ impl World {
             tool: call.tool().is_some(),
             unasked,
             reserved: ticket.held(),
+            granted: ticket.held(),
             input,
             output: Tokens(0),
             cost: cost(&call, input, Tokens(0)),
             fate: Fate::Runs,
+            ends: false,
         });
+        crate::check::granted(&self, &chain);
         let used = self.answer(&node, &cells, &call, &mut ticket, &owner, entry).await;
         let status = if dice.chance(100) { Status::Cancelled } else { Status::Ok };
         let usage = Usage { input, output: used, ..Usage::default() };
         let outcome = Outcome { usage, status, ..Outcome::default() };
+        self.books.change(entry, |entry| entry.ends = true);
         let settled = node.fleet.insist(cells, &self.policies, None, move |desk| {
             desk.settle(&call, ticket.clone(), &owner, &outcome)
         });
@@ -274,8 +278,8 @@ impl World {
                 continue;
             }
             let (base, call, owner) = (ticket.clone(), Arc::clone(call), owner.clone());
-            let cells = cells.iter().cloned();
-            let ran = node.fleet.run(cells, &self.policies, None, move |desk| {
+            let all = cells.iter().cloned();
+            let ran = node.fleet.run(all, &self.policies, None, move |desk| {
                 let mut ticket = base.clone();
                 let new = Progress { output: Tokens(output), text: "" };
                 (desk.progress(&call, &mut ticket, &owner, new).allowed(), ticket)
@@ -284,10 +288,17 @@ impl World {
                 Ok((allowed, corrected)) => {
                     *ticket = corrected;
                     let held = ticket.held();
-                    self.books.change(entry, |entry| entry.reserved = held);
+                    self.books.change(entry, |entry| {
+                        entry.reserved = held;
+                        if allowed {
+                            entry.granted = held;
+                        }
+                    });
                     if !allowed {
                         break;
                     }
+                    let chain: Vec<String> = cells.iter().map(|cell| cell.scope.clone()).collect();
+                    crate::check::granted(self, &chain);
                 }
                 Err(_) if self.plan.open => {}
                 Err(_) => break,

@@ -579,9 +579,8 @@ async fn ask(
     call: Call,
     request: Excerpt,
 ) -> Result<Reply, Problem> {
-    if app.warden.is_closed(chain) {
-        let text = "the database does not answer, and the policy's fail_mode says closed";
-        return Err(Problem::new(Code::StoreFailed, text));
+    if let Some(why) = app.warden.closed(chain) {
+        return Err(Problem::new(Code::StoreFailed, why));
     }
     match app.warden.node() {
         Some(node) => fleet::ask(app, node, chain, id, call, request).await,
