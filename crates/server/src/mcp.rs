@@ -158,6 +158,7 @@ impl Mcp {
         let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
         let reading = Reading {
             flights,
+            bookings: Vec::new(),
             lists: lists.collect(),
             warden: Arc::clone(&self.warden),
             chain,

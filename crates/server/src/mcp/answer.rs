@@ -48,13 +48,15 @@ pub(super) async fn pass(
         biased;
         () = reading.stopped() => return stopped(&onward, reading).await,
         sent = onward.send() => sent,
-        () = tokio::time::sleep_until(deadline) => return late(&onward, reading),
+        () = tokio::time::sleep_until(deadline) => return late(&onward, reading).await,
     };
     let response = match sent {
         Ok(response) => response,
         Err(problem) => {
             let text = format!("the MCP server cannot be reached: {problem}");
-            return match documents(reading.fail("server_unreachable", &text)) {
+            let told = reading.fail("server_unreachable", &text);
+            reading.booked().await;
+            return match documents(told) {
                 Some(body) => json(StatusCode::OK, body),
                 None => unreachable_server(&problem),
             };
@@ -67,6 +69,7 @@ pub(super) async fn pass(
         for flight in &mut reading.flights {
             flight.fail(ended, &format!("HTTP {status}"));
         }
+        reading.booked().await;
         return through(response, place);
     }
     match kind(response.headers()) {
@@ -94,13 +97,14 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
         biased;
         () = reading.stopped() => return stopped(&onward, reading).await,
         read = read => read,
-        () = tokio::time::sleep_until(deadline) => return late(&onward, reading),
+        () = tokio::time::sleep_until(deadline) => return late(&onward, reading).await,
     };
     let bytes = match read {
         Ok(read) => read.to_bytes(),
         Err(_) => {
-            let told = documents(reading.fail("server_died", DIED));
-            return told
+            let told = reading.fail("server_died", DIED);
+            reading.booked().await;
+            return documents(told)
                 .map_or_else(|| unreachable_server(DIED), |body| json(StatusCode::OK, body));
         }
     };
@@ -109,6 +113,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
     for flight in &mut reading.flights {
         flight.fail(Status::Fault, DIED);
     }
+    reading.booked().await;
     let Some(body) = changed else {
         return Response::from_parts(parts, Body::from(bytes));
     };
@@ -122,15 +127,17 @@ async fn stopped(onward: &Onward, mut reading: Reading) -> Response<Body> {
     let told = reading.stop();
     let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
     onward.cancel(&ids, "stopped by deadstop");
+    reading.booked().await;
     reading.warden.settle_kills(&reading.chain).await;
     documents(told).map_or_else(accepted, |body| json(StatusCode::OK, body))
 }
 
 /// The server takes too long.
-fn late(onward: &Onward, mut reading: Reading) -> Response<Body> {
+async fn late(onward: &Onward, mut reading: Reading) -> Response<Body> {
     let told = reading.fail("timeout", LATE);
     let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
     onward.cancel(&ids, "it took too long");
+    reading.booked().await;
     let gone = || plain(StatusCode::GATEWAY_TIMEOUT, LATE);
     documents(told).map_or_else(gone, |body| json(StatusCode::OK, body))
 }
@@ -420,6 +427,8 @@ impl http_body::Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
+            // Whoever is answered may ask again at once, on any node.
+            std::task::ready!(this.reading.poll_booked(context));
             if let Some(bytes) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }

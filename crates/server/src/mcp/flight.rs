@@ -10,7 +10,7 @@ use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::mcp::{self, Ended, Why};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Chain, Running, Said, Warden};
+use crate::warden::{Booking, Chain, Running, Said, Warden};
 
 /// A call on its way. Whatever ends it, dropping it settles it.
 pub(super) struct Flight {
@@ -23,6 +23,8 @@ pub(super) struct Flight {
     /// Its id as it came; a notification has none.
     pub(super) id: Option<String>,
     key: Option<Digest>,
+    /// Over when all nodes know of its end.
+    booking: Option<Booking>,
 }
 
 impl Flight {
@@ -37,7 +39,8 @@ impl Flight {
         let stops =
             chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
         let key = id.as_deref().and_then(mcp::key);
-        Flight { warden, chain, call, running: Some(running), request, stops, id, key }
+        let running = Some(running);
+        Flight { warden, chain, call, running, request, stops, id, key, booking: None }
     }
 
     /// Whether an answer with this id is the one to this call.
@@ -74,7 +77,7 @@ impl Flight {
     }
 
     /// Over when what was decided about it is on disk.
-    pub(super) async fn written(&self) {
+    pub(super) async fn written(&mut self) {
         self.warden.settle_kills(&self.chain).await;
     }
 
@@ -93,7 +96,13 @@ impl Flight {
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.warden.settle_soon(&self.chain, &self.call, running, outcome, said);
+        self.booking = self.warden.settle_soon(&self.chain, &self.call, running, outcome, said);
+    }
+
+    /// What to wait for before anybody is told of its end, so that whatever comes next is judged by
+    /// it on whichever node.
+    pub(super) fn booking(&mut self) -> Option<Booking> {
+        self.booking.take()
     }
 }
 

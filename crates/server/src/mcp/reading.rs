@@ -10,12 +10,14 @@ use tokio::time::Instant;
 
 use super::flight::Flight;
 use super::waiting::Waiting;
-use crate::warden::{Chain, Warden};
+use crate::warden::{Booking, Chain, Warden};
 
 /// What an answer is read for.
 pub(super) struct Reading {
     /// Calls that it may answer.
     pub(super) flights: Vec<Flight>,
+    /// Calls that it has answered and that not all nodes know of yet.
+    pub(super) bookings: Vec<Booking>,
     /// Requests for listings.
     pub(super) lists: Vec<Digest>,
     pub(super) warden: Arc<Warden>,
@@ -36,7 +38,9 @@ impl Reading {
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
-                self.flights.swap_remove(at).settle(&mcp::ended(message));
+                let mut flight = self.flights.swap_remove(at);
+                flight.settle(&mcp::ended(message));
+                self.bookings.extend(flight.booking());
             }
             if !self.lists.contains(&key) {
                 continue;
@@ -62,6 +66,18 @@ impl Reading {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
 
+    /// Ready when all nodes know of all calls that have ended.
+    pub(super) fn poll_booked(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.bookings.extend(self.flights.iter_mut().filter_map(Flight::booking));
+        self.bookings.retain_mut(|booking| booking.as_mut().poll(context).is_pending());
+        if self.bookings.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Waits for the same.
+    pub(super) async fn booked(&mut self) {
+        std::future::poll_fn(|context| self.poll_booked(context)).await;
+    }
+
     /// Ends the calls because somebody has stopped them: their ids, and what each is told.
     pub(super) fn stop(&mut self) -> Vec<(String, Vec<u8>)> {
         self.end(Flight::stop)
@@ -77,8 +93,10 @@ impl Reading {
 
     fn end(&mut self, mut end: impl FnMut(&mut Flight) -> Why) -> Vec<(String, Vec<u8>)> {
         let flights = std::mem::take(&mut self.flights);
+        let bookings = &mut self.bookings;
         let told = flights.into_iter().filter_map(|mut flight| {
             let why = end(&mut flight);
+            bookings.extend(flight.booking());
             let id = flight.id.clone()?;
             let answer = mcp::refuse(&id, &why);
             Some((id, answer))
