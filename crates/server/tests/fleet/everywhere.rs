@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::gate::aside;
 use crate::support::dialect::chat_chunk;
 use crate::support::wire::Next;
 use crate::support::{
@@ -375,4 +376,31 @@ async fn the_allowance_for_when_redis_is_away_ends() {
     let redis = gate.redis.clone();
     tokio::task::spawn_blocking(move || redis.revive()).await.unwrap();
     until("it is asked again", async || gate.ask_at(1, &ask).await.status == 200).await;
+}
+
+/// What a stream brings beyond what it was granted waits for the answer, however late that is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_waits_for_its_grant() {
+    let words = |count: usize| -> String { (0..count).map(|n| format!("word{n} ")).collect() };
+    let long = words(20_000);
+    let event = move |text: &str| chat_chunk(&json!({ "content": text }), None);
+    let gate = Gate::start(relaxed(), move |_: &Seen| {
+        Reply::stream()
+            .then(Step::Chunk(event("Listen: ")))
+            .then(Step::Sleep(Duration::from_millis(400)))
+            .then(Step::Chunk(event(&long)))
+            .then(Step::Hang)
+    })
+    .await;
+    let ask = Speech::Chat.says(true, "Tell me").by("teller", "s");
+    let mut open = soon("a stream", ask.open(gate.node(0))).await.unwrap();
+    open.until("Listen").await;
+    // It judges nothing for now; less long than it takes to count as away.
+    let redis = gate.redis.clone();
+    aside(move || redis.say("CLIENT PAUSE 60000 WRITE")).await;
+    let early = tokio::time::timeout(Duration::from_millis(900), open.next()).await;
+    assert!(early.is_err(), "it was passed on before it was granted: {early:?}");
+    let redis = gate.redis.clone();
+    aside(move || redis.say("CLIENT UNPAUSE")).await;
+    open.until("word19999").await;
 }
