@@ -17,7 +17,10 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Decode, Postgres, Row as _, Sqlite, Transaction, Type};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection as _, Decode, Postgres, Row as _, Sqlite,
+    Transaction, Type,
+};
 
 use crate::error::StoreError;
 use crate::reach::{self, Asking, Reach};
@@ -92,6 +95,7 @@ pub(crate) enum Value<'q> {
 }
 
 /// A statement and its values.
+#[derive(Clone)]
 pub(crate) struct Query<'q> {
     text: Cow<'static, str>,
     values: Vec<Value<'q>>,
@@ -149,6 +153,31 @@ macro_rules! on_either {
             }
         }
     };
+}
+
+/// Runs a reading statement. A node of a newer version may have given its table another column since it
+/// was prepared: then it is prepared anew.
+macro_rules! reading {
+    ($backend:expr, $query:expr, $fetch:ident) => {
+        match on_either!($backend.reader(), $query.clone(), $fetch) {
+            Err(error) if is_outdated(&error) => {
+                let Backend::Postgres(reach) = $backend else { return Err(error) };
+                let mut connection = reach.pool.acquire().await?;
+                connection.clear_cached_statements().await?;
+                let found = postgres($query).$fetch(&mut *connection).await;
+                found.map(|found| found.into_either())
+            }
+            found => found,
+        }
+    };
+}
+
+/// PostgreSQL's words for a statement that was prepared for other columns.
+fn is_outdated(error: &sqlx::Error) -> bool {
+    let told = error.as_database_error();
+    told.is_some_and(|told| {
+        told.code().as_deref() == Some("0A000") && told.message().contains("cached plan")
+    })
 }
 
 enum Either<S, P> {
@@ -278,12 +307,12 @@ impl Backend {
 
     /// All rows that a reading statement finds.
     pub(crate) async fn rows(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_all) })).await
+        self.asked(Box::pin(async { reading!(self, query, fetch_all) })).await
     }
 
     /// The first row that a reading statement finds.
     pub(crate) async fn row(&self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
-        self.asked(Box::pin(async { on_either!(self.reader(), query, fetch_optional) })).await
+        self.asked(Box::pin(async { reading!(self, query, fetch_optional) })).await
     }
 
     /// Runs one writing statement by itself and says how many rows it touched.

@@ -65,7 +65,7 @@ async fn with_tls() {
     );
     let redis = aside(move || Redis::with(&options.split(' ').collect::<Vec<_>>())).await;
     let address = format!("rediss://localhost:{port}/0");
-    let gate = fleet(redis, Way { address, trusted: Some(certificate) }).await;
+    let gate = fleet(redis, Way { trusted: Some(certificate), ..Way::to(&address) }).await;
     walk(&gate, &["a"]).await;
 }
 
@@ -75,7 +75,7 @@ async fn a_cluster() {
     let hosts: Vec<String> = all.iter().map(|redis| redis.place().to_string()).collect();
     let address = format!("redis+cluster://{}", hosts.join(","));
     let [redis, ..] = all.clone();
-    let gate = fleet(redis, Way { address, trusted: None }).await;
+    let gate = fleet(redis, Way::to(&address)).await;
     walk(&gate, &["a", "b"]).await;
     // Everything of a project lies in one slot; what is nobody's may lie elsewhere.
     let keys = |redis: &Redis| redis.tells("INFO keyspace").contains("db0:");
@@ -95,7 +95,7 @@ async fn sentinels_that_have_another_take_over() {
     })
     .await;
     let address = format!("redis+sentinel://{}/deadstop/0", sentinel.place());
-    let gate = fleet(master.clone(), Way { address, trusted: None }).await;
+    let gate = fleet(master.clone(), Way::to(&address)).await;
     walk(&gate, &["a"]).await;
     let watched = sentinel.clone();
     until("the sentinel knows who follows", async || {

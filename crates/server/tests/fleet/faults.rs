@@ -277,7 +277,7 @@ async fn redis_taken_over(fail_mode: &str) {
     })
     .await;
     let door = Balancer::start(vec![master.place()]).await;
-    let way = Way { address: format!("redis://{}/0", door.address), trusted: None };
+    let way = Way::to(&format!("redis://{}/0", door.address));
     let database = Place::postgres().await.address;
     let stores = (master.clone(), way);
     let gate = Gate::over(&database, stores, policy(fail_mode), answer, |_| {}).await;

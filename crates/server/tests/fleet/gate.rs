@@ -2,7 +2,7 @@
 //! `support/server.rs`, with the same ways in.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use deadstop_server::{Config, OnKill};
@@ -113,6 +113,23 @@ impl Gate {
     pub(crate) async fn kill_node(&mut self, node: usize) {
         let node = self.nodes.remove(node);
         aside(move || node.kill()).await;
+        self.balancer.send_to(self.addresses());
+    }
+
+    /// Stops a node gracefully, once nobody is sent there any more, and starts one of a build in its
+    /// place.
+    pub(crate) async fn replace_node(&mut self, number: usize, program: PathBuf) {
+        let mut others = self.addresses();
+        others.remove(number);
+        self.balancer.send_to(others);
+        let old = self.nodes.remove(number);
+        let (folder, database) = (self.folder.path().to_owned(), self.database.clone());
+        let way = Way { program, ..self.way.clone() };
+        let node = aside(move || {
+            old.stop();
+            Node::start(&folder, number + 1, &database, &way)
+        });
+        self.nodes.insert(number, node.await);
         self.balancer.send_to(self.addresses());
     }
 

@@ -22,7 +22,7 @@ impl Node {
     pub(crate) fn start(folder: &Path, number: usize, database: &str, way: &Way) -> Node {
         let log = folder.join(format!("node-{number}.log"));
         let trusted = way.trusted.iter().map(|file| ("SSL_CERT_FILE", file));
-        let mut process = Command::new(env!("CARGO_BIN_EXE_deadstop"))
+        let mut process = Command::new(&way.program)
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(folder.join("deadstop.toml"))
             .current_dir(folder)

@@ -16,15 +16,24 @@ pub(crate) struct Redis {
     folder: Arc<Folder>,
 }
 
-/// How nodes reach it.
+/// How nodes reach it, and which program they are.
 #[derive(Clone)]
 pub(crate) struct Way {
+    pub(crate) program: PathBuf,
     pub(crate) address: String,
     /// A file with certificates that they trust.
     pub(crate) trusted: Option<PathBuf>,
 }
 
 struct Folder(String);
+
+impl Way {
+    /// To an address, for the program that is tested.
+    pub(crate) fn to(address: &str) -> Way {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_deadstop"));
+        Way { program, address: address.to_owned(), trusted: None }
+    }
+}
 
 impl Redis {
     /// Starts one by the project's script, which also ends it should this program die.
@@ -85,7 +94,7 @@ impl Redis {
 
     /// Nodes reach it as it is.
     pub(crate) fn way(&self) -> Way {
-        Way { address: self.address.clone(), trusted: None }
+        Way::to(&self.address)
     }
 
     /// Where it listens.

@@ -161,3 +161,42 @@ async fn a_server_that_comes_back_is_used_again() {
     assert!(store.agent("default", "agent-3").await.unwrap().is_some());
     script(&["stop", &folder]);
 }
+
+/// While nodes are upgraded one by one, the first new one changes tables under the others' hands.
+#[tokio::test]
+async fn a_table_that_gets_another_column_is_still_read() {
+    let place = Place::postgres().await;
+    let store = place.open().await;
+    let one = scope("default/a/s");
+    store.write(&Batch { scopes: vec![one.clone()], ..Batch::default() }).await.unwrap();
+    let read = async || {
+        // On every connection that there is.
+        for _ in 0..10 {
+            let asking: Vec<_> = (0..8)
+                .map(|_| {
+                    let (store, key) = (store.clone(), one.key.clone());
+                    tokio::spawn(async move { store.scope(&key).await })
+                })
+                .collect();
+            for asked in asking {
+                assert_eq!(asked.await.unwrap().unwrap().as_ref(), Some(&one));
+            }
+        }
+        let all = store.scopes(one.kind, crate::sample::at(0)).await.unwrap();
+        assert_eq!(all, std::slice::from_ref(&one));
+    };
+    read().await;
+    let mut newer = sqlx::PgConnection::connect(&place.address).await.unwrap();
+    for table in ["scopes", "agents", "sessions"] {
+        let change = format!("ALTER TABLE {table} ADD COLUMN news BIGINT NOT NULL DEFAULT 0");
+        sqlx::query(sqlx::AssertSqlSafe(change)).execute(&mut newer).await.unwrap();
+    }
+    read().await;
+    let again = Batch {
+        scopes: vec![one.clone()],
+        agents: vec![agent("ada", number(1))],
+        ..Batch::default()
+    };
+    store.write(&again).await.unwrap();
+    read().await;
+}

@@ -1,0 +1,103 @@
+//! Nodes are replaced one by one while everybody goes on: nothing is refused, nothing is forgotten, and
+//! what is said to a node of one build holds on those of the other.
+//!
+//! `DEADSTOP_OTHER`, the path of another build's program, makes it an upgrade from that one; without it
+//! nodes are replaced by their like.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::fleet::redis::{Redis, Way};
+use crate::gate::aside;
+use crate::place::Place;
+use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, heavy, soon, until};
+
+fn policy() -> Value {
+    let off = json!({ "enabled": false });
+    json!({ "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off })
+}
+
+fn hello(_: &Seen) -> Reply {
+    Speech::Chat.reply(false, &Said::text("Hello"))
+}
+
+fn call(agent: &str, session: &str) -> Ask {
+    Speech::Chat.says(false, "Go on").by(agent, session)
+}
+
+/// Every node says the same to an agent, as soon as no store is late.
+async fn everywhere(gate: &Gate, agent: &str, status: u16) {
+    for node in 0..gate.nodes.len() {
+        let ask = call(agent, "s");
+        until(&format!("{status} for {agent} at node {node}"), async || {
+            let got = gate.ask_at(node, &ask).await;
+            assert!([status, 503].contains(&got.status), "node {node}: {}", got.text());
+            got.status == status
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_replaced_one_by_one() {
+    let _turn = heavy().await;
+    let own = PathBuf::from(env!("CARGO_BIN_EXE_deadstop"));
+    let other = std::env::var_os("DEADSTOP_OTHER").map_or_else(|| own.clone(), PathBuf::from);
+    let redis = aside(Redis::start).await;
+    let way = Way { program: other, ..redis.way() };
+    let database = Place::postgres().await.address;
+    let mut gate = Gate::over(&database, (redis, way), policy(), hello, |_| {}).await;
+    everywhere(&gate, "spender", 200).await;
+    everywhere(&gate, "dead", 200).await;
+    gate.order("kill", json!({ "agent": "dead", "reason": "it is enough" })).await;
+
+    let over = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let (over, address) = (Arc::clone(&over), gate.address);
+            tokio::spawn(async move {
+                let (ask, mut told) = (call("steady", &format!("s{caller}")), Vec::new());
+                while !over.load(Ordering::SeqCst) {
+                    told.push(ask.send_to(address).await.status);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                told
+            })
+        })
+        .collect();
+    for node in 0..3 {
+        gate.replace_node(node, own.clone()).await;
+        everywhere(&gate, "dead", 403).await;
+        everywhere(&gate, "spender", 200).await;
+        // From a node of either build to those of the other.
+        for from in [0, 2] {
+            let agent = format!("after-{node}-by-{from}");
+            everywhere(&gate, &agent, 200).await;
+            let order = Ask::post("/api/kill", &json!({ "agent": agent, "reason": "enough" }));
+            let got = gate.ask_at(from, &order).await;
+            assert_eq!(got.status, 200, "{}", got.text());
+            everywhere(&gate, &agent, 403).await;
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    let (mut fine, mut late) = (0, 0);
+    for caller in callers {
+        for status in soon("a caller", caller).await.unwrap() {
+            assert!([200, 503].contains(&status), "somebody was answered {status}");
+            (fine, late) = (fine + usize::from(status == 200), late + usize::from(status != 200));
+        }
+    }
+    println!("nodes replaced: {fine} calls let through, {late} refused because a store was late");
+    assert!(fine > 50 && late * 20 < fine, "{fine} let through, {late} refused");
+    // Three before, three after each of three.
+    let path = "/api/sessions/spender/s";
+    until("all that was called", async || gate.ask(&Ask::get(path)).await.json()["calls"] == 12)
+        .await;
+    // What only the new build can do, once all are of it.
+    gate.order("clear", json!({ "agent": "dead" })).await;
+    everywhere(&gate, "dead", 200).await;
+}
