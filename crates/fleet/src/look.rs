@@ -18,6 +18,9 @@ const TAG: &str = "doctor";
 pub struct Look {
     /// What it says that it is.
     pub version: String,
+    /// Whether it says which line of servers it is of: only then it is noticed at once when another one
+    /// takes over.
+    pub named: bool,
     /// Whether it follows another server, and so takes no writes.
     pub copied: bool,
     /// What it throws out to make room.
@@ -60,6 +63,7 @@ impl Redis {
         let version = version.into_iter().find(|version| !version.is_empty()).unwrap_or("?");
         Ok(Look {
             version: format!("{server} {version}"),
+            named: !word("master_replid").is_empty(),
             copied: word("role") == "slave",
             eviction: word("maxmemory_policy").to_owned(),
             used: number("used_memory"),

@@ -150,6 +150,13 @@ async fn shared(chart: &mut Chart, address: Option<&str>) -> Option<Shared> {
             chart.add("memory", State::Wrong, detail);
         }
     }
+    if !found.named {
+        chart.notes.push(
+            "Redis does not say which server it is (master_replid of INFO replication): should another \
+             one take over without the last writes, it takes up to two seconds to be noticed"
+                .to_owned(),
+        );
+    }
     if !found.kept {
         chart.notes.push(
             "Redis keeps nothing on disk: after a restart, states are those that PostgreSQL has; \
