@@ -137,11 +137,18 @@ impl ScopeState {
     /// A scope of which nothing could be read but whether it was ended, and how often its standing was
     /// changed: it begins anew, and dead is dead.
     pub fn unread(kind: ScopeKind, now: Time, killed: bool, turns: u64) -> ScopeState {
-        let mut state = ScopeState { turned: turns, ..ScopeState::new(kind, now) };
+        let mut state = ScopeState::new(kind, now);
         if killed {
             state.kill("deadstop", "it had been killed, and nothing else of it can be read", now);
         }
+        state.turn_to(turns);
         state
+    }
+
+    /// Somebody knows that its standing was changed so often at least: one who did not count may have
+    /// written it.
+    pub fn turn_to(&mut self, turns: u64) {
+        self.turned += turns.saturating_sub(self.turns());
     }
 
     /// How often its standing was changed: ended, cleared, held, released. Of two copies of a scope

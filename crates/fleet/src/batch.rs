@@ -8,7 +8,7 @@ use deadstop_core::{
 };
 use smallvec::SmallVec;
 
-use crate::cell::{Cell, Copy, counts_of};
+use crate::cell::{Cell, Copy, counts_of, era_mark};
 use crate::desk::Desk;
 use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
@@ -40,6 +40,8 @@ pub(crate) struct Setting<'a> {
 struct Work {
     me: Arc<str>,
     life: u64,
+    /// The mark of the era.
+    era: u64,
     cell: Arc<Cell>,
     policies: Arc<PolicySet>,
     before: ScopeState,
@@ -89,6 +91,7 @@ impl Work {
             parts: Vec::new(),
             page: self.page.clone(),
             state: if self.cell.is_counted() { self.state.rest() } else { self.state.clone() },
+            era: self.era,
         };
         if !self.cell.is_counted() {
             let buried = |node: &String| self.bury.contains(node);
@@ -254,6 +257,7 @@ impl<'a> Batch<'a> {
         self.works.push(Work {
             me: Arc::clone(&self.setting.me),
             life: self.setting.life,
+            era: era_mark(&self.setting.era),
             next: copy.version.next(self.setting.mark),
             page: copy.page.clone(),
             number: copy.number,

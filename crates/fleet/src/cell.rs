@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadstop_core::{Held, NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Tokens, Totals};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::lane::Lane;
 use crate::record::{Record, Version};
@@ -202,6 +202,8 @@ impl Cell {
             return;
         }
         copy.lost = Some(there);
+        // It may have been killed since, and forgotten.
+        copy.asked_in = Era::default();
         if let Some(record) = record {
             let mut own = self.state.lock();
             own.honour(&record.state);
@@ -253,11 +255,15 @@ impl Cell {
         (self.watch)(&own);
     }
 
-    /// Takes in what the store has.
-    pub(crate) fn adopt(&self, version: Version, record: Record) {
+    /// Takes in what the store has, in this era.
+    pub(crate) fn adopt(&self, version: Version, record: Record, era: &Era) {
         let mut copy = self.copy.lock();
         if version.count() < copy.version.count() {
             return;
+        }
+        if !era.is_empty() && record.era == era_mark(era) {
+            // Somebody has asked the database in this era, and whoever is killed later is killed here.
+            copy.enter(Arc::clone(era));
         }
         let mut own = self.state.lock();
         self.take(&mut copy, &mut own, version, record);
@@ -266,9 +272,14 @@ impl Cell {
 
     /// Takes over what the store has. If this node knows better whether it is dead, the store is told.
     fn take(&self, copy: &mut Copy, own: &mut ScopeState, version: Version, record: Record) {
+        // Whoever goes on from what this node has knows all that it knows.
+        let follows = !copy.dirty && record.recent.contains(&copy.version);
         copy.take(version, &record);
         let mut state = record.state;
-        copy.dirty = state.honour(own);
+        copy.dirty = !follows && state.honour(own);
+        if copy.dirty {
+            copy.astray();
+        }
         match self.is_counted() {
             true => own.set_rest(state),
             false => *own = state,
@@ -373,6 +384,11 @@ impl Copy {
         state.set_totals(&totals_of(&sums));
         self.sums = sums;
     }
+}
+
+/// What tells eras apart in a few bytes.
+pub(crate) fn era_mark(era: &Era) -> u64 {
+    xxh3_64(era.as_bytes()).max(1)
 }
 
 /// What all keys of a project have in common.

@@ -367,16 +367,30 @@ impl<S: Shared> Fleet<S> {
         // Whatever ends this early, the next job finds the lane free.
         let lane = Draining(lane);
         let lane = &*lane.0;
+        let mut stuck = 0;
         loop {
-            let mut jobs = {
+            let jobs = {
                 let mut queue = lane.queue.lock();
-                let many = queue.jobs.len().min(MOST_JOBS);
+                let many = queue.jobs.len().min(MOST_JOBS + stuck);
                 queue.busy = many > 0;
                 if many == 0 {
                     return;
                 }
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
+            let (mut jobs, late) = self.ask_first(jobs).await;
+            stuck = late.len();
+            if stuck > 0 {
+                // First in line for the next time, and in nobody's way until then.
+                let mut queue = lane.queue.lock();
+                late.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
+            }
+            if jobs.is_empty() {
+                if stuck > 0 {
+                    tokio::time::sleep(REST).await;
+                }
+                continue;
+            }
             let Err(away) = self.step(&mut jobs).await else {
                 jobs.into_iter().for_each(Job::end);
                 continue;
@@ -496,7 +510,7 @@ impl<S: Shared> Fleet<S> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
         }
-        self.note_era(&commit.tag, reply.era);
+        self.note_era(&commit.tag, Arc::clone(&reply.era));
         for moved in reply.moved {
             let Some(cell) = batch.cell(moved.item) else {
                 let key = &commit.items[moved.item].key;
@@ -512,7 +526,7 @@ impl<S: Shared> Fleet<S> {
                 Ok(record) if moved.version.count() < cell.version().count() => {
                     cell.lost(moved.version, Some(&record));
                 }
-                Ok(record) => cell.adopt(moved.version, record),
+                Ok(record) => cell.adopt(moved.version, record, &reply.era),
                 Err(error) => {
                     // Of a newer version, or damaged: nobody may overwrite what he cannot read.
                     return Err(Away::before(format!("the state of {}: {error}", cell.name)));
@@ -530,6 +544,32 @@ impl<S: Shared> Fleet<S> {
         let unsure = |cell: &&Arc<Cell>| !era.is_empty() && cell.copy.lock().asked_in != era;
         let unsure = cells.filter(unsure).cloned().collect();
         (era, unsure)
+    }
+
+    /// Asks the database for what jobs use, where it was not asked in this era. While it does not answer,
+    /// only those wait that must, and go on that need not ask.
+    async fn ask_first(&self, jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+        let (era, unsure) = self.unsure(&jobs);
+        let mut failed: Vec<(Arc<Cell>, Away)> = Vec::new();
+        for cell in unsure {
+            if failed.iter().all(|(other, _)| !Arc::ptr_eq(other, &cell))
+                && let Err(away) = self.recall(&cell, &era).await
+            {
+                failed.push((cell, away));
+            }
+        }
+        let (mut ready, mut late) = (Vec::with_capacity(jobs.len()), Vec::new());
+        for job in jobs {
+            let uses = |(cell, _): &&(Arc<Cell>, Away)| {
+                job.cells.iter().any(|other| Arc::ptr_eq(other, cell))
+            };
+            match failed.iter().find(uses) {
+                None => ready.push(job),
+                Some(_) if job.must => late.push(job),
+                Some((_, away)) => drop(job.done.send(Err(away.clone()))),
+            }
+        }
+        (ready, late)
     }
 
     /// Asks the database who is dead.
@@ -684,7 +724,7 @@ impl<S: Shared> Fleet<S> {
             }
         };
         self.set_time(reply.now);
-        self.note_era(&commit.tag, reply.era);
+        self.note_era(&commit.tag, Arc::clone(&reply.era));
         self.note_back();
         for cell in cells {
             cell.copy.lock().met = true;
@@ -698,7 +738,7 @@ impl<S: Shared> Fleet<S> {
             if moved.version.count() < cell.version().count() {
                 cell.copy.lock().astray();
             } else if let Ok(record) = Record::from_bytes(&moved.value) {
-                cell.adopt(moved.version, record);
+                cell.adopt(moved.version, record, &reply.era);
             }
         }
         Ok(())
@@ -758,13 +798,17 @@ impl<S: Shared> Fleet<S> {
     fn note_back(&self) {
         if self.away.lock().take().is_some() {
             tracing::warn!("the shared state is back");
-            let cells: Vec<Arc<Cell>> =
-                self.cells.lock().values().filter_map(Weak::upgrade).collect();
-            for cell in cells {
-                let mut copy = cell.copy.lock();
-                copy.shadow = None;
-                copy.unasked = 0;
-            }
+            self.all_well();
+        }
+    }
+
+    /// Whoever was let pass while a store was away does not count any more.
+    pub fn all_well(&self) {
+        let cells: Vec<Arc<Cell>> = self.cells.lock().values().filter_map(Weak::upgrade).collect();
+        for cell in cells {
+            let mut copy = cell.copy.lock();
+            copy.shadow = None;
+            copy.unasked = 0;
         }
     }
 }

@@ -70,6 +70,9 @@ pub struct Record {
     pub page: Vec<u8>,
     /// The engine's state.
     pub state: ScopeState,
+    /// A mark of the era in which it was written: whoever wrote it had asked the database who is dead.
+    /// Zero if it does not say.
+    pub era: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,7 +98,10 @@ impl Record {
             page: &self.page,
             state: &state,
         };
-        postcard::to_extend(&written, vec![FORM]).unwrap_or_default()
+        let mut bytes = postcard::to_extend(&written, vec![FORM]).unwrap_or_default();
+        // Behind it, where those who do not look for it see nothing.
+        bytes.extend(self.era.to_le_bytes());
+        bytes
     }
 
     /// Reads it back.
@@ -105,8 +111,14 @@ impl Record {
             Some((&FORM, body)) => body,
             Some((&form, _)) => return Err(BadBlob::Version(form)),
         };
-        let written: Written<'_> = postcard::from_bytes(body).map_err(|_| BadBlob::Damaged)?;
+        let (written, rest): (Written<'_>, &[u8]) =
+            postcard::take_from_bytes(body).map_err(|_| BadBlob::Damaged)?;
+        let era = match rest {
+            [] => 0,
+            rest => u64::from_le_bytes(rest.try_into().map_err(|_| BadBlob::Damaged)?),
+        };
         Ok(Record {
+            era,
             number: written.number,
             recent: written.recent,
             parts: written.parts,
@@ -156,6 +168,7 @@ mod tests {
             parts: Vec::new(),
             page: b"a conversation".to_vec(),
             state: ScopeState::new(ScopeKind::Session, Time(5)),
+            era: 77,
         };
         for n in 1..20 {
             record.remember(Version(n));
@@ -167,6 +180,9 @@ mod tests {
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes).unwrap(), record);
         assert_eq!(Record::from_bytes(&bytes[..bytes.len() - 1]), Err(BadBlob::Damaged));
+        // One that does not say in which era it was written.
+        let before = Record::from_bytes(&bytes[..bytes.len() - 8]);
+        assert_eq!(before, Ok(Record { era: 0, ..record }));
         assert_eq!(Record::from_bytes(&[9]), Err(BadBlob::Version(9)));
     }
 
@@ -187,6 +203,7 @@ mod tests {
             parts: Vec::new(),
             page: Vec::new(),
             state: ScopeState::new(ScopeKind::Session, Time(5)),
+            era: 0,
         };
         let mine = Version::default().next(Version::mark(1, 9));
         record.remember(mine);

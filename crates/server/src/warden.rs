@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Ticket, Time, Trip};
 use deadstop_fleet::{Fleet, Owner, Redis};
-use deadstop_store::{Numbers, Store, StoreError};
+use deadstop_store::{Numbers, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -200,6 +200,20 @@ impl Order<'_> {
 pub(crate) fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The state of a scope as it is kept. Of one that cannot be read it is known at least whether it is dead.
+fn state_of(stored: &StoredScope) -> ScopeState {
+    match ScopeState::from_blob(&stored.state) {
+        Ok(mut state) => {
+            state.turn_to(stored.turns);
+            state
+        }
+        Err(error) => {
+            tracing::error!(scope = stored.key, "{error}");
+            ScopeState::unread(stored.kind, now(), stored.killed, stored.turns)
+        }
+    }
 }
 
 impl Warden {
@@ -512,16 +526,8 @@ impl Warden {
                 return Ok((Arc::new(scope), 0));
             }
         };
-        let state = match ScopeState::from_blob(&stored.state) {
-            Ok(mut state) => {
-                self.revive(&mut state);
-                state
-            }
-            Err(error) => {
-                tracing::error!(scope = place.key, "{error}");
-                ScopeState::unread(place.kind, now(), stored.killed, stored.turns)
-            }
-        };
+        let mut state = state_of(&stored);
+        self.revive(&mut state);
         Ok((Arc::new(Scope::new(place, number, state, tally)), stored.version))
     }
 

@@ -159,15 +159,21 @@ macro_rules! on_either {
 /// was prepared: then it is prepared anew.
 macro_rules! reading {
     ($backend:expr, $query:expr, $fetch:ident) => {
-        match on_either!($backend.reader(), $query.clone(), $fetch) {
-            Err(error) if is_outdated(&error) => {
-                let Backend::Postgres(reach) = $backend else { return Err(error) };
+        match $backend {
+            Backend::Sqlite { readers, .. } => {
+                sqlite($query).$fetch(readers).await.map(|found| found.into_either())
+            }
+            Backend::Postgres(reach) => {
                 let mut connection = reach.pool.acquire().await?;
-                connection.clear_cached_statements().await?;
-                let found = postgres($query).$fetch(&mut *connection).await;
+                let found = match postgres($query.clone()).$fetch(&mut *connection).await {
+                    Err(error) if is_outdated(&error) => {
+                        connection.clear_cached_statements().await?;
+                        postgres($query).$fetch(&mut *connection).await
+                    }
+                    found => found,
+                };
                 found.map(|found| found.into_either())
             }
-            found => found,
         }
     };
 }
@@ -343,13 +349,6 @@ impl Backend {
                 writer.close().await;
             }
             Backend::Postgres(reach) => reach.pool.close().await,
-        }
-    }
-
-    fn reader(&self) -> Either<&SqlitePool, &PgPool> {
-        match self {
-            Backend::Sqlite { readers, .. } => Either::Sqlite(readers),
-            Backend::Postgres(reach) => Either::Postgres(&reach.pool),
         }
     }
 

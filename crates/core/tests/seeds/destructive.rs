@@ -74,7 +74,9 @@ fn d3_d5_an_operator_resets_a_killed_session() {
     assert!(world.state("s1").killed().is_some());
     assert_eq!(world.state("s1").clear(), Err(Final), "for its caller it stays dead");
     world.state("s1").reset(at(20));
-    assert_eq!(world.state("s1"), &ScopeState::new(ScopeKind::Session, at(20)));
+    let mut fresh = ScopeState::new(ScopeKind::Session, at(20));
+    fresh.turn_to(2);
+    assert_eq!(world.state("s1"), &fresh, "but for how often it was decided about");
     assert!(world.admit(path, &call, at(21)).ticket.is_some());
     assert_eq!(world.state("coder").ledger().spent.steps, 3, "the agent's history is kept");
 }

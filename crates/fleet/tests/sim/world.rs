@@ -354,10 +354,15 @@ impl World {
         self: &Arc<World>,
         node: &Node,
         chain: &[String],
+        stops: bool,
         change: impl Fn(&mut ScopeState, Time) + Send + Sync + 'static,
     ) -> bool {
         let cells = self.cells(node, chain);
         let (Some(cell), Some(scope)) = (cells.last().cloned(), chain.last()) else { return false };
+        if stops && node.fleet.away().is_some() {
+            // In force here at once.
+            cell.force(|state| change(state, self.hub.now()));
+        }
         let done = node.fleet.insist(cells.clone(), &self.policies, None, move |desk| {
             let now = desk.now;
             if let Some(link) = desk.links.last_mut() {
@@ -374,7 +379,7 @@ impl World {
         sleep(Duration::from_millis(self.hub.dice.range(0, 30))).await;
         node.machine.runs().await;
         self.hub.write_down(scope, &cell);
-        if self.hub.dice.chance(300) {
+        if self.hub.dice.chance(700) {
             // Others write as well what they know of it.
             for (_, other) in self.alive() {
                 if let Some(cell) = other.cells.lock().get(scope) {
@@ -421,7 +426,7 @@ impl World {
         if clears {
             self.books.clears(&scope);
         }
-        let done = self.decree(&node, scopes, order).await;
+        let done = self.decree(&node, scopes, !clears, order).await;
         if done && !clears && !holds {
             self.books.killed(&scope);
             match dice.chance(400) {
@@ -431,7 +436,7 @@ impl World {
         }
         if holds {
             sleep(Duration::from_millis(dice.range(10, 2000))).await;
-            self.decree(&node, scopes, |state, _| state.resume()).await;
+            self.decree(&node, scopes, false, |state, _| state.resume()).await;
         }
         self.orders.lock().remove(&scope);
     }

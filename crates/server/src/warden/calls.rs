@@ -142,6 +142,7 @@ impl Warden {
             self.settle_here(chain, call, running, outcome, said);
             return None;
         };
+        let unasked = running.owner == Some(Owner::Unasked);
         let done = self.settle_everywhere(node, chain, call, &running, outcome);
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let (call, outcome) = (call.clone(), outcome.clone());
@@ -159,7 +160,7 @@ impl Warden {
             );
         });
         // Whoever waits does so for as long as others usually take, and not for an outage.
-        let patience = if node.away().is_some() { Duration::ZERO } else { BOOKED };
+        let patience = if node.away().is_some() || unasked { Duration::ZERO } else { BOOKED };
         Some(Box::pin(async move {
             let _ = tokio::time::timeout(patience, booked).await;
         }))

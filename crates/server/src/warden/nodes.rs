@@ -327,7 +327,10 @@ impl Warden {
             }
         };
         let away = node.away().is_some();
-        if away {
+        // Only what stops somebody: what lets him go on is true when all nodes know it, and counted as a
+        // turn of its own it would outdo a kill that this node has not heard of.
+        let stops = matches!(order.what, What::Kill | What::Pause);
+        if away && stops {
             // In force here at once, and everywhere else as soon as it can be.
             force();
         }
@@ -345,7 +348,7 @@ impl Warden {
             }
         });
         let spread = spread_in_time(done).await;
-        if spread.is_err() && !away {
+        if spread.is_err() && !away && stops {
             force();
         }
         if reset {
@@ -482,7 +485,7 @@ impl Warden {
             for stored in stored {
                 let Some(scope) = self.any_scope(&stored.key) else { continue };
                 let Some(cell) = scope.cell() else { continue };
-                let Ok(known) = ScopeState::from_blob(&stored.state) else { continue };
+                let known = super::state_of(&stored);
                 let news = || scope.state.lock().turns() < known.turns();
                 if news() {
                     let _ = node.refresh(std::slice::from_ref(cell)).await;

@@ -52,7 +52,7 @@ impl Shared for Stores {
     async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {
         let stored = self.store.scope(scope).await;
         let stored = stored.map_err(|error| Away::before(error.to_string()))?;
-        Ok(stored.and_then(|stored| ScopeState::from_blob(&stored.state).ok()))
+        Ok(stored.map(|stored| super::state_of(&stored)))
     }
 }
 

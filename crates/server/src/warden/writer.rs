@@ -316,6 +316,9 @@ impl Warden {
         }
         self.metrics.set_degraded(false);
         tracing::warn!("the database takes writes again");
+        if let Some(node) = self.node() {
+            node.all_well();
+        }
         self.tell_all("recovered", "the database takes writes again");
     }
 
@@ -345,9 +348,11 @@ impl Warden {
         if let Some(stored) = store.scope(&place.key).await? {
             let number = if stored.number == 0 { scope.number() } else { stored.number };
             let tally = self.tally(place, number).await?;
-            match ScopeState::from_blob(&stored.state) {
-                Ok(before) => self.rejoin(scope, number, before, tally),
-                Err(error) => tracing::error!(scope = place.key, "{error}"),
+            let before = super::state_of(&stored);
+            match scope.cell().filter(|cell| cell.is_known()) {
+                // What nodes share is the newer: but for who is dead, nothing is missing there.
+                Some(cell) => cell.force(|state| _ = state.honour(&before)),
+                None => self.rejoin(scope, number, before, tally),
             }
         }
         scope.set_provisional(false);

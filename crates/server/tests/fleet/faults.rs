@@ -418,3 +418,44 @@ async fn a_node_killed_with_calls_in_flight() {
     let cut = told[1].answers.get(&0).copied().unwrap_or_default();
     assert!(cut <= CALLERS, "{cut} got no answer, more than were in flight");
 }
+
+/// While PostgreSQL is away, whoever was used somewhere is judged by what Redis knows, on any node: none
+/// of the calls that may pass unasked are used up for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_move_while_the_database_is_away() {
+    let _turn = heavy().await;
+    let (folder, address) = aside(|| start(&[&std::process::id().to_string()])).await;
+    let mut policy = policy("open");
+    policy["offline_calls"] = json!(3);
+    let gate = Gate::at(&address, policy, answer, |_| {}).await;
+    for node in 0..3 {
+        // The agent is known on every node, its sessions on one.
+        let ask = call("mover", &format!("s{node}"));
+        until("a call", async || gate.ask_at(node, &ask).await.status == 200).await;
+    }
+    let gone = folder.clone();
+    aside(move || script(&["pause", &gone])).await;
+    health(&gate, false).await;
+    for round in 0..10 {
+        for node in 0..3 {
+            for session in 0..3 {
+                let got = gate.ask_at(node, &call("mover", &format!("s{session}"))).await;
+                assert_eq!(got.status, 200, "round {round}, node {node}: {}", got.text());
+            }
+        }
+    }
+    // One that nobody has seen may have been killed: it is let pass as far as that goes.
+    let mut passed = 0;
+    for _ in 0..6 {
+        passed += usize::from(gate.ask_at(0, &call("mover", "new")).await.status == 200);
+    }
+    assert_eq!(passed, 3);
+    // And it is in nobody's way.
+    assert_eq!(gate.ask_at(0, &call("mover", "s1")).await.status, 200);
+    let again = folder.clone();
+    aside(move || script(&["resume", &again])).await;
+    health(&gate, true).await;
+    until("all is well", async || gate.ask_at(0, &call("mover", "new")).await.status == 200).await;
+    drop(gate.stop().await);
+    aside(move || script(&["stop", &folder])).await;
+}
