@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::desk::Desk;
 use crate::lane::{Away, Cells, Draining, Job, Lane};
 use crate::record::{Record, Version};
-use crate::wire::{Commit, Era, Item, Reply, Shared, Sum, Sums, Touched};
+use crate::wire::{Commit, Era, Reply, Shared};
 
 /// Jobs that are done in one step.
 const MOST_JOBS: usize = 128;
@@ -34,8 +34,6 @@ const FRESH: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_secs(1);
 /// How often scopes in use are read again, in case nobody told that they have changed.
 const REREAD: Duration = Duration::from_secs(1);
-/// Scopes that are read again in one step.
-const READ_AT_ONCE: usize = 100;
 /// How long nobody is asked after nobody has answered.
 const REST: Duration = Duration::from_millis(100);
 /// Letters that are remembered.
@@ -79,7 +77,7 @@ pub struct Fleet<S> {
     strangers: Mutex<HashMap<String, Instant>>,
     marks: AtomicU64,
     away: Mutex<Option<Absence>>,
-    cells: Mutex<HashMap<String, Weak<Cell>>>,
+    pub(crate) cells: Mutex<HashMap<String, Weak<Cell>>>,
     /// The era that the store is in, by tag.
     eras: Mutex<HashMap<String, Era>>,
     letters: Mutex<Remembered>,
@@ -240,7 +238,7 @@ impl<S: Shared> Fleet<S> {
         self.life().1
     }
 
-    fn life(&self) -> (u64, Arc<str>) {
+    pub(crate) fn life(&self) -> (u64, Arc<str>) {
         self.me.read().clone()
     }
 
@@ -277,7 +275,7 @@ impl<S: Shared> Fleet<S> {
 
     /// It was read at some time since it was asked for. Taken for the present it is a little late,
     /// never early: so nobody begins a period, or takes a node for dead, before the store would.
-    fn set_time(&self, now: Time) {
+    pub(crate) fn set_time(&self, now: Time) {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
         self.offset.store(now - self.elapsed(), Ordering::Relaxed);
     }
@@ -312,7 +310,7 @@ impl<S: Shared> Fleet<S> {
         self.enqueue(cells, policies, letter, job, true)
     }
 
-    fn enqueue<T: Send + 'static>(
+    pub(crate) fn enqueue<T: Send + 'static>(
         self: &Arc<Self>,
         cells: impl IntoIterator<Item = Arc<Cell>>,
         policies: &Arc<PolicySet>,
@@ -583,11 +581,11 @@ impl<S: Shared> Fleet<S> {
         Ok(())
     }
 
-    fn era_of(&self, tag: &str) -> Era {
+    pub(crate) fn era_of(&self, tag: &str) -> Era {
         self.eras.lock().get(tag).cloned().unwrap_or_default()
     }
 
-    fn note_era(&self, tag: &str, era: Era) {
+    pub(crate) fn note_era(&self, tag: &str, era: Era) {
         let mut eras = self.eras.lock();
         if !era.is_empty() && eras.get(tag) != Some(&era) {
             eras.insert(tag.to_owned(), era);
@@ -598,155 +596,6 @@ impl<S: Shared> Fleet<S> {
     /// this first, and tells [`Cell::asked_in`].
     pub fn era(&self, project: &str) -> Era {
         self.era_of(&crate::cell::tag(project))
-    }
-
-    /// Reads again all scopes in use, so that a lost message cannot keep what is dead alive.
-    pub async fn reread(self: &Arc<Self>) -> Result<(), Away> {
-        let mut cells: Vec<Arc<Cell>> = {
-            let mut known = self.cells.lock();
-            known.retain(|_, cell| cell.strong_count() > 0);
-            known.values().filter_map(Weak::upgrade).collect()
-        };
-        cells.sort_by(|a, b| (a.tag(), &a.scope).cmp(&(b.tag(), &b.scope)));
-        for same in cells.chunk_by(|a, b| a.tag() == b.tag()) {
-            for some in same.chunks(READ_AT_ONCE) {
-                self.refresh(some).await?;
-            }
-        }
-        let (life, me) = self.life();
-        let wrong = |cell: &&Arc<Cell>| {
-            let copy = cell.copy.lock();
-            copy.suspect.is_some() || copy.pending == 0 && !copy.in_order(life, &me)
-        };
-        for cell in cells.iter().filter(wrong) {
-            self.heal(cell).await?;
-        }
-        Ok(())
-    }
-
-    /// Sees to it that the store shows what calls of this node really hold: a step of which nobody
-    /// knew may have been done, or the store may have lost what it had.
-    async fn heal(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<(), Away> {
-        let (life, me) = self.life();
-        let (late, policies) = {
-            let mut copy = cell.copy.lock();
-            let late = copy.suspect.is_some_and(|until| Instant::now() < until);
-            if copy.in_order(life, &me) {
-                copy.suspect = copy.suspect.filter(|_| late || copy.pending > 0);
-                return Ok(());
-            }
-            (late, copy.policies.clone())
-        };
-        if let Some(policies) = policies {
-            // Whatever a job does, it puts the record in order first.
-            self.enqueue([Arc::clone(cell)], &policies, None, |_| (), false).await?;
-        }
-        let healed = !cell.is_counted() || self.heal_counters(cell).await?;
-        if healed && !late {
-            let mut copy = cell.copy.lock();
-            (copy.suspect, copy.astray) = (None, false);
-        }
-        Ok(())
-    }
-
-    async fn heal_counters(&self, cell: &Arc<Cell>) -> Result<bool, Away> {
-        let (life, me) = self.life();
-        let sum = |seen, held| {
-            let copy = cell.copy.lock();
-            let held = Vec::from_iter(held);
-            let Sums { born, counts, period, period_cost, .. } = copy.sums;
-            Sum {
-                key: cell.sum_key(),
-                born,
-                floor: counts,
-                period,
-                period_floor: period_cost,
-                held,
-                seen,
-                ..Sum::default()
-            }
-        };
-        // What was seen in one era is not written in another.
-        let era = Some(cell.copy.lock().asked_in.clone()).filter(|era| !era.is_empty());
-        let era = era.unwrap_or_else(|| self.era_of(cell.tag()));
-        let ask = async |sum: Sum| {
-            let (tag, era) = (cell.tag().to_owned(), Some(Arc::clone(&era)));
-            let commit = Commit { tag, sums: vec![sum], era, ..Commit::default() };
-            self.shared.commit(&commit).await
-        };
-        let quiet = |mine| {
-            let copy = cell.copy.lock();
-            copy.pending == 0 && copy.mine(life) == mine
-        };
-        let mine = cell.copy.lock().mine(life);
-        if !quiet(mine) {
-            return Ok(false);
-        }
-        let reply = ask(sum(None, None)).await?;
-        self.note_era(cell.tag(), Arc::clone(&reply.era));
-        if reply.era != era {
-            return Ok(false);
-        }
-        let Some(there) = reply.sums.into_iter().next() else { return Ok(false) };
-        cell.count(there.clone());
-        if !quiet(mine) || self.life().0 != life {
-            return Ok(false);
-        }
-        let told = there.held.iter().find(|(node, _)| **node == *me).map(|(_, held)| *held);
-        let difference = mine - told.unwrap_or_default();
-        Ok(difference.is_empty()
-            || ask(sum(Some(there.changes), Some((me.to_string(), difference)))).await?.done)
-    }
-
-    /// Reads scopes of one project.
-    pub async fn refresh(&self, cells: &[Arc<Cell>]) -> Result<(), Away> {
-        let Some(first) = cells.first() else { return Ok(()) };
-        let item = |cell: &Arc<Cell>| {
-            let expect = cell.copy.lock().expect();
-            Item { key: cell.key().to_owned(), expect, write: None }
-        };
-        let counted = || cells.iter().filter(|cell| cell.is_counted());
-        // Counters that were changed so often there are none: this is never done, only answered.
-        let sum =
-            |cell: &Arc<Cell>| Sum { key: cell.sum_key(), seen: Some(u64::MAX), ..Sum::default() };
-        let commit = Commit {
-            tag: first.tag().to_owned(),
-            items: cells.iter().map(item).collect(),
-            sums: counted().map(sum).collect(),
-            era: Some(self.era_of(first.tag())),
-            ..Commit::default()
-        };
-        let reply = match self.shared.commit(&commit).await {
-            Ok(reply) => reply,
-            Err(away) => {
-                self.note_away(&away);
-                return Err(away);
-            }
-        };
-        self.set_time(reply.now);
-        self.note_era(&commit.tag, Arc::clone(&reply.era));
-        self.note_back();
-        for cell in cells {
-            cell.copy.lock().met = true;
-        }
-        for (cell, sums) in counted().zip(reply.sums) {
-            cell.count(sums);
-        }
-        for moved in reply.moved {
-            let cell = &cells[moved.item];
-            // Less than what is known: it was lost, or jobs in between know better already.
-            if moved.version.count() < cell.version().count() {
-                cell.copy.lock().astray();
-            } else if let Ok(record) = Record::from_bytes(&moved.value) {
-                cell.adopt(moved.version, record, &reply.era);
-            }
-        }
-        Ok(())
-    }
-
-    /// The scopes of a cell's project that were touched since a time.
-    pub async fn touched(&self, project: &Cell, since: Time) -> Result<Touched, Away> {
-        self.shared.touched(project.tag(), since).await
     }
 
     /// Does a job on what this node knows, while nobody can be asked. What it changes is forgotten
@@ -786,7 +635,7 @@ impl<S: Shared> Fleet<S> {
         }
     }
 
-    fn note_away(&self, gone: &Away) {
+    pub(crate) fn note_away(&self, gone: &Away) {
         let mut away = self.away.lock();
         let since = away.as_ref().map_or_else(|| self.now(), |away| away.since);
         if away.is_none() {
@@ -795,7 +644,7 @@ impl<S: Shared> Fleet<S> {
         *away = Some(Absence { since, why: gone.why.clone() });
     }
 
-    fn note_back(&self) {
+    pub(crate) fn note_back(&self) {
         if self.away.lock().take().is_some() {
             tracing::warn!("the shared state is back");
             self.all_well();

@@ -19,6 +19,7 @@ mod batch;
 mod cell;
 mod desk;
 mod fleet;
+mod heal;
 mod lane;
 mod look;
 pub mod model;
