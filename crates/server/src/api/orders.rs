@@ -193,10 +193,25 @@ pub(crate) async fn carry_out(
     };
     match carried {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
-        Err(error) => Err(Problem::new(
-            Code::NotDurable,
-            format!("it is in force here, but could not be written: {error}"),
-        )),
+        Err(error) => {
+            let text = match in_force(scope, what) {
+                true => format!("it is in force here, but could not be written: {error}"),
+                // What lets somebody go on waits until all nodes can know it.
+                false => format!("it will be carried out as soon as it can be: {error}"),
+            };
+            Err(Problem::new(Code::NotDurable, text))
+        }
+    }
+}
+
+/// Whether a scope is, on this node, as an order wants it.
+fn in_force(scope: &Scope, what: What) -> bool {
+    let state = scope.state.lock();
+    match what {
+        What::Kill => state.killed().is_some(),
+        What::Clear | What::Reset => state.killed().is_none(),
+        What::Pause => state.paused().is_some(),
+        What::Resume => state.paused().is_none(),
     }
 }
 
