@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_fleet::Record;
 use tokio::time::sleep;
 
 use crate::net::{Pulse, Weather};
@@ -271,6 +273,35 @@ async fn nobody_overwrites_what_he_cannot_read() {
     // Others of the project go on.
     let other = world.cells(&node, &[chain[0].clone()]);
     assert!(node.fleet.run(other, &world.policies, None, |_| ()).await.is_ok());
+}
+
+/// Whoever goes on from what a node knows may clear a kill without counting that, as older builds do. A
+/// copy that went another way has not heard of it.
+#[tokio::test(start_paused = true)]
+async fn a_kill_is_lifted_by_those_who_knew_of_it() {
+    for knew in [true, false] {
+        let (world, node, chain) = calm();
+        let agent = &chain[..2];
+        let killed = || {
+            let cells = world.cells(&node, agent);
+            node.fleet.run(cells, &world.policies, None, |desk| {
+                let (now, link) = (desk.now, &mut desk.links[1]);
+                link.state.kill("ada", "enough", now);
+            })
+        };
+        assert_eq!(killed().await, Ok(()));
+        let cell = world.cells(&node, agent).remove(1);
+        world.hub.rewrite(cell.key(), |bytes| {
+            let mut record = Record::from_bytes(bytes).expect("a record");
+            record.state = ScopeState::new(ScopeKind::Agent, Time(0));
+            if !knew {
+                record.recent.clear();
+            }
+            *bytes = record.to_bytes();
+        });
+        assert_eq!(node.fleet.refresh(std::slice::from_ref(&cell)).await, Ok(()));
+        assert_eq!(cell.state.lock().killed().is_none(), knew, "knew: {knew}");
+    }
 }
 
 #[test]
