@@ -1,6 +1,7 @@
 //! Calls: lists, a session's timeline, and what was said in one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -13,6 +14,9 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Asked, AskedBoth, At, Filter, Name, Page};
 use super::problem::Problem;
+
+/// How long a list waits for what is being written.
+const WRITTEN: Duration = Duration::from_millis(500);
 
 /// A call.
 #[derive(Debug, Serialize, ToSchema)]
@@ -152,6 +156,8 @@ pub(crate) async fn list(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Page<Call>>, Problem> {
     let store = app.store()?;
+    // What was called a moment ago may be on its way to the disk.
+    let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
     let wanted = CallFilter {
         agent: filter.agent.clone(),
         session: match session_number(store, &who.project, &filter).await? {

@@ -460,7 +460,7 @@ impl Warden {
     }
 
     /// Reads again all that a project is told to do.
-    pub(super) async fn read_again(&self, project: &str) {
+    pub(crate) async fn read_again(&self, project: &str) {
         // One after the other: what was read first must not be put into force last.
         let _turn = self.reading.lock().await;
         if let Some(reload) = self.reload.get() {
