@@ -122,6 +122,8 @@ impl Gate {
         let mut others = self.addresses();
         others.remove(number);
         self.balancer.send_to(others);
+        // Who was sent there a moment ago is let in first.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let old = self.nodes.remove(number);
         let (folder, database) = (self.folder.path().to_owned(), self.database.clone());
         let way = Way { program, ..self.way.clone() };
