@@ -208,17 +208,17 @@ impl ScopeState {
     /// go apart where a store has lost what it had. Where both know as much, dead is dead. Says whether
     /// it is another standing now.
     pub fn honour(&mut self, known: &ScopeState) -> bool {
-        let standing = |state: &ScopeState| (state.turned, state.kill.clone(), state.pause.clone());
-        let before = standing(self);
         match self.turns().cmp(&known.turns()) {
-            Ordering::Greater => {}
+            Ordering::Greater => false,
             Ordering::Equal => {
+                let before = (self.kill.clone(), self.pause.clone());
                 if let Some(kill) = &known.kill {
                     self.end(kill.clone());
                 }
                 if let (None, Some(pause)) = (&self.pause, &known.pause) {
                     self.pause = Some(pause.clone());
                 }
+                (&before.0, &before.1) != (&self.kill, &self.pause)
             }
             Ordering::Less => {
                 if self.kill.is_some() && known.kill.is_none() {
@@ -228,9 +228,9 @@ impl ScopeState {
                 self.kill.clone_from(&known.kill);
                 self.pause.clone_from(&known.pause);
                 self.turned = known.turned;
+                true
             }
         }
-        standing(self) != before
     }
 
     /// Ends it as another copy was ended. The first reason stays.

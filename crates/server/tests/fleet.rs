@@ -24,6 +24,7 @@ mod fleet {
     mod faults;
     pub(crate) mod node;
     pub(crate) mod redis;
+    mod steps;
     mod upgrade;
 }
 #[path = "fleet/gate.rs"]

@@ -1,51 +1,24 @@
 //! Every kind of Redis that an address can name: with TLS, with sentinels, a cluster. Real ones.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fleet::redis::{Redis, Way, free_port};
+use crate::fleet::steps::{everywhere, hello, relaxed};
 use crate::gate::aside;
 use crate::place::Place;
-use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, until};
-
-fn policy() -> Value {
-    let off = json!({ "enabled": false });
-    json!({ "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off })
-}
-
-fn hello(_: &Seen) -> Reply {
-    Speech::Chat.reply(false, &Said::text("Hello"))
-}
-
-fn call(agent: &str, session: &str) -> Ask {
-    Speech::Chat.says(false, "Go on").by(agent, session)
-}
+use crate::support::{Gate, until};
 
 async fn fleet(redis: Redis, way: Way) -> Gate {
     let database = Place::postgres().await.address;
-    Gate::over(&database, (redis, way), policy(), hello, |_| {}).await
+    Gate::over(&database, (redis, way), relaxed(), hello, |_| {}).await
 }
 
-/// Whether a node says `status` to an agent, as soon as nobody is late.
-async fn told(gate: &Gate, node: usize, agent: &str, status: u16) {
-    let ask = call(agent, "s");
-    until(&format!("{status} for {agent} at node {node}"), async || {
-        let got = gate.ask_at(node, &ask).await;
-        assert!([status, 503].contains(&got.status), "node {node}: {}", got.text());
-        got.status == status
-    })
-    .await;
-}
-
-/// Several projects' worth of agents are let through, killed on one node and refused on all.
+/// Agents are let through, killed on one node and refused on all.
 async fn walk(gate: &Gate, agents: &[&str]) {
     for agent in agents {
-        for node in 0..gate.nodes.len() {
-            told(gate, node, agent, 200).await;
-        }
+        everywhere(gate, agent, 200).await;
         gate.order("kill", json!({ "agent": agent, "reason": "enough" })).await;
-        for node in 0..gate.nodes.len() {
-            told(gate, node, agent, 403).await;
-        }
+        everywhere(gate, agent, 403).await;
     }
 }
 
@@ -109,8 +82,6 @@ async fn sentinels_that_have_another_take_over() {
         aside(move || replica.tells("INFO replication").contains("role:master")).await
     })
     .await;
-    for node in 0..3 {
-        told(&gate, node, "a", 403).await;
-    }
+    everywhere(&gate, "a", 403).await;
     walk(&gate, &["b"]).await;
 }

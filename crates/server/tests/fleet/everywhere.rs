@@ -6,21 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::fleet::steps::{call, hello, relaxed};
 use crate::gate::aside;
 use crate::support::dialect::chat_chunk;
 use crate::support::wire::Next;
 use crate::support::{
     Ask, Dice, Gate, Got, Reply, Said, Seen, Speech, Step, heavy, rounds, soon, until,
 };
-
-/// A policy that minds nothing but what a case is about. On a machine that is busy with other things
-/// Redis may be late, and then nobody is let through.
-fn relaxed() -> Value {
-    let off = json!({ "enabled": false });
-    json!({
-        "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off,
-    })
-}
 
 /// Asks a node until it has an answer of its own, and not because a store was late.
 async fn judged(gate: &Gate, node: usize, ask: &Ask) -> Got {
@@ -35,18 +27,10 @@ async fn judged(gate: &Gate, node: usize, ask: &Ask) -> Got {
     .await
 }
 
-fn hello(_: &Seen) -> Reply {
-    Speech::Chat.reply(false, &Said::text("Hello"))
-}
-
 /// A stream that does not end by itself.
 fn endless(_: &Seen) -> Reply {
     let event = chat_chunk(&json!({ "content": "once upon a time" }), None);
     Reply::stream().then(Step::Chunk(event)).then(Step::Hang)
-}
-
-fn call(agent: &str, session: &str) -> Ask {
-    Speech::Chat.says(false, "Go on").by(agent, session)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

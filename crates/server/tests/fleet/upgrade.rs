@@ -9,38 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fleet::redis::{Redis, Way};
+use crate::fleet::steps::{call, everywhere, hello, relaxed};
 use crate::gate::aside;
 use crate::place::Place;
-use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, heavy, soon, until};
-
-fn policy() -> Value {
-    let off = json!({ "enabled": false });
-    json!({ "fail_mode": "closed", "loop": off, "text_loop": off, "similarity": off, "strikes": off })
-}
-
-fn hello(_: &Seen) -> Reply {
-    Speech::Chat.reply(false, &Said::text("Hello"))
-}
-
-fn call(agent: &str, session: &str) -> Ask {
-    Speech::Chat.says(false, "Go on").by(agent, session)
-}
-
-/// Every node says the same to an agent, as soon as no store is late.
-async fn everywhere(gate: &Gate, agent: &str, status: u16) {
-    for node in 0..gate.nodes.len() {
-        let ask = call(agent, "s");
-        until(&format!("{status} for {agent} at node {node}"), async || {
-            let got = gate.ask_at(node, &ask).await;
-            assert!([status, 503].contains(&got.status), "node {node}: {}", got.text());
-            got.status == status
-        })
-        .await;
-    }
-}
+use crate::support::{Ask, Gate, heavy, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_are_replaced_one_by_one() {
@@ -50,7 +25,7 @@ async fn nodes_are_replaced_one_by_one() {
     let redis = aside(Redis::start).await;
     let way = Way { program: other, ..redis.way() };
     let database = Place::postgres().await.address;
-    let mut gate = Gate::over(&database, (redis, way), policy(), hello, |_| {}).await;
+    let mut gate = Gate::over(&database, (redis, way), relaxed(), hello, |_| {}).await;
     everywhere(&gate, "spender", 200).await;
     everywhere(&gate, "dead", 200).await;
     gate.order("kill", json!({ "agent": "dead", "reason": "it is enough" })).await;
