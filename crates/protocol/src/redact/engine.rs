@@ -8,10 +8,10 @@
 use super::anchors::Anchors;
 use super::own::{Own, OwnMatches};
 use super::pem::{self, Step};
-use super::place::{AHEAD, BACK, Class, Ending, Found, Outcome, Place, Wrap};
+use super::place::{AHEAD, BACK, Class, Ending, Found, Outcome, Place, Wrap, ends_line};
 use super::quote::{self, Quote};
 use super::shapes;
-use super::view::{View, Written};
+use super::view::View;
 
 /// Units that may be forgotten before it is worth moving the rest.
 const WORTH_FORGETTING: usize = 64 * 1024;
@@ -202,7 +202,7 @@ impl Engine {
                 self.at -= own;
                 return true;
             }
-            if self.ends_line(*unit, Some(quote)) {
+            if ends_line(&self.view, self.at, quote) {
                 return true;
             }
             within.slashes = if *unit == b'\\' { within.slashes + 1 } else { 0 };
@@ -263,20 +263,6 @@ impl Engine {
             }
         }
         false
-    }
-
-    /// Whether a line ends here that a quoted value cannot go beyond.
-    fn ends_line(&self, unit: u8, quote: Option<Quote>) -> bool {
-        if !matches!(unit, b'\n' | b'\r') {
-            return false;
-        }
-        match self.view.written(self.at) {
-            Written::Plain => quote != Some(Quote::Mark { mark: b'`', depth: 0 }),
-            Written::Percent => false,
-            Written::Escaped(slashes) => {
-                quote.is_none_or(|quote| slashes < quote.newline_slashes())
-            }
-        }
     }
 
     fn keep_to(&mut self, unit: usize, sink: &mut impl Sink) {

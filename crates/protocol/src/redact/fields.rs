@@ -7,7 +7,7 @@
 mod bare;
 
 use super::names::{self, Sort, Word};
-use super::place::{Class, Ending, Outcome, Place, is_redacted, replacement};
+use super::place::{Class, Ending, Outcome, Place, ends_line, is_redacted, replacement};
 use super::quote::Quote;
 use super::shapes::is_template;
 use super::tokens::{self, looks_random};
@@ -267,13 +267,14 @@ impl Field<'_> {
             start += scheme;
             value = &content[scheme..];
         }
+        // A replacement is all there is; the value may have ended with its line.
         if let Some(length) = replacement(value)
-            && length == value.len()
+            && (length == value.len() || ends_line(self.place.view, start + length, quote))
         {
             return Outcome::Skip(start + length);
         }
         let whole = content.len() < JUDGED;
-        if value.starts_with(b"-----BEGIN") || (whole && (is_template(value) || is_word(value))) {
+        if is_key(value) || (whole && (is_template(value) || is_word(value))) {
             return Outcome::Nothing;
         }
         let likely = match self.sort {
@@ -396,6 +397,11 @@ fn scheme(units: &[u8]) -> Option<(usize, bool)> {
     let name = std::str::from_utf8(&units[..word]).ok()?.to_ascii_lowercase();
     let long = LONG_SCHEMES.contains(&name.as_str());
     (after > 0 && (long || SCHEMES.contains(&name.as_str()))).then_some((word + after, long))
+}
+
+/// A private key, which is looked at by itself, or what took its place.
+fn is_key(value: &[u8]) -> bool {
+    value.starts_with(b"-----BEGIN") || value.starts_with(b"[redacted:private-key]")
 }
 
 fn is_word(value: &[u8]) -> bool {

@@ -8,6 +8,8 @@
 pub(super) const AHEAD: usize = 128;
 /// Units between two lines.
 const LONGEST_GAP: usize = 32;
+/// Digits between two lines: a line's number has no more, and what has may be a card's.
+const MOST_DIGITS: usize = 8;
 /// Units of base64 that show that the key goes on after a gap.
 const PROOF: usize = 24;
 
@@ -51,10 +53,14 @@ fn gap(units: &[u8]) -> Step {
             || b"\"'`\\+,|>#*;.&[](){}".contains(unit)
     };
     let gap = units.iter().take(LONGEST_GAP).take_while(is_gap).count();
+    // Digits right before a line are its own.
+    let gap = gap - units[..gap].iter().rev().take_while(|unit| unit.is_ascii_digit()).count();
     let rest = &units[gap..];
     let base64 =
         rest.iter().take_while(|u| u.is_ascii_alphanumeric() || b"+/=".contains(u)).count();
-    if base64 < PROOF && !rest.starts_with(b"-----END") {
+    let goes_on = base64 >= PROOF || rest[base64..].starts_with(b"-----END");
+    let digits = units[..gap].iter().filter(|unit| unit.is_ascii_digit()).count();
+    if !goes_on || digits > MOST_DIGITS {
         return Step::End(0);
     }
     if units[..gap].iter().any(|unit| b"\"'`".contains(unit)) {

@@ -164,6 +164,18 @@ impl Class {
     }
 }
 
+/// Whether a line ends here that a quoted value cannot go beyond.
+pub(super) fn ends_line(view: &View, at: usize, quote: Quote) -> bool {
+    if !matches!(view.units().get(at), Some(b'\n' | b'\r')) {
+        return false;
+    }
+    match view.written(at) {
+        Written::Plain => quote != Quote::Mark { mark: b'`', depth: 0 },
+        Written::Percent => false,
+        Written::Escaped(slashes) => slashes < quote.newline_slashes(),
+    }
+}
+
 /// The length of the replacement that a text starts with.
 pub(super) fn replacement(units: &[u8]) -> Option<usize> {
     let rest = units.strip_prefix(OPENING)?;

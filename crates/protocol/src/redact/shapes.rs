@@ -28,8 +28,12 @@ const DATABASES: [&str; 14] = [
 /// `eyJ…`: three parts with dots between them, the first of which is JSON.
 pub(super) fn jwt(place: &Place<'_>) -> Outcome {
     let at = place.at;
+    // In the middle of something longer, as far as it can be seen.
     let joined = matches!(place.before(at), Some(b'-' | b'_' | b'+' | b'/'))
-        && place.back(at).iter().rev().take(8).all(|unit| Class::Base64.has(*unit));
+        && place
+            .back(at)
+            .last_chunk::<8>()
+            .is_some_and(|it| it.iter().all(|u| Class::Base64.has(*u)));
     if !place.is_fresh(at) || !place.from(at).starts_with(b"eyJ") || joined {
         return Outcome::Nothing;
     }

@@ -249,6 +249,32 @@ proptest! {
     }
 }
 
+/// What was once told differently the second time.
+#[test]
+fn twice_is_once_where_it_was_not() {
+    let body = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+    let begin = format!("-----BEGIN PRIVATE KEY-----\\n{body}\\n");
+    for (text, is) in [
+        (
+            format!("{begin}\"4111 1111 1111 1111-----END PRIVATE KEY-----"),
+            "[redacted:private-key]\"[redacted:card]-----END PRIVATE KEY-----",
+        ),
+        (
+            format!("sk-proj-{body}/eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc"),
+            "[redacted:openai-key]/[redacted:jwt]",
+        ),
+        (
+            format!(r"password='{begin}\\\\\\\\\\\\\\\\/"),
+            r"password='[redacted:private-key]\\\\\\\\\\\\\\\\/",
+        ),
+        (format!("password='sk-proj-{body}: a=b\n"), "password='[redacted:openai-key]\n"),
+    ] {
+        let once = redact(&text);
+        assert_eq!(once, is);
+        assert_eq!(redact(&once), is);
+    }
+}
+
 /// Half a key was kept at the end of an excerpt, where nobody could tell what it was.
 #[test]
 fn a_secret_at_the_end_of_an_excerpt_goes_whole() {
