@@ -24,3 +24,5 @@ mod lists;
 mod outbox;
 #[path = "suite/records.rs"]
 mod records;
+#[path = "suite/secrecy.rs"]
+mod secrecy;
