@@ -54,6 +54,7 @@ fmt:
 
 lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package deadstop --test fleet --locked -- -D warnings
 
 rules: ## Check that crates depend on each other as the architecture says
 	$(CARGO) xtask rules

@@ -17,14 +17,17 @@ use crate::ui::{self, Hinted};
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Order {
-    /// A session, or with --agent the session of that agent
-    #[arg(value_name = "SESSION", required_unless_present_any = ["agent", "all"])]
+    /// A session: its name, or AGENT/SESSION as lists show it
+    #[arg(value_name = "SESSION", required_unless_present_any = ["agent", "all", "named"])]
     session: Option<String>,
+    /// The same: whoever is in a hurry may write it as everywhere else
+    #[arg(long = "session", value_name = "NAME", hide = true, conflicts_with = "session")]
+    named: Option<String>,
     /// An agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Everything
-    #[arg(long, conflicts_with_all = ["session", "agent"])]
+    #[arg(long, conflicts_with_all = ["session", "named", "agent"])]
     all: bool,
     /// Why; people will read it
     #[arg(long, default_value = "", value_name = "TEXT")]
@@ -34,6 +37,13 @@ pub(crate) struct Order {
     local: bool,
     #[command(flatten)]
     server: Server,
+}
+
+impl Order {
+    /// The session that it is about, if it is about one.
+    fn session(&self) -> Option<&str> {
+        self.session.as_deref().or(self.named.as_deref())
+    }
 }
 
 /// What is shown.
@@ -58,7 +68,7 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if let Some(agent) = &order.agent {
         body["agent"] = json!(agent);
     }
-    if let Some(session) = &order.session {
+    if let Some(session) = order.session() {
         body["session"] = json!(session);
     }
     let client = order.server.client()?;

@@ -113,6 +113,14 @@ fn a_session_is_shown_with_its_calls() {
     assert_eq!(last.rows().len(), 2);
     assert!(last.err.contains("these are the last ones"), "{last:?}");
 
+    // Orders take a name as it is listed, or as an option.
+    for order in [&["pause", "seeker/s/1"][..], &["resume", "--session", "s/1"]] {
+        let done = house.ask(order).fine();
+        assert!(done.out.ends_with("session s/1\n"), "{done:?}");
+    }
+    house.ask(&["pause", "seeker/none"]).refused("seeker/none", "`deadstop sessions` lists");
+    assert_eq!(house.ask(&["pause", "a", "--session", "b"]).code, 2);
+
     let missing = house.ask(&["sessions", "show", "seeker/none"]);
     missing.refused("session seeker/none: ", "`deadstop sessions` lists them");
     house.ask(&["sessions", "show", "seeker"]).refused("names no session", "AGENT/SESSION");

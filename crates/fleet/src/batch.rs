@@ -16,7 +16,8 @@ use crate::wire::{COUNTERS, Commit, Era, Item, Reply, Sum, Write};
 
 /// How long the store keeps what nobody uses; the database has it longer.
 const KEEP_MS: u64 = 24 * 3600 * 1000;
-/// How long it keeps a letter.
+/// How long it keeps a letter that something was added to: whoever wrote the first word may take as
+/// long as a scope is kept until he is heard of again.
 const KEEP_LETTER_MS: u64 = 3600 * 1000;
 
 /// Letters by their keys, as they were last seen.
@@ -382,7 +383,7 @@ impl<'a> Batch<'a> {
             let write = letter.as_ref().filter(|_| *letter != known).map(|value| Write {
                 version: version.next(self.setting.mark),
                 value: value.clone(),
-                keep_ms: KEEP_LETTER_MS,
+                keep_ms: if known.is_none() { KEEP_MS } else { KEEP_LETTER_MS },
             });
             items.push(Item { key: key.clone(), expect: version, write });
         }

@@ -1,4 +1,4 @@
--- A sign of life of one node; answers with all that have given one in the last hour.
+-- A sign of life of one node, also where messages are heard; answers with all that have given one in the last hour.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], ARGV[1], now + tonumber(ARGV[2]))
@@ -11,4 +11,5 @@ for i = 1, #all, 2 do
     nodes[#nodes + 1] = {all[i], till}
   end
 end
+redis.call('PUBLISH', ARGV[3], ARGV[4])
 return {now, nodes}

@@ -221,7 +221,11 @@ for i = 1, sums do
   redis.call('PEXPIRE', key, 2592000000)
   shown[i] = table.concat(flat, BETWEEN)
 end
-if #touched > 0 then
-  redis.call('ZADD', KEYS[#KEYS], unpack(touched))
+-- In pieces: not more than some thousand values can be handed over at once.
+for first = 1, #touched, 1000 do
+  redis.call('ZADD', KEYS[#KEYS], unpack(touched, first, math.min(first + 999, #touched)))
+end
+if #touched > 0 and now % 256 == 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[#KEYS], '-inf', now - 86400000)
 end
 return {1, now, moved, shown, era}

@@ -280,10 +280,13 @@ impl<S: Shared> Fleet<S> {
         self.offset.store(now - self.elapsed(), Ordering::Relaxed);
     }
 
-    /// A scope that is in use here from now on.
+    /// A scope that is in use here from now on. Of several that were made at once, the first one is.
     pub fn know(&self, cell: &Arc<Cell>) {
         let mut cells = self.cells.lock();
-        cells.insert(cell.scope.clone(), Arc::downgrade(cell));
+        let known = cells.entry(cell.scope.clone()).or_default();
+        if known.strong_count() == 0 {
+            *known = Arc::downgrade(cell);
+        }
     }
 
     /// Does a job on a chain: again, until nobody was faster.
@@ -377,10 +380,12 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
             let (mut jobs, late) = self.ask_first(jobs).await;
+            let others = under_others(&mut jobs);
             stuck = late.len();
-            if stuck > 0 {
+            {
                 // First in line for the next time, and in nobody's way until then.
                 let mut queue = lane.queue.lock();
+                others.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
                 late.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
             }
             if jobs.is_empty() {
@@ -389,7 +394,14 @@ impl<S: Shared> Fleet<S> {
                 }
                 continue;
             }
-            let Err(away) = self.step(&mut jobs).await else {
+            let (done, unread) = self.step_by_those_who_can(&mut jobs).await;
+            if !unread.is_empty() {
+                lane.queue.lock().jobs.extend(unread);
+                if jobs.is_empty() {
+                    tokio::time::sleep(REST).await;
+                }
+            }
+            let Err(away) = done else {
                 jobs.into_iter().for_each(Job::end);
                 continue;
             };
@@ -412,8 +424,32 @@ impl<S: Shared> Fleet<S> {
         }
     }
 
+    /// Does jobs in one step. Those whose scope's state cannot be read are left out: they are refused, or
+    /// given back if they must be done.
+    async fn step_by_those_who_can(&self, jobs: &mut Vec<Job>) -> (Result<(), Away>, Vec<Job>) {
+        let mut unread = Vec::new();
+        while !jobs.is_empty() {
+            let Failed { away, unreadable } = match self.step(jobs).await {
+                Ok(()) => break,
+                Err(failed) => failed,
+            };
+            let Some(cell) = unreadable else { return (Err(away), unread) };
+            let uses = |job: &Job| job.cells.iter().any(|other| Arc::ptr_eq(other, &cell));
+            let (theirs, rest): (Vec<Job>, _) = std::mem::take(jobs).into_iter().partition(uses);
+            *jobs = rest;
+            for job in theirs {
+                if job.must {
+                    unread.push(job);
+                } else {
+                    drop(job.done.send(Err(away.clone())));
+                }
+            }
+        }
+        (Ok(()), unread)
+    }
+
     /// Does jobs in one step, until nobody was faster.
-    async fn step(&self, jobs: &mut [Job]) -> Result<(), Away> {
+    async fn step(&self, jobs: &mut [Job]) -> Result<(), Failed> {
         let mut letters = Letters::new();
         for key in jobs.iter().filter_map(|job| job.letter.as_ref()) {
             letters.insert(key.clone(), self.letters.lock().get(key));
@@ -460,10 +496,17 @@ impl<S: Shared> Fleet<S> {
             batch.asked();
             let reply = self.shared.commit(&commit).await;
             let reply = match reply {
+                Ok(reply) if !was_done_before(&commit, &reply) => Ok(reply),
+                Ok(_) => Err(Away::after("a step arrived twice")),
+                Err(away) => {
+                    self.note_away(&away);
+                    Err(away)
+                }
+            };
+            let reply = match reply {
                 Ok(reply) => reply,
                 Err(away) => {
                     batch.answered();
-                    self.note_away(&away);
                     if away.perhaps {
                         batch.doubt();
                         for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
@@ -472,7 +515,7 @@ impl<S: Shared> Fleet<S> {
                             }
                         }
                     }
-                    return Err(away);
+                    return Err(away.into());
                 }
             };
             self.set_time(reply.now);
@@ -494,7 +537,7 @@ impl<S: Shared> Fleet<S> {
                 tokio::time::sleep(Duration::from_micros(wait.min(5000))).await;
             }
         }
-        Err(Away::before("others are always faster"))
+        Err(Away::before("others are always faster").into())
     }
 
     /// Takes in what others have done.
@@ -504,7 +547,7 @@ impl<S: Shared> Fleet<S> {
         batch: &Batch<'_>,
         reply: Reply,
         letters: &mut Letters,
-    ) -> Result<(), Away> {
+    ) -> Result<(), Failed> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
         }
@@ -527,7 +570,8 @@ impl<S: Shared> Fleet<S> {
                 Ok(record) => cell.adopt(moved.version, record, &reply.era),
                 Err(error) => {
                     // Of a newer version, or damaged: nobody may overwrite what he cannot read.
-                    return Err(Away::before(format!("the state of {}: {error}", cell.name)));
+                    let away = Away::before(format!("the state of {}: {error}", cell.name));
+                    return Err(Failed { away, unreadable: Some(Arc::clone(cell)) });
                 }
             }
         }
@@ -660,4 +704,37 @@ impl<S: Shared> Fleet<S> {
             copy.unasked = 0;
         }
     }
+}
+
+/// Takes out the jobs from the first one on that is under another policy than those before it. One step
+/// is judged by one policy: what was counted in periods of one is not comparable with the other's.
+fn under_others(jobs: &mut Vec<Job>) -> Vec<Job> {
+    let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
+    other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
+}
+
+/// Why a step was not done.
+struct Failed {
+    away: Away,
+    /// The scope whose state nobody here can read.
+    unreadable: Option<Arc<Cell>>,
+}
+
+impl From<Away> for Failed {
+    fn from(away: Away) -> Failed {
+        Failed { away, unreadable: None }
+    }
+}
+
+/// Whether what was asked for is there already: whoever carries it may have sent it twice.
+fn was_done_before(commit: &Commit, reply: &Reply) -> bool {
+    !reply.done
+        && reply.moved.iter().any(|moved| {
+            let write = commit.items.get(moved.item).and_then(|item| item.write.as_ref());
+            let record = || Record::from_bytes(&moved.value).ok();
+            write.is_some_and(|write| {
+                write.version == moved.version
+                    || record().is_some_and(|record| record.recent.contains(&write.version))
+            })
+        })
 }

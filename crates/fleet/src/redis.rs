@@ -26,6 +26,12 @@ pub(crate) const NODES: &str = "deadstop:nodes";
 const MOST_TOUCHED: usize = 10_000;
 /// Where nodes tell each other what has changed.
 const CHANNEL: &str = "deadstop:changes";
+/// What is told there with every sign of life, so that silence means something.
+const TICK: &[u8] = b".";
+/// How long nothing may be heard there.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Seconds for which it is known what was said first.
+const KEEP_WORDS: u64 = 24 * 3600;
 /// The names of the counters, in their order.
 const NAMES: [&str; COUNTERS] =
     ["calls", "steps", "models", "input", "output", "cached", "cost", "loops", "incidents"];
@@ -191,7 +197,15 @@ impl Redis {
     async fn gone(&self, error: &RedisError) -> Away {
         self.hang_up().await;
         let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
-        if refused { Away::before(error.to_string()) } else { Away::after(error.to_string()) }
+        // A cluster is asked again by the library itself: of the first time nobody knows. Nor is it
+        // known how far a script came that broke off.
+        let once = !matches!(self.place, Place::Cluster { .. });
+        let broke = error.code() == Some("ERR");
+        if refused && once && !broke {
+            Away::before(error.to_string())
+        } else {
+            Away::after(error.to_string())
+        }
     }
 
     async fn invoke<T: FromRedisValue>(
@@ -270,10 +284,17 @@ impl Redis {
         Ok(Touched { now: Time(now), scopes })
     }
 
+    /// When a scope of a project was touched last, if that was within a day.
+    pub async fn used(&self, project: &str, scope: &str) -> Result<Option<Time>, Away> {
+        let index = Commit::index(&crate::cell::tag(project));
+        let at: Option<f64> = self.query(redis::cmd("ZSCORE").arg(index).arg(scope)).await?;
+        Ok(at.map(|at| Time(at as u64)))
+    }
+
     /// Says that a node is alive for so long.
     pub async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
         let mut script = self.beat.prepare_invoke();
-        script.key(NODES).arg(node).arg(ms);
+        script.key(NODES).arg(node).arg(ms).arg(CHANNEL).arg(TICK);
         let (now, nodes): (u64, Vec<(String, u64)>) = self.invoke(&script).await?;
         let nodes = nodes.into_iter().map(|(node, until)| (node, Time(until))).collect();
         Ok(Beat { now: Time(now), nodes })
@@ -326,6 +347,22 @@ impl Redis {
         Ok(count.unwrap_or(0))
     }
 
+    /// Says a word about something that is decided once; gives the one that was said first.
+    pub async fn first_word(&self, about: &str, word: &[u8]) -> Result<Vec<u8>, Away> {
+        let mut say = redis::cmd("SET");
+        say.arg(word_key(about)).arg(word).arg("NX").arg("EX").arg(KEEP_WORDS);
+        let first: Option<String> = self.query(&say).await?;
+        match first {
+            Some(_) => Ok(word.to_vec()),
+            None => Ok(self.word_about(about).await?.unwrap_or_else(|| word.to_vec())),
+        }
+    }
+
+    /// The word that was said about something, if there was one.
+    pub async fn word_about(&self, about: &str) -> Result<Option<Vec<u8>>, Away> {
+        self.query(redis::cmd("GET").arg(word_key(about))).await
+    }
+
     /// Hears what nodes tell, until the connection breaks. Messages may be lost: whoever relies on
     /// one also looks by himself, now and then.
     pub async fn hear(&self, mut told: impl FnMut(&[u8])) -> Result<(), Away> {
@@ -353,8 +390,13 @@ impl Redis {
         // Whoever has just come in may have missed something.
         told(b"");
         let mut messages = pubsub.on_message();
-        while let Some(message) = messages.next().await {
-            told(message.get_payload_bytes());
+        // Every node says something with each sign of life. A connection that nobody has closed may
+        // still be broken: whoever hears nothing at all looks for another.
+        while let Ok(Some(message)) = tokio::time::timeout(SILENCE, messages.next()).await {
+            match message.get_payload_bytes() {
+                TICK => {}
+                message => told(message),
+            }
         }
         Err(Away::before("the connection for messages broke"))
     }
@@ -368,6 +410,10 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {
         .set_connection_timeout(Some(CONNECT))
         .set_response_timeout(Some(ANSWER));
     client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn word_key(about: &str) -> String {
+    format!("deadstop:word:{about}")
 }
 
 fn hex(version: Version) -> String {

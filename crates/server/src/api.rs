@@ -129,17 +129,24 @@ pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), Sto
 /// What is read again when another node has changed something.
 pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -> Reload {
     let (warden, auth, base) = (Arc::downgrade(warden), Arc::clone(auth), base.clone());
-    Box::new(move |project: String| {
+    Box::new(move |told: Option<String>| {
         let (warden, auth, base) = (warden.clone(), Arc::clone(&auth), base.clone());
         Box::pin(async move {
-            auth.forget();
+            // Keys are looked up again by themselves. Forgotten, nobody could give orders while the
+            // database is away.
+            if told.is_some() {
+                auth.forget();
+            }
             let Some(warden) = warden.upgrade() else { return };
             let Some(store) = warden.store() else { return };
             if let Err(error) = policies::load(store, &base, &warden).await {
                 tracing::warn!("policies could not be read again: {error}");
             }
-            if let Err(error) = warden.reload_targets(&project).await {
-                tracing::warn!("targets of alerts could not be read again: {error}");
+            let all = || warden.projects().iter().map(|project| project.name.clone()).collect();
+            for project in told.map_or_else(all, |told| vec![told]) {
+                if let Err(error) = warden.reload_targets(&project).await {
+                    tracing::warn!("targets of alerts could not be read again: {error}");
+                }
             }
             if let Ok(tools) = store.tools().await {
                 warden.pins.remember(tools);

@@ -238,7 +238,7 @@ impl Gateway {
         let session = match (named, &self.config.default_session) {
             (_, Some(only)) => only.clone(),
             (Some(words), None) if who.source == Source::Conversation => {
-                self.warden.conversation(project, agent, words)
+                self.warden.conversation(project, agent, words).await
             }
             (Some(session), None) => session.clone(),
             (None, None) => "default".to_owned(),

@@ -20,7 +20,7 @@ mod scope;
 mod shared;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -298,13 +298,15 @@ impl Warden {
     async fn reread_settings(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let settings = store.settings().await?;
-        for setting in &settings {
+        let mut names: BTreeSet<String> = settings.iter().map(|s| s.project.clone()).collect();
+        names.extend(self.projects().iter().map(|project| project.name.clone()));
+        for name in names {
+            let own = settings.iter().filter(|setting| setting.project == name);
+            // Perhaps none any more.
+            self.project(&name).await?.set_prices(prices::in_force(own));
+        }
+        for setting in settings.iter().filter(|setting| prices::model_of(setting).is_none()) {
             let project = self.project(&setting.project).await?;
-            if prices::model_of(setting).is_some() {
-                let own = settings.iter().filter(|other| other.project == setting.project);
-                project.set_prices(prices::in_force(own));
-                continue;
-            }
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());
             match read.and_then(|read| read.in_force().map_err(|faults| format!("{faults:?}"))) {
@@ -331,7 +333,7 @@ impl Warden {
             name: name.to_owned(),
         };
         let made = match &self.store {
-            Some(store) => self.in_time(store.ensure_project(name, now())).await,
+            Some(store) => self.in_time(store.ensure_project(name, now())).await.map(drop),
             None => Ok(()),
         };
         let scope = self.load(place).await?;
@@ -415,15 +417,23 @@ impl Warden {
 
     /// The session for a conversation that only its first messages name: after a long silence the
     /// same words open a new one.
-    pub(crate) fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
-        let scopes = self.scopes.lock();
-        let now = now();
-        let numbered = |n: u32| if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
-        let over = |session: &String| {
-            let found = scopes.get(&scope::key(project, Some(agent), Some(session), &[]));
-            found.is_some_and(|scope| scope.idle(now, SILENCE_MS))
-        };
-        (1..1000).map(numbered).find(|session| !over(session)).unwrap_or_else(|| name.to_owned())
+    pub(crate) async fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
+        let now = self.time();
+        let silent = |used: Time| now.since(used).0 > SILENCE_MS;
+        for n in 1..1000 {
+            let session = if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
+            let key = scope::key(project, Some(agent), Some(&session), &[]);
+            let here = self.scopes.lock().get(&key).map(|scope| scope.used());
+            if here.is_some_and(|used| !silent(used)) {
+                return session;
+            }
+            // It may have gone on at another node.
+            let used = self.used_anywhere(project, &key).await.max(here);
+            if !used.is_some_and(silent) {
+                return session;
+            }
+        }
+        name.to_owned()
     }
 
     /// A scope by its key: from memory, from the store, or new.
@@ -453,9 +463,10 @@ impl Warden {
     /// answer, nobody else could say that they are dead.
     fn sweep(&self, scopes: &mut HashMap<String, Arc<Scope>>) {
         let now = now();
-        if now.0.saturating_sub(self.swept.swap(now.0, Ordering::Relaxed)) < SWEEP_MS {
+        if now.0.saturating_sub(self.swept.load(Ordering::Relaxed)) < SWEEP_MS {
             return;
         }
+        self.swept.store(now.0, Ordering::Relaxed);
         scopes.retain(|_, scope| {
             Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS) || scope.bury()
         });
@@ -642,18 +653,21 @@ impl Warden {
     /// it. What happened before stays with the old number.
     pub(crate) async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let below = format!("{}\u{1f}", scope.place.key);
-        for nested in self.scopes(&scope.place.project) {
-            if nested.place.key.starts_with(&below) {
+        let mut nested = self.scopes(&scope.place.project);
+        nested.retain(|nested| nested.place.key.starts_with(&below));
+        if self.node().is_none() {
+            for nested in &nested {
                 nested.renumber(self.number());
                 nested.state.lock().reset(now());
                 nested.renew();
-                self.mark(&nested);
+                self.mark(nested);
             }
         }
         // Written as it ended, before its row is another one's.
         self.mark(scope);
         self.flush().await?;
         if let Some(node) = self.node() {
+            self.reset_below(node, &nested).await?;
             let fresh = self.number();
             let changed = move |state: &mut ScopeState, number: &mut i64, now: Time| {
                 state.reset(now);

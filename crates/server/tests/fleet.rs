@@ -20,6 +20,7 @@ mod fleet {
     mod addresses;
     pub(crate) mod balancer;
     mod doctor;
+    mod elsewhere;
     mod everywhere;
     mod faults;
     pub(crate) mod node;

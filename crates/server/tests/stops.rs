@@ -479,9 +479,17 @@ async fn a_sessions_end_is_final() {
     assert_eq!(gate.ask(&dead).await.status, 403);
     assert!(arrived(&gate.ask(&ask.clone().by("a", "t")).await));
 
+    // It may be named as lists show it.
+    let listed = ask.clone().by("a", "u/1");
+    assert!(arrived(&gate.ask(&listed).await));
+    gate.order("kill", json!({ "session": "a/u/1", "reason": "enough" })).await;
+    assert_eq!(gate.ask(&listed).await.status, 403);
+
     // Nobody can be killed who is not there, and nobody else is.
-    let nobody = Ask::post("/api/kill", &json!({ "session": "nobody" }));
-    assert_eq!(gate.ask(&nobody).await.status, 404);
+    for nobody in ["nobody", "a/nobody", "a/", "/t", "b/t"] {
+        let nobody = Ask::post("/api/kill", &json!({ "session": nobody }));
+        assert_eq!(gate.ask(&nobody).await.status, 404);
+    }
     let both = Ask::post("/api/kill", &json!({ "all": true, "agent": "a" }));
     assert_eq!(gate.ask(&both).await.status, 422);
 

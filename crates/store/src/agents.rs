@@ -69,12 +69,11 @@ pub struct AgentFilter {
 }
 
 impl Store {
-    /// Makes sure that a project is known.
-    pub async fn ensure_project(&self, project: &str, now: Time) -> Result<(), StoreError> {
+    /// Makes sure that a project is known; says whether it is new.
+    pub async fn ensure_project(&self, project: &str, now: Time) -> Result<bool, StoreError> {
         let query = sql("INSERT INTO projects (name, opened_ms) VALUES ($1, $2) \
              ON CONFLICT (name) DO NOTHING");
-        self.backend.run(query.bind(project).bind(now)).await?;
-        Ok(())
+        Ok(self.backend.run(query.bind(project).bind(now)).await? > 0)
     }
 
     /// All projects by name.

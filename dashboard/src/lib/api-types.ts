@@ -4897,7 +4897,7 @@ export interface components {
             by?: string | null;
             /** @description Why. */
             reason?: string;
-            /** @description A session by its name; with `agent` where the name alone is not enough. */
+            /** @description A session by its name, or as `agent/session`; with `agent` where that is not enough. */
             session?: string | null;
         };
         /** @description What the policy would have done. */

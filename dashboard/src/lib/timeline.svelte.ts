@@ -24,13 +24,17 @@ export class Timeline {
     this.#gone = new AbortController();
     // What reading looks at is not what made somebody start it.
     untrack(() => void this.#read());
-    const off = live.on((event) => {
-      if (event !== null && (event.agent !== this.agent || event.session !== this.session)) return;
-      // Calls are written in batches; what was just told of may be read a moment later.
+    // Calls are written in batches, by whichever node: what was called or told of just now may be read
+    // a moment later.
+    const soon = () => {
       this.#due ??= setTimeout(() => {
         this.#due = null;
         void this.#read();
       }, 1200);
+    };
+    soon();
+    const off = live.on((event) => {
+      if (event === null || (event.agent === this.agent && event.session === this.session)) soon();
     });
     return () => {
       off();

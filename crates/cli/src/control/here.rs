@@ -23,16 +23,21 @@ pub(super) fn judges(order: &super::Order) -> bool {
 }
 
 fn whom(order: &super::Order) -> anyhow::Result<Whom> {
-    match (&order.agent, &order.session) {
+    let of = |agent: &str, session: &str| {
+        Ok(Whom::Session { agent: agent.to_owned(), session: session.to_owned() })
+    };
+    match (order.agent.as_deref(), order.session()) {
         _ if order.all => Ok(Whom::All),
-        (Some(agent), None) => Ok(Whom::Agent(agent.clone())),
-        (Some(agent), Some(session)) => {
-            Ok(Whom::Session { agent: agent.clone(), session: session.clone() })
-        }
-        (None, _) => Err(Hinted::error(
-            "in local files a session is found by its agent",
-            "add --agent NAME; hooks use the host's name, such as claude-code",
-        )),
+        (Some(agent), None) => Ok(Whom::Agent(agent.to_owned())),
+        (Some(agent), Some(session)) => of(agent, session),
+        (None, session) => match session.and_then(|session| session.split_once('/')) {
+            Some((agent, session)) => of(agent, session),
+            None => Err(Hinted::error(
+                "in local files a session is found by its agent",
+                "write AGENT/SESSION, or add --agent NAME; hooks use the host's name, such as \
+                 claude-code",
+            )),
+        },
     }
 }
 

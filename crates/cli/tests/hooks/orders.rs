@@ -76,7 +76,7 @@ fn a_session_is_reset_and_not_cleared() {
     passes(HOST, &stage.hook(HOST, &before(HOST, "t3", "ls")));
     json_of(&stage, &[&["pause"], whom.as_slice(), &["--reason", "lunch"]].concat());
     refused(&stage, "t4", "is held by ann: lunch");
-    json_of(&stage, &[["resume"].as_slice(), &whom].concat());
+    json_of(&stage, &["resume", "claude-code/s", "--local"]);
     passes(HOST, &stage.hook(HOST, &before(HOST, "t5", "ls")));
 }
 

@@ -266,6 +266,7 @@ async fn nobody_overwrites_what_he_cannot_read() {
     let call = || node.fleet.run(cells(), &world.policies, None, |desk| desk.links.len());
     assert_eq!(call().await, Ok(3));
     let key = cells()[2].key().to_owned();
+    let before = world.hub.model().record(&key).expect("a record").1[0];
     let newer = world.hub.rewrite(&key, |bytes| bytes[0] = 9);
     let refused = call().await.expect_err("it cannot be read").to_string();
     assert!(refused.contains("has version 9"), "{refused}");
@@ -273,6 +274,41 @@ async fn nobody_overwrites_what_he_cannot_read() {
     // Others of the project go on.
     let other = world.cells(&node, &[chain[0].clone()]);
     assert!(node.fleet.run(other, &world.policies, None, |_| ()).await.is_ok());
+    // So do other sessions of the agent, while something waits that must be done to this one.
+    let must = node.fleet.insist(cells(), &world.policies, None, |desk| desk.links.len());
+    let mut sibling = chain.clone();
+    sibling[2].push_str("-other");
+    for _ in 0..3 {
+        let cells = world.cells(&node, &sibling);
+        let call = node.fleet.run(cells, &world.policies, None, |desk| desk.links.len());
+        let call = tokio::time::timeout(Duration::from_secs(60), call).await;
+        assert_eq!(call.expect("nobody stands in its way"), Ok(3));
+    }
+    // And it is done as soon as it can be.
+    world.hub.rewrite(&key, |bytes| bytes[0] = before);
+    let must = tokio::time::timeout(Duration::from_secs(60), must).await;
+    assert_eq!(must.expect("it can be read again"), Ok(3));
+}
+
+/// Two that were made at once for one scope: the first one stays in use, and is looked after.
+#[tokio::test(start_paused = true)]
+async fn of_two_copies_the_first_is_known() {
+    let (world, node, chain) = calm();
+    let first = Arc::new(world.load(&chain[1]));
+    node.fleet.know(&first);
+    drop({
+        let second = Arc::new(world.load(&chain[1]));
+        node.fleet.know(&second);
+        second
+    });
+    let other = world.start();
+    let kill = other.fleet.run(world.cells(&other, &chain[..2]), &world.policies, None, |desk| {
+        let (now, link) = (desk.now, &mut desk.links[1]);
+        link.state.kill("ada", "enough", now);
+    });
+    assert_eq!(kill.await, Ok(()));
+    assert_eq!(node.fleet.reread().await, Ok(()));
+    assert!(first.state.lock().killed().is_some(), "it was not read again");
 }
 
 /// Whoever goes on from what a node knows may clear a kill without counting that, as older builds do. A

@@ -295,6 +295,8 @@ impl Line {
         let lost = dice.chance(weather.lost_requests);
         let mute = dice.chance(weather.lost_replies);
         let again = dice.chance(weather.twice).then(|| hub.way());
+        // Whoever carries it may send it again by itself, and give the second answer.
+        let second = again.is_some() && dice.chance(500);
         let machine = Arc::clone(&self.machine);
         let asked = Arc::clone(&hub);
         tokio::spawn(async move {
@@ -302,8 +304,11 @@ impl Line {
             if lost || *machine.cut.lock() {
                 return;
             }
-            let answer = work(&asked);
-            if let Some(again) = again {
+            let mut answer = work(&asked);
+            if second {
+                sleep(again.unwrap_or_default()).await;
+                answer = work(&asked);
+            } else if let Some(again) = again {
                 let asked = Arc::clone(&asked);
                 tokio::spawn(async move {
                     sleep(again).await;

@@ -140,7 +140,7 @@ impl Strict for Because {}
     responses((status = 200, description = "The longest waiting first", body = Waiting))
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, who: Who) -> Json<Waiting> {
-    let waiting = app.warden.approvals.waiting(&who.project);
+    let waiting = app.warden.approvals.waiting(&who.project, app.warden.time());
     Json(Waiting { items: waiting.iter().map(|approval| Approval::of(approval)).collect() })
 }
 
@@ -216,10 +216,11 @@ async fn decide(
     let approval = find(app, who, id)?;
     let by = app.redacted(who, &who.signed(because.by.as_deref()));
     let reason = app.redacted(who, &because.reason);
-    match app.warden.say(&approval, Word::said(answer, &by, &reason)).await {
+    let word = Word::said(answer, &by, &reason, app.warden.time());
+    match app.warden.say(&approval, word).await {
         Some(Ok(())) => Ok(Json(Approval::of(&approval))),
         Some(Err(error)) => {
-            let text = format!("it is in force here, but could not be written: {error}");
+            let text = format!("it could not be written, or told where the call waits: {error}");
             Err(Problem::new(Code::NotDurable, text))
         }
         None => {

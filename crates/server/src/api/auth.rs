@@ -260,8 +260,8 @@ impl Auth {
         match (look_up(store.key(id), known.is_some()).await, known) {
             (Ok(found), _) => {
                 let found = found.filter(|key| key.revoked.is_none());
+                remember(&self.keys, id, found.as_ref());
                 if let Some(key) = &found {
-                    remember(&self.keys, id, key);
                     self.touch(store, key);
                 }
                 Ok(found)
@@ -341,9 +341,7 @@ impl Auth {
         let Some(store) = &self.store else { return Ok(None) };
         match (look_up(store.login(id, now()), known.is_some()).await, known) {
             (Ok(found), _) => {
-                if let Some(login) = &found {
-                    remember(&self.logins, id, login);
-                }
+                remember(&self.logins, id, found.as_ref());
                 Ok(found)
             }
             (Err(_), Some((login, _))) => Ok(Some(login)),
@@ -401,8 +399,13 @@ fn who(key: StoredKey, via: Via) -> Who {
     Who { project, role: role.into(), name, agent, via }
 }
 
-fn remember<T: Clone>(known: &RwLock<HashMap<String, (T, Instant)>>, id: &str, found: &T) {
+/// What was looked up. What is not there any more is not believed either, once the store is away.
+fn remember<T: Clone>(known: &RwLock<HashMap<String, (T, Instant)>>, id: &str, found: Option<&T>) {
     let mut known = known.write();
+    let Some(found) = found else {
+        known.remove(id);
+        return;
+    };
     if known.len() >= MOST_REMEMBERED {
         known.clear();
     }

@@ -156,8 +156,7 @@ pub(crate) async fn list(
     Asked(filter): Asked<Filter>,
 ) -> Result<Json<Page<Call>>, Problem> {
     let store = app.store()?;
-    // What was called a moment ago may be on its way to the disk.
-    let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
+    written(&app).await;
     let wanted = CallFilter {
         agent: filter.agent.clone(),
         session: match session_number(store, &who.project, &filter).await? {
@@ -171,6 +170,11 @@ pub(crate) async fn list(
     };
     let found = store.calls(&who.project, &wanted, &filter.paging()).await?;
     Ok(Json(Page::of(found, Call::from)))
+}
+
+/// What was called a moment ago may be on its way to the disk: waits for it, not long.
+async fn written(app: &App) {
+    let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
 }
 
 /// Whose rows a filter wants.
@@ -253,6 +257,7 @@ pub(crate) async fn timeline(
 ) -> Result<Json<Page<Call>>, Problem> {
     who.may_see(&agent)?;
     let store = app.store()?;
+    written(&app).await;
     let stored = store.session_named(&who.project, &agent, &session).await?;
     let Some(stored) = stored else {
         let live = app.warden.live_session(&who.project, &agent, &session);

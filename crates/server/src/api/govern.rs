@@ -423,14 +423,18 @@ pub(crate) async fn progress(
     Body(report): Body<Report>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
-    stopped(&app, &chain, &report).await;
     if let Some(node) = app.warden.node()
         && !fleet::reported_here(&chain, &report.id)
     {
-        let reply = fleet::progress(&app, node, &chain, &report).await?;
+        let reply = fleet::progress(&app, node, &chain, report).await?;
         settle_down(&app, &chain, &reply).await?;
         return Ok(reply.into_response());
     }
+    stopped(&app, &chain, &report, || {
+        let mut governed = chain.innermost().governed.lock();
+        governed.get(&report.id).is_some_and(|reported| reported.running.is_some())
+    })
+    .await;
     let reply = {
         let mut governed = chain.innermost().governed.lock();
         let reported = governed.get(&report.id).ok_or_else(no_call)?;
@@ -464,7 +468,7 @@ pub(crate) async fn receipt(
     let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
     let reply = match app.warden.node() {
         Some(node) if !fleet::reported_here(&chain, &receipt.id) => {
-            fleet::book(&app, node, &chain, &receipt).await?
+            fleet::book_in_time(&app, node, &chain, &receipt).await?
         }
         _ => book(&app, &chain, &receipt).await?,
     };
@@ -553,12 +557,8 @@ async fn held(chain: &Chain, wait: Duration) {
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
-async fn stopped(app: &App, chain: &Chain, report: &Report) {
+async fn stopped(app: &App, chain: &Chain, report: &Report, runs: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_millis(report.wait_ms);
-    let runs = || {
-        let mut governed = chain.innermost().governed.lock();
-        governed.get(&report.id).is_some_and(|reported| reported.running.is_some())
-    };
     let stops = chain.stops();
     let stops = stops.iter().map(|stop| Box::pin(stop.cancelled()));
     let mut stop = futures_util::future::select_all(stops);

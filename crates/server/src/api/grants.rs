@@ -224,7 +224,7 @@ async fn give(
     scope: &Arc<Scope>,
     asked: &NewGrant,
 ) -> Result<(StatusCode, Json<Grant>), Problem> {
-    let at = now();
+    let at = app.warden.time();
     let pattern = |text: &Option<String>| text.as_ref().map(|text| Pattern::new(text.as_str()));
     let grant = deadstop_core::Grant {
         id: u64::try_from(app.warden.number()).unwrap_or_default(),

@@ -28,7 +28,7 @@ pub(crate) struct Order {
     /// An agent by its name.
     #[schema(min_length = 1, max_length = 200)]
     agent: Option<String>,
-    /// A session by its name; with `agent` where the name alone is not enough.
+    /// A session by its name, or as `agent/session`; with `agent` where that is not enough.
     #[schema(min_length = 1, max_length = 200)]
     session: Option<String>,
     /// Why.
@@ -229,8 +229,10 @@ async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem
         }
         (false, Some(agent), None) => Ok(warden.agent_in(project, agent).await?),
         (false, None, Some(session)) => {
-            let named =
-                |scope: &Arc<Scope>| scope.kind() == ScopeKind::Session && scope.name() == session;
+            let named = |scope: &Arc<Scope>| {
+                scope.kind() == ScopeKind::Session
+                    && (scope.name() == session || is_with_agent(session, scope))
+            };
             let found: Vec<_> = warden.scopes(project).into_iter().filter(named).collect();
             match found.as_slice() {
                 [one] => Ok(Arc::clone(one)),
@@ -243,4 +245,10 @@ async fn find(app: &App, who: &Who, order: &Order) -> Result<Arc<Scope>, Problem
         }
         (false, None, None) => Err(wrong("say what: `all`, `agent` or `session`")),
     }
+}
+
+/// `AGENT/SESSION`, as lists show it.
+fn is_with_agent(text: &str, scope: &Scope) -> bool {
+    let name = text.strip_prefix(scope.agent()).and_then(|rest| rest.strip_prefix('/'));
+    name == Some(scope.name())
 }

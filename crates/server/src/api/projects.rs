@@ -84,11 +84,11 @@ pub(crate) async fn create(
         return Err(Problem::fields(Code::InvalidBody, vec![fault]));
     };
     let _turn = app.policy_turn.lock().await;
-    if store.projects().await?.iter().any(|one| one.name == name) {
+    let at = now();
+    // Whoever is first makes it, on whichever node.
+    if !store.ensure_project(&name, at).await? {
         return Err(Problem::new(Code::NameTaken, "a project of this name exists already"));
     }
-    let at = now();
-    store.ensure_project(&name, at).await?;
     store.audit(&app.event_in(&name, &who, "project.create", &name, "", &json!({}))).await?;
     let admin = if app.auth.keyed().await? {
         let order =

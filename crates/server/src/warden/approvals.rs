@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::shared::without_arguments;
-use super::{Chain, Event, Message, Refused, Running, Said, Warden, Wish, now};
+use super::{Chain, Event, Message, Refused, Running, Said, Warden, Wish};
 use crate::alerts::Alert;
 use crate::settings::Capture;
 
@@ -30,6 +30,8 @@ use crate::settings::Capture;
 const MOST: usize = 1000;
 /// How long one that was decided is remembered, for whoever asks what became of it.
 const REMEMBERED_MS: u64 = 10 * 60 * 1000;
+/// How long after its time is up the node where it waits may take to say so.
+const LATE_MS: u64 = 10_000;
 /// Bytes of what was asked that a person is shown.
 const SHOWN: usize = 2000;
 /// Bytes of it that the audit keeps.
@@ -100,13 +102,13 @@ pub(crate) struct Word {
 
 impl Word {
     /// A person's.
-    pub(crate) fn said(answer: Answer, by: &str, reason: &str) -> Word {
-        Word { answer, by: by.to_owned(), reason: reason.to_owned(), at: now() }
+    pub(crate) fn said(answer: Answer, by: &str, reason: &str, at: Time) -> Word {
+        Word { answer, by: by.to_owned(), reason: reason.to_owned(), at }
     }
 
     /// Nobody's.
-    fn of(answer: Answer) -> Word {
-        Word::said(answer, "", "")
+    fn of(answer: Answer, at: Time) -> Word {
+        Word::said(answer, "", "", at)
     }
 
     /// What it means for a call, as the end of a sentence.
@@ -136,13 +138,24 @@ impl Approval {
         let mut word = self.word.subscribe();
         match word.wait_for(Option::is_some).await.map(|word| word.clone()) {
             Ok(Some(word)) => word,
-            _ => Word::of(Answer::Withdrawn),
+            _ => Word::of(Answer::Withdrawn, self.until),
         }
     }
 
     /// Whether what was said about it still counts.
     pub(crate) fn counts(&self) -> bool {
         self.word().is_none_or(|word| !matches!(word.answer, Answer::Withdrawn | Answer::Stopped))
+    }
+
+    /// A word about it; false if there was one before, which counts.
+    fn hear(&self, word: &Word) -> bool {
+        self.word.send_if_modified(|known| {
+            let first = known.is_none();
+            if first {
+                *known = Some(word.clone());
+            }
+            first
+        })
     }
 
     /// Why it waits.
@@ -159,7 +172,12 @@ impl Approval {
 
     /// Whether nobody will want to know any more what became of it.
     pub(super) fn is_over(&self, now: Time) -> bool {
-        self.word().is_some_and(|word| now.since(word.at).0 > REMEMBERED_MS)
+        self.is_orphan(now) || self.word().is_some_and(|word| now.since(word.at).0 > REMEMBERED_MS)
+    }
+
+    /// Whether the node where it waited is gone: it would have said so long ago that time is up.
+    fn is_orphan(&self, now: Time) -> bool {
+        self.remote && self.word().is_none() && now.since(self.until).0 > LATE_MS
     }
 
     /// The trips with the word about them: a warning if it was approved, a refusal if not.
@@ -201,14 +219,21 @@ impl Approvals {
     }
 
     /// Those of a project that wait.
-    pub(crate) fn waiting(&self, project: &str) -> Vec<Arc<Approval>> {
+    pub(crate) fn waiting(&self, project: &str, now: Time) -> Vec<Arc<Approval>> {
         let all = self.0.lock();
-        let waits = |a: &&Arc<Approval>| a.project == project && a.word().is_none();
+        let waits =
+            |a: &&Arc<Approval>| a.project == project && a.word().is_none() && !a.is_orphan(now);
         all.values().filter(waits).cloned().collect()
     }
 
     /// One that a client asks about by its own id, on whichever node.
-    pub(crate) fn asked_as(&self, chain: &Chain, id: &str, call: &Call) -> Option<Arc<Approval>> {
+    pub(crate) fn asked_as(
+        &self,
+        chain: &Chain,
+        id: &str,
+        call: &Call,
+        now: Time,
+    ) -> Option<Arc<Approval>> {
         let (agent, session) = chain.names();
         let all = self.0.lock();
         let same = |a: &&Arc<Approval>| {
@@ -216,6 +241,7 @@ impl Approvals {
                 && (a.project.as_str(), a.agent.as_str()) == (chain.project.name.as_str(), agent)
                 && a.session == session
                 && without_arguments(&a.call) == without_arguments(call)
+                && !a.is_orphan(now)
         };
         all.values().rev().find(same).cloned()
     }
@@ -238,13 +264,7 @@ impl Approvals {
     pub(super) fn decide(&self, id: &str, word: &Word) {
         let approval = self.0.lock().get(id).cloned();
         if let Some(approval) = approval {
-            approval.word.send_if_modified(|known| {
-                let first = known.is_none();
-                if first {
-                    *known = Some(word.clone());
-                }
-                first
-            });
+            approval.hear(word);
         }
     }
 
@@ -283,6 +303,10 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     fn of(approval: &Approval) -> Asked {
         Asked {
             id: approval.id.clone(),
@@ -348,7 +372,7 @@ impl Question {
 
     /// Waits for a person, for the time to be up, or for the end of a scope.
     async fn wait(&self) -> Word {
-        let left = self.approval.until.since(now());
+        let left = self.approval.until.since(self.warden.time());
         let stops = self.chain.stops();
         let stopped = stops.iter().map(|stop| Box::pin(stop.cancelled()));
         let answer = tokio::select! {
@@ -357,7 +381,15 @@ impl Question {
             _ = futures_util::future::select_all(stopped) => Answer::Stopped,
             () = tokio::time::sleep(Duration::from_millis(left.0)) => Answer::Lapsed,
         };
-        self.warden.decide_approval(&self.approval, Word::of(answer))
+        let word = Word::of(answer, self.warden.time());
+        match self.warden.first_word(&self.approval, word.clone()).await {
+            // Somebody was faster on another node, and has kept what he said.
+            Ok(first) if first != word => {
+                self.approval.hear(&first);
+                self.approval.word().unwrap_or(first)
+            }
+            _ => self.warden.decide_approval(&self.approval, word),
+        }
     }
 
     async fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
@@ -396,7 +428,8 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         if self.approval.word().is_none() {
-            self.warden.decide_approval(&self.approval, Word::of(Answer::Withdrawn));
+            let word = Word::of(Answer::Withdrawn, self.warden.time());
+            self.warden.decide_approval(&self.approval, word);
         }
     }
 }
@@ -476,7 +509,7 @@ impl Warden {
         }
         let policies = chain.policies();
         let kind = trips.first().map_or(chain.innermost().kind(), |trip| trip.context.kind);
-        let (since, (agent, session)) = (now(), chain.names());
+        let (since, (agent, session)) = (self.time(), chain.names());
         let approval = Arc::new(Approval {
             id: uuid::Uuid::now_v7().to_string(),
             project: chain.project.name.clone(),
@@ -494,7 +527,8 @@ impl Warden {
         });
         let (warden, chain, request) = (Arc::clone(self), chain.clone(), request.clone());
         if !self.approvals.enter(&approval, since) {
-            let word = Word::said(Answer::Denied, "deadstop", "too many calls wait for a person");
+            let why = "too many calls wait for a person";
+            let word = Word::said(Answer::Denied, "deadstop", why, since);
             approval.word.send_replace(Some(word.clone()));
             let question = Question { warden, chain, approval, request, wish };
             return Err(question.refuse(&word));
@@ -518,14 +552,7 @@ impl Warden {
 
     /// Says the last word about a call that waits; gives the one that counts, which is the first.
     fn decide_approval(&self, approval: &Approval, word: Word) -> Word {
-        let first = approval.word.send_if_modified(|known| {
-            let first = known.is_none();
-            if first {
-                *known = Some(word.clone());
-            }
-            first
-        });
-        if !first {
+        if !approval.hear(&word) {
             return approval.word().unwrap_or(word);
         }
         self.tell_nodes(Message::Decided { id: approval.id.clone(), word: word.clone() });
@@ -567,9 +594,27 @@ impl Warden {
         word
     }
 
+    /// The word that was said first about a call that waits, on whichever node.
+    async fn first_word(&self, approval: &Approval, word: Word) -> Result<Word, String> {
+        let Some(node) = self.node() else { return Ok(word) };
+        let said = serde_json::to_vec(&word).unwrap_or_default();
+        let first = node.shared().redis.first_word(&approval.id, &said).await;
+        let first = first.map_err(|away| away.to_string())?;
+        Ok(serde_json::from_slice(&first).unwrap_or(word))
+    }
+
     /// A person's word about a call that waits; on disk when this returns. `None` in place of it if
     /// somebody was faster.
     pub(crate) async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
+        match self.first_word(approval, word.clone()).await {
+            Ok(first) if first != word => {
+                approval.hear(&first);
+                return None;
+            }
+            // Where it waits nobody would hear of it.
+            Err(away) if approval.remote => return Some(Err(away)),
+            _ => {}
+        }
         let counts = self.decide_approval(approval, word.clone());
         if counts != word {
             return None;

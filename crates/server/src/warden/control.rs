@@ -34,7 +34,7 @@ impl Warden {
     pub(crate) async fn announce_project(&self, project: &str) {
         if self.node().is_some() {
             // Whoever was just reading may have read what was there before.
-            self.read_again(project).await;
+            self.read_again(Some(project.to_owned())).await;
         }
         self.announce(Message::Project { name: project.to_owned() }).await;
     }

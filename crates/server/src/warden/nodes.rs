@@ -6,7 +6,6 @@
 //! lost, so each node also reads again, every second what it has in use, and every few seconds what
 //! the database says.
 
-use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -40,7 +39,7 @@ const BACK_MS: u64 = 60_000;
 
 /// What is done when another node has changed something: policies, keys and all that is read again.
 pub(crate) type Reload =
-    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+    Box<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// What nodes tell each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -158,12 +157,27 @@ impl Warden {
                 return;
             }
         }
+        // What Redis has let go of is read from the database by whoever uses it, and not made up here.
+        scopes.retain(|scope| {
+            let known = scope.cell().is_none_or(|cell| cell.is_known());
+            if !known {
+                self.forget_made_up(scope);
+            }
+            known
+        });
         for scope in &scopes {
             if let Some(agent) = self.live_agent(&project.name, scope.agent()) {
                 scope.set_agent_number(agent.number());
             }
         }
         project.caught_up.fetch_max(touched.now.0, Ordering::AcqRel);
+    }
+
+    /// When a scope was used last, on whichever node; nothing if there is one only, or if nobody can be
+    /// asked.
+    pub(super) async fn used_anywhere(&self, project: &str, key: &str) -> Option<Time> {
+        let node = self.node().filter(|node| node.away().is_none())?;
+        node.shared().redis.used(project, key).await.ok().flatten()
     }
 
     /// A scope that another node has made, by its path.
@@ -186,7 +200,19 @@ impl Warden {
         let scope = Arc::new(Scope::new(place, self.number(), state, Tally::default()));
         self.share(&scope, 0);
         let mut scopes = self.scopes.lock();
+        if scopes.len() >= super::MOST_SCOPES {
+            self.sweep(&mut scopes);
+        }
         Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
+    }
+
+    /// Lets a scope go again of which nobody knows anything, unless somebody uses it by now.
+    fn forget_made_up(&self, scope: &Arc<Scope>) {
+        let mut scopes = self.scopes.lock();
+        // Held by the map and by whoever asks.
+        if Arc::strong_count(scope) <= 2 {
+            scopes.remove(&scope.place.key);
+        }
     }
 
     /// Makes a chain known to all nodes, before anything is called in it.
@@ -369,6 +395,31 @@ impl Warden {
         spread.and(written).and(kept)
     }
 
+    /// A fresh start for what is nested in a session, for all nodes.
+    pub(super) async fn reset_below(
+        &self,
+        node: &Arc<Node>,
+        nested: &[Arc<Scope>],
+    ) -> Result<(), String> {
+        for scope in nested {
+            let fresh = self.number();
+            let done = self.submit(node, scope, move |desk| {
+                let now = desk.now;
+                if let Some(link) = desk.links.last_mut() {
+                    link.state.reset(now);
+                }
+                *desk.number = fresh;
+                *desk.page() = Page::default().write();
+            });
+            spread_in_time(done).await?;
+            *scope.governed.lock() = super::Governed::default();
+            scope.changed.notify_waiters();
+            self.tell_nodes_of(scope);
+            self.mark(scope);
+        }
+        Ok(())
+    }
+
     /// A guard has ended a scope by what this node alone has seen: all must know.
     pub(super) fn end_everywhere(&self, scope: &Arc<Scope>, kill: &Kill) {
         let Some(node) = self.node() else { return };
@@ -428,7 +479,7 @@ impl Warden {
                     let _ = node.refresh(std::slice::from_ref(cell)).await;
                 }
             }
-            Message::Project { name } => self.read_again(&name).await,
+            Message::Project { name } => self.read_again(Some(name)).await,
             Message::Forget { project, agent } => {
                 self.forget_everywhere(node, &project, agent.as_deref());
             }
@@ -436,7 +487,7 @@ impl Warden {
                 let _ = self.flush().await;
             }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
-            Message::Asked(asked) => self.approvals.hear(asked, now()),
+            Message::Asked(asked) => self.approvals.hear(asked, self.time()),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
         }
         if let Some(number) = letter.number {
@@ -459,12 +510,13 @@ impl Warden {
         self.flush().await
     }
 
-    /// Reads again all that a project is told to do.
-    pub(crate) async fn read_again(&self, project: &str) {
+    /// Reads again what is in force: because something was changed in a project, or to see whether
+    /// something was.
+    pub(crate) async fn read_again(&self, told: Option<String>) {
         // One after the other: what was read first must not be put into force last.
         let _turn = self.reading.lock().await;
         if let Some(reload) = self.reload.get() {
-            reload(project.to_owned()).await;
+            reload(told).await;
         }
         if let Err(error) = self.reread_settings().await {
             tracing::warn!("settings could not be read again: {error}");
@@ -495,12 +547,16 @@ impl Warden {
                 }
             }
         }
-        let names: HashSet<String> = self.projects().iter().map(|p| p.name.clone()).collect();
-        for name in names {
-            self.read_again(&name).await;
-        }
+        self.read_again(None).await;
         for asked in self.approvals.own() {
-            self.tell_nodes(Message::Asked(asked));
+            // Somebody may have decided without this node having heard of it.
+            if let Ok(Some(word)) = node.shared().redis.word_about(asked.id()).await
+                && let Ok(word) = serde_json::from_slice(&word)
+            {
+                self.approvals.decide(asked.id(), &word);
+            } else {
+                self.tell_nodes(Message::Asked(asked));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadstop_core::{
     Admission, Call, Context, Decision, Digest, Ends, FailMode, GuardId, Kill, Measure, Millis,
@@ -18,11 +19,12 @@ use deadstop_protocol::llm::request::Seen as SeenBefore;
 use deadstop_store::Store;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot};
 
 use super::calls::Numbered;
 use super::scope::MOST_PENDING;
-use super::{Approval, Chain, Project, Refused, Running, Said, Warden};
+use super::{Approval, BOOKED, Chain, Project, Refused, Running, Said, Warden};
 
 /// Output that is set aside ahead of what a stream has brought, so that not every event asks.
 const SLICE: u64 = 256;
@@ -280,62 +282,63 @@ impl Warden {
         let (project, asked, wanted) = (Arc::clone(&chain.project), call.clone(), wish.clone());
         let policies = chain.policies();
         let carried = wish.waits_as.is_none() && wish.reported_as.is_none();
-        let mut abandoned = Abandoned::new(node, chain, call, carried);
-        let given = Arc::clone(&abandoned.given);
-        let ran = node.run(chain.cells(), &policies, letter, move |desk| {
-            if let Some(letter) = desk.letter.clone() {
-                return Judged { value: Found::Letter(letter), killed: Vec::new() };
-            }
-            let mut page = Page::read(desk.page());
-            if let Some(turn) = &wanted.turn {
-                if (&page.seen, &page.opening) != (&turn.before.0, &turn.before.1) {
-                    return Judged { value: Found::Stale, killed: Vec::new() };
+        let here = Arc::clone(node);
+        let cells: SmallVec<[Arc<Cell>; 6]> = chain.cells().collect();
+        let ran = async move {
+            let done = here.run(cells, &policies, letter, move |desk| {
+                if let Some(letter) = desk.letter.clone() {
+                    return Judged { value: Found::Letter(letter), killed: Vec::new() };
                 }
-                (page.seen, page.opening) = turn.after.clone();
-                *desk.page() = page.write();
-            }
-            let owner = match (&wanted.waits_as, &wanted.reported_as) {
-                (None, None) => desk.me(),
-                _ => Owner::Anybody,
-            };
-            let judged = judge(&project, desk, |desk| {
-                let mut admission = match &wanted.approval {
-                    Some(_) => desk.admit_approved(&asked, &owner),
-                    None => desk.admit(&asked, &owner),
-                };
-                if let Some(approval) = &wanted.approval {
-                    approval.sign(&mut admission.trips);
-                }
-                tally(desk, &admission.trips);
-                let waits =
-                    |trip: &Trip| trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask;
-                if let (true, Some(turn)) =
-                    (admission.trips.first().is_some_and(waits), &wanted.turn)
-                {
-                    // It comes again as it is, once somebody has decided.
-                    let mut page = Page::read(desk.page());
-                    (page.seen, page.opening) = turn.before.clone();
+                let mut page = Page::read(desk.page());
+                if let Some(turn) = &wanted.turn {
+                    if (&page.seen, &page.opening) != (&turn.before.0, &turn.before.1) {
+                        return Judged { value: Found::Stale, killed: Vec::new() };
+                    }
+                    (page.seen, page.opening) = turn.after.clone();
                     *desk.page() = page.write();
                 }
-                if let (Some(ticket), Some(id)) = (&admission.ticket, &wanted.waits_as) {
-                    let warned = admission.trips.first();
-                    wait_for(desk, number, id, &asked, ticket, warned);
+                let owner = match (&wanted.waits_as, &wanted.reported_as) {
+                    (None, None) => desk.me(),
+                    _ => Owner::Anybody,
+                };
+                let judged = judge(&project, desk, |desk| {
+                    let mut admission = match &wanted.approval {
+                        Some(_) => desk.admit_approved(&asked, &owner),
+                        None => desk.admit(&asked, &owner),
+                    };
+                    if let Some(approval) = &wanted.approval {
+                        approval.sign(&mut admission.trips);
+                    }
+                    tally(desk, &admission.trips);
+                    let waits =
+                        |trip: &Trip| trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask;
+                    if let (true, Some(turn)) =
+                        (admission.trips.first().is_some_and(waits), &wanted.turn)
+                    {
+                        // It comes again as it is, once somebody has decided.
+                        let mut page = Page::read(desk.page());
+                        (page.seen, page.opening) = turn.before.clone();
+                        *desk.page() = page.write();
+                    }
+                    if let (Some(ticket), Some(id)) = (&admission.ticket, &wanted.waits_as) {
+                        let warned = admission.trips.first();
+                        wait_for(desk, number, id, &asked, ticket, warned);
+                    }
+                    admission
+                });
+                if let (Some(ticket), Some(_)) = (&judged.value.ticket, &wanted.reported_as) {
+                    let reported = Told::of(number, &asked, ticket, &judged.value.trips);
+                    *desk.letter = Some(reported.write());
                 }
-                admission
+                Judged {
+                    value: Found::Admission(Box::new((judged.value, owner))),
+                    killed: judged.killed,
+                }
             });
-            *given.lock() = judged.value.ticket.as_ref().map(|t| (t.bare(), owner.clone()));
-            if let (Some(ticket), Some(_)) = (&judged.value.ticket, &wanted.reported_as) {
-                let reported = Told::of(number, &asked, ticket, &judged.value.trips);
-                *desk.letter = Some(reported.write());
-            }
-            Judged {
-                value: Found::Admission(Box::new((judged.value, owner))),
-                killed: judged.killed,
-            }
-        });
-        let ran = ran.await;
-        abandoned.node = None;
-        let judged = match ran {
+            done.await
+        };
+        let abandoned = carried.then(|| Abandoned::new(node, chain, call));
+        let judged = match until_known(ran, abandoned).await {
             Ok(judged) => judged,
             Err(away) => return Wished::Decided(self.unasked(node, chain, call, request, away)),
         };
@@ -381,7 +384,7 @@ impl Warden {
 
     /// Tool results have come in: the calls they answer are over. Gives what the guards have to say.
     pub(crate) async fn results_in(
-        &self,
+        self: &Arc<Warden>,
         node: &Arc<Node>,
         chain: &Chain,
         results: Vec<(String, Option<String>, Outcome, String)>,
@@ -406,25 +409,28 @@ impl Warden {
             }
             Judged { value: ended, killed }
         });
-        let Ok(judged) = ran.await else { return Vec::new() };
-        self.carry_kills(chain, judged.killed);
-        let mut trips = Vec::new();
-        for (waiting, decision, outcome, text) in judged.value {
-            let mut said = Said::default();
-            said.response.push(&text);
-            let Waiting { number, call, ticket, warned, .. } = waiting;
-            let warned = warned.and_then(|trip| serde_json::from_str(&trip).ok());
-            self.book(
-                chain,
-                &call,
-                Numbered::of(number, &ticket, warned),
-                &outcome,
-                &decision,
-                said,
-            );
-            trips.extend(decision.trips);
+        let (warden, chain) = (Arc::clone(self), chain.clone());
+        let booked = tokio::spawn(async move {
+            let Ok(judged) = ran.await else { return Vec::new() };
+            warden.carry_kills(&chain, judged.killed);
+            let mut trips = Vec::new();
+            for (waiting, decision, outcome, text) in judged.value {
+                let mut said = Said::default();
+                said.response.push(&text);
+                let Waiting { number, call, ticket, warned, .. } = waiting;
+                let warned = warned.and_then(|trip| serde_json::from_str(&trip).ok());
+                let call_of = Numbered::of(number, &ticket, warned);
+                warden.book(&chain, &call, call_of, &outcome, &decision, said);
+                trips.extend(decision.trips);
+            }
+            trips
+        });
+        // Nobody waits for a store that is away: what came of them is booked when it is back.
+        let patience = if node.away().is_some() { Duration::ZERO } else { BOOKED };
+        match tokio::time::timeout(patience, booked).await {
+            Ok(trips) => trips.unwrap_or_default(),
+            Err(_) => Vec::new(),
         }
-        trips
     }
 
     /// Tool calls that nobody will answer, by their numbers, are over.
@@ -494,7 +500,7 @@ impl Warden {
             let decided = Arc::clone(&slice.lock().decided);
             let notified = decided.notified();
             if slice.lock().asked {
-                let _ = tokio::time::timeout(super::BOOKED, notified).await;
+                let _ = tokio::time::timeout(BOOKED, notified).await;
             }
         })
     }
@@ -637,35 +643,44 @@ impl Warden {
     }
 }
 
-/// A call that nobody waits for any more, because its client has gone: if it is let pass all the
-/// same, it is over at once.
+/// What came of a question. It is heard out even if nobody waits for it any more, because the client
+/// has gone: a call that is let pass all the same is over at once.
+async fn until_known(
+    asking: impl Future<Output = Result<Judged<Found>, Away>> + Send + 'static,
+    abandoned: Option<Abandoned>,
+) -> Result<Judged<Found>, Away> {
+    let (answer, waiting) = oneshot::channel();
+    tokio::spawn(async move {
+        let Err(unheard) = answer.send(asking.await) else { return };
+        if let (Some(abandoned), Ok(Judged { value: Found::Admission(found), .. })) =
+            (abandoned, unheard)
+            && let (Admission { ticket: Some(ticket), .. }, owner) = *found
+        {
+            abandoned.settle(&ticket, owner);
+        }
+    });
+    waiting.await.unwrap_or_else(|_| Err(Away::before("this node ends")))
+}
+
+/// A call whose client may go away while it is asked for.
 struct Abandoned {
-    node: Option<Arc<Node>>,
+    node: Arc<Node>,
     chain: Chain,
     call: Call,
-    given: Arc<Mutex<Option<(Ticket, Owner)>>>,
 }
 
 impl Abandoned {
-    fn new(node: &Arc<Node>, chain: &Chain, call: &Call, carried: bool) -> Abandoned {
-        let node = carried.then(|| Arc::clone(node));
-        Abandoned { node, chain: chain.clone(), call: call.clone(), given: Arc::default() }
+    fn new(node: &Arc<Node>, chain: &Chain, call: &Call) -> Abandoned {
+        Abandoned { node: Arc::clone(node), chain: chain.clone(), call: call.clone() }
     }
-}
 
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        let Some(node) = self.node.take() else { return };
-        let (given, call) = (Arc::clone(&self.given), self.call.clone());
-        let policies = self.chain.policies();
-        let done = node.insist(self.chain.cells(), &policies, None, move |desk| {
-            // It comes after the question, so by now it is known what became of it.
-            if let Some((ticket, owner)) = given.lock().clone() {
-                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-                desk.settle(&call, ticket, &owner, &outcome);
-            }
-        });
-        drop(done);
+    fn settle(self, ticket: &Ticket, owner: Owner) {
+        let (call, policies) = (self.call, self.chain.policies());
+        let ticket = ticket.bare();
+        drop(self.node.insist(self.chain.cells(), &policies, None, move |desk| {
+            let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+            desk.settle(&call, ticket.clone(), &owner, &outcome);
+        }));
     }
 }
 

@@ -2,6 +2,7 @@
 //! any other, so what is known of it goes with its session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use deadstop_core::{Call, Progress, Tokens, Trip, Verdict};
 use deadstop_fleet::Owner;
@@ -10,9 +11,10 @@ use deadstop_protocol::excerpt::Excerpt;
 use super::{Problem, Receipt, Reply, Report, dead, decided, no_call, waits};
 use crate::api::App;
 use crate::api::problem::Code;
-use crate::warden::{
-    Chain, Node, Numbered, Refused, Reported, Said, Told, Warden, Wish, Wished, now,
-};
+use crate::warden::{Chain, Node, Numbered, Refused, Reported, Said, Told, Warden, Wish, Wished};
+
+/// How long whoever reports waits for the state that nodes share.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether a call was let pass by this node alone, while nobody could be asked.
 pub(super) fn reported_here(chain: &Chain, id: &str) -> bool {
@@ -38,10 +40,11 @@ pub(super) async fn ask(
         return Ok(reported.admitted.clone());
     }
     let wish = Wish { reported_as: Some(id.clone()), ..Wish::default() };
-    let before = warden.approvals.asked_as(chain, &id, &call);
+    let now = warden.time();
+    let before = warden.approvals.asked_as(chain, &id, &call, now);
     let wished = match before.as_ref().map(|approval| (approval, approval.word())) {
         Some((approval, None)) => return Ok(waits(&id, approval)),
-        Some((approval, Some(_))) if approval.is_approved(now()) => {
+        Some((approval, Some(_))) if approval.is_approved(now) => {
             let wish = Wish { approval: Some(Arc::clone(approval)), ..wish.clone() };
             warden.wish(node, chain, &call, &request, wish).await
         }
@@ -93,13 +96,34 @@ pub(super) async fn ask(
     }
 }
 
-/// May this call go on?
+/// May this call go on? If the caller will wait, that is answered once more when it is to be stopped,
+/// or when the time is up.
 pub(super) async fn progress(
+    app: &App,
+    node: &Arc<Node>,
+    chain: &Chain,
+    report: Report,
+) -> Result<Reply, Problem> {
+    let reply = progress_now(app, node, chain, &report).await?;
+    if report.wait_ms == 0 || reply.status != 200 {
+        return Ok(reply);
+    }
+    let report = Report { text: String::new(), ..report };
+    super::stopped(app, chain, &report, || true).await;
+    progress_now(app, node, chain, &report).await
+}
+
+async fn progress_now(
     app: &App,
     node: &Arc<Node>,
     chain: &Chain,
     report: &Report,
 ) -> Result<Reply, Problem> {
+    // It goes on while nobody can be asked, unless it is known that it may not.
+    let unasked = || dead(chain).unwrap_or_else(|| decided(&report.id, Verdict::Allow, &[], None));
+    if node.away().is_some() {
+        return Ok(unasked());
+    }
     let (output, text) = (Tokens(report.output_tokens), report.text.clone());
     let found = app.warden.reported(node, chain, &report.id, move |desk, told| {
         let mut ticket = told.ticket.clone()?;
@@ -109,7 +133,8 @@ pub(super) async fn progress(
         told.ticket = Some(ticket.bare());
         Some(decision)
     });
-    let found = found.await.map_err(|gone| away(&gone.why))?;
+    let Ok(found) = tokio::time::timeout(PATIENCE, found).await else { return Ok(unasked()) };
+    let found = found.map_err(|gone| away(&gone.why))?;
     let (Some(decision), told) = found.ok_or_else(no_call)? else { return Err(no_call()) };
     let mut said = Said::default();
     said.response.push(&report.text);
@@ -118,8 +143,27 @@ pub(super) async fn progress(
     Ok(decided(&report.id, decision.verdict, &decision.trips, incident))
 }
 
-/// This call has ended.
-pub(super) async fn book(
+/// This call has ended. It is booked in any case; whoever waits does not wait for an outage.
+pub(super) async fn book_in_time(
+    app: &Arc<App>,
+    node: &Arc<Node>,
+    chain: &Chain,
+    receipt: &Receipt,
+) -> Result<Reply, Problem> {
+    let (app, node, chain) = (Arc::clone(app), Arc::clone(node), chain.clone());
+    let receipt = receipt.clone();
+    let booked = tokio::spawn(async move { book(&app, &node, &chain, &receipt).await });
+    match tokio::time::timeout(PATIENCE, booked).await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(_)) => Err(Problem::new(Code::Internal, "the receipt was not booked")),
+        Err(_) => {
+            let text = "the state that nodes share is away; it is booked here when it is back";
+            Err(Problem::new(Code::NotDurable, text))
+        }
+    }
+}
+
+async fn book(
     app: &App,
     node: &Arc<Node>,
     chain: &Chain,
