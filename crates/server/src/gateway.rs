@@ -259,31 +259,34 @@ impl Gateway {
     /// Tool results that came with this request: the calls they answer are over now. Gives what
     /// the guards have to say about them.
     async fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
-        let mut trips = Vec::new();
-        if let Some(node) = self.warden.node() {
-            if facts.results.is_empty() {
-                return trips;
-            }
-            let results = facts.results.iter().map(|result| {
-                let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
-                (result.id.clone(), name, outcome(result), result.text.clone())
-            });
-            return self.warden.results_in(node, chain, results.collect()).await;
-        }
+        let (mut trips, mut elsewhere) = (Vec::new(), Vec::new());
         for result in &facts.results {
             let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
             let pending = {
                 let mut conversation = chain.innermost().conversation.lock();
                 conversation.answered(&result.id, name.as_deref())
             };
-            let Some(Pending { call, running, asked, .. }) = pending else { continue };
+            let outcome = outcome(result);
+            let Some(Pending { call, running, asked, .. }) = pending else {
+                elsewhere.push((result.id.clone(), name, outcome, result.text.clone()));
+                continue;
+            };
             let mut said = Said { request: asked, response: Excerpt::default() };
             said.response.push(&result.text);
-            let outcome = outcome(result);
-            let decision = self.warden.settle(chain, &call, running, &outcome, said).await;
-            trips.extend(decision.trips);
+            if running.is_unasked() {
+                // Let pass while nobody could be asked: booked as soon as somebody can be.
+                drop(self.warden.settle_soon(chain, &call, running, &outcome, said));
+            } else {
+                let decision = self.warden.settle(chain, &call, running, &outcome, said).await;
+                trips.extend(decision.trips);
+            }
         }
-        trips
+        match self.warden.node() {
+            Some(node) if !elsewhere.is_empty() => {
+                self.warden.results_in(node, chain, elsewhere).await
+            }
+            _ => trips,
+        }
     }
 
     /// Asks the engine; a call in a scope that is held waits for a person's word.

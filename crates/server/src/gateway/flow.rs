@@ -337,7 +337,7 @@ impl Flow {
         };
         self.warnings.extend(trips.into_iter().filter(|trip| trip.verdict >= Verdict::Warn));
         self.waiting.push(running.ticket.number);
-        if self.warden.node().is_some() {
+        if self.warden.node().is_some() && !running.is_unasked() {
             // It waits where all nodes see it.
             return Ok(());
         }
@@ -353,13 +353,12 @@ impl Flow {
         if self.waiting.is_empty() {
             return;
         }
-        if let Some(node) = self.warden.node() {
-            self.warden.take_back(node, &self.chain, std::mem::take(&mut self.waiting));
-            return;
-        }
-        let taken = self.chain.innermost().conversation.lock().take_back(&self.waiting);
-        self.waiting.clear();
+        let waiting = std::mem::take(&mut self.waiting);
+        let taken = self.chain.innermost().conversation.lock().take_back(&waiting);
         self.cancel(taken);
+        if let Some(node) = self.warden.node() {
+            self.warden.take_back(node, &self.chain, waiting);
+        }
     }
 
     fn cancel(&self, calls: impl IntoIterator<Item = Pending>) {
