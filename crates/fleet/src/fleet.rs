@@ -280,13 +280,10 @@ impl<S: Shared> Fleet<S> {
         self.offset.store(now - self.elapsed(), Ordering::Relaxed);
     }
 
-    /// A scope that is in use here from now on. Of several that were made at once, the first one is.
+    /// A scope that is in use here from now on, in the place of any other of its name.
     pub fn know(&self, cell: &Arc<Cell>) {
         let mut cells = self.cells.lock();
-        let known = cells.entry(cell.scope.clone()).or_default();
-        if known.strong_count() == 0 {
-            *known = Arc::downgrade(cell);
-        }
+        cells.insert(cell.scope.clone(), Arc::downgrade(cell));
     }
 
     /// Does a job on a chain: again, until nobody was faster.
@@ -396,7 +393,11 @@ impl<S: Shared> Fleet<S> {
             }
             let (done, unread) = self.step_by_those_who_can(&mut jobs).await;
             if !unread.is_empty() {
-                lane.queue.lock().jobs.extend(unread);
+                stuck += unread.len();
+                {
+                    let mut queue = lane.queue.lock();
+                    unread.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
+                }
                 if jobs.is_empty() {
                     tokio::time::sleep(REST).await;
                 }
@@ -438,7 +439,9 @@ impl<S: Shared> Fleet<S> {
             let (theirs, rest): (Vec<Job>, _) = std::mem::take(jobs).into_iter().partition(uses);
             *jobs = rest;
             for job in theirs {
-                if job.must {
+                if job.found {
+                    job.end();
+                } else if job.must {
                     unread.push(job);
                 } else {
                     drop(job.done.send(Err(away.clone())));

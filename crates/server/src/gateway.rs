@@ -274,8 +274,10 @@ impl Gateway {
             let mut said = Said { request: asked, response: Excerpt::default() };
             said.response.push(&result.text);
             if running.is_unasked() {
-                // Let pass while nobody could be asked: booked as soon as somebody can be.
+                // Let pass while nobody could be asked: booked as soon as somebody can be. Should the
+                // question have arrived all the same, it waits where all nodes see it, too.
                 drop(self.warden.settle_soon(chain, &call, running, &outcome, said));
+                elsewhere.push((result.id.clone(), name, outcome, result.text.clone()));
             } else {
                 let decision = self.warden.settle(chain, &call, running, &outcome, said).await;
                 trips.extend(decision.trips);

@@ -287,6 +287,7 @@ impl Warden {
                 let tally = self.tally(&place, stored.number).await?;
                 let scope = Arc::new(Scope::new(place, stored.number, state, tally));
                 self.share(&scope, stored.version);
+                self.look_after(&scope);
                 scope.touch(stored.updated);
                 self.scopes.lock().insert(stored.key, scope);
             }
@@ -346,6 +347,7 @@ impl Warden {
         let mut projects = self.projects.write();
         let project = Arc::clone(projects.entry(name.to_owned()).or_insert(project));
         drop(projects);
+        self.look_after(&project.scope);
         self.note_stray(&project.scope);
         Ok(project)
     }
@@ -454,6 +456,7 @@ impl Warden {
         // Somebody else may have been faster: the first one stays.
         let scope = Arc::clone(scopes.entry(key.to_owned()).or_insert(fresh));
         drop(scopes);
+        self.look_after(&scope);
         scope.touch(now());
         self.note_stray(&scope);
         Ok(scope)
@@ -667,13 +670,13 @@ impl Warden {
         self.mark(scope);
         self.flush().await?;
         if let Some(node) = self.node() {
-            self.reset_below(node, &nested).await?;
+            let below = self.reset_below(node, &nested).await;
             let fresh = self.number();
             let changed = move |state: &mut ScopeState, number: &mut i64, now: Time| {
                 state.reset(now);
                 *number = fresh;
             };
-            return self.order_everywhere(node, scope, order, changed).await;
+            return self.order_everywhere(node, scope, order, changed).await.and(below);
         }
         scope.renumber(self.number());
         self.order(scope, order, ScopeState::reset).await

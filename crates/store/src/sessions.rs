@@ -155,7 +155,7 @@ pub(crate) async fn write(tx: &mut Tx, sessions: &[&StoredSession]) -> Result<()
          state, why, tags, provider, model, calls, loops, incidents, tokens, cost, \
          version)",
         "ON CONFLICT (number) DO UPDATE SET used_ms = excluded.used_ms, state = excluded.state, \
-         why = excluded.why, tags = excluded.tags, agent_number = excluded.agent_number, \
+         why = excluded.why, tags = excluded.tags, agent_number = COALESCE(NULLIF(excluded.agent_number, 0), sessions.agent_number), \
          provider = COALESCE(excluded.provider, sessions.provider), \
          model = COALESCE(excluded.model, sessions.model), calls = excluded.calls, loops = excluded.loops, \
          incidents = excluded.incidents, tokens = excluded.tokens, cost = excluded.cost, \

@@ -290,27 +290,6 @@ async fn nobody_overwrites_what_he_cannot_read() {
     assert_eq!(must.expect("it can be read again"), Ok(3));
 }
 
-/// Two that were made at once for one scope: the first one stays in use, and is looked after.
-#[tokio::test(start_paused = true)]
-async fn of_two_copies_the_first_is_known() {
-    let (world, node, chain) = calm();
-    let first = Arc::new(world.load(&chain[1]));
-    node.fleet.know(&first);
-    drop({
-        let second = Arc::new(world.load(&chain[1]));
-        node.fleet.know(&second);
-        second
-    });
-    let other = world.start();
-    let kill = other.fleet.run(world.cells(&other, &chain[..2]), &world.policies, None, |desk| {
-        let (now, link) = (desk.now, &mut desk.links[1]);
-        link.state.kill("ada", "enough", now);
-    });
-    assert_eq!(kill.await, Ok(()));
-    assert_eq!(node.fleet.reread().await, Ok(()));
-    assert!(first.state.lock().killed().is_some(), "it was not read again");
-}
-
 /// Whoever goes on from what a node knows may clear a kill without counting that, as older builds do. A
 /// copy that went another way has not heard of it.
 #[tokio::test(start_paused = true)]

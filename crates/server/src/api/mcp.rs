@@ -201,7 +201,7 @@ pub(crate) async fn accept(
             break;
         }
         // It may have been listed at another node a moment ago.
-        app.warden.read_again(Some(who.project.clone())).await;
+        app.warden.read_again(None).await;
         found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
         if found.is_none() {
             tokio::time::sleep(HEARSAY_TAKES).await;

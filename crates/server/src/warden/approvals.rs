@@ -555,6 +555,12 @@ impl Warden {
         if !approval.hear(&word) {
             return approval.word().unwrap_or(word);
         }
+        self.keep_word(approval, &word);
+        word
+    }
+
+    /// Tells of the word that counts, and keeps it.
+    fn keep_word(&self, approval: &Approval, word: &Word) {
         self.tell_nodes(Message::Decided { id: approval.id.clone(), word: word.clone() });
         self.metrics.answered(word.answer);
         let Approval { project, agent, session, call, .. } = approval;
@@ -565,7 +571,7 @@ impl Warden {
             Answer::Approved => "call.approve",
             Answer::Denied => "call.deny",
             Answer::Lapsed => "call.lapse",
-            Answer::Withdrawn | Answer::Stopped => return word,
+            Answer::Withdrawn | Answer::Stopped => return,
         };
         let (who, reason) = match word.answer {
             Answer::Lapsed => ("deadstop", word.clause(approval)),
@@ -591,15 +597,21 @@ impl Warden {
             reason,
             detail: detail.to_string(),
         });
-        word
     }
 
     /// The word that was said first about a call that waits, on whichever node.
     async fn first_word(&self, approval: &Approval, word: Word) -> Result<Word, String> {
         let Some(node) = self.node() else { return Ok(word) };
         let said = serde_json::to_vec(&word).unwrap_or_default();
-        let first = node.shared().redis.first_word(&approval.id, &said).await;
-        let first = first.map_err(|away| away.to_string())?;
+        let redis = &node.shared().redis;
+        let first = match redis.first_word(&approval.id, &said).await {
+            Ok(first) => first,
+            // It may have arrived.
+            Err(away) => match redis.word_about(&approval.id).await {
+                Ok(Some(first)) => first,
+                _ => return Err(away.to_string()),
+            },
+        };
         Ok(serde_json::from_slice(&first).unwrap_or(word))
     }
 
@@ -611,13 +623,18 @@ impl Warden {
                 approval.hear(&first);
                 return None;
             }
+            // This one counts, whoever heard of it before.
+            Ok(_) if self.node().is_some() => {
+                approval.hear(&word);
+                self.keep_word(approval, &word);
+            }
             // Where it waits nobody would hear of it.
             Err(away) if approval.remote => return Some(Err(away)),
-            _ => {}
-        }
-        let counts = self.decide_approval(approval, word.clone());
-        if counts != word {
-            return None;
+            _ => {
+                if self.decide_approval(approval, word.clone()) != word {
+                    return None;
+                }
+            }
         }
         self.announce(Message::Decided { id: approval.id.clone(), word }).await;
         Some(self.flush().await)

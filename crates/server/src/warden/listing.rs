@@ -39,10 +39,12 @@ impl Warden {
         if let Some(store) = self.store.clone().filter(|_| !news.write.is_empty()) {
             let told = self.telling(Message::Project { name: chain.project.name.clone() });
             tokio::spawn(async move {
-                if let Err(error) = store.put_tools(&news.write).await {
-                    tracing::error!("what was seen of tools could not be written: {error}");
+                match store.put_tools(&news.write).await {
+                    Ok(_) => told.await,
+                    Err(error) => {
+                        tracing::error!("what was seen of tools could not be written: {error}");
+                    }
                 }
-                told.await;
             });
         }
         news.changed

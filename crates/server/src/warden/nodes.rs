@@ -119,8 +119,16 @@ impl Warden {
 
     /// Shares a scope with other nodes, where there are any.
     pub(super) fn share(&self, scope: &Scope, version: u64) {
-        if let Some(node) = self.node() {
-            node.know(&scope.share(version));
+        if self.node().is_some() {
+            scope.share(version);
+        }
+    }
+
+    /// From now on a scope is read again and healed with all others in use. Of several that were made at
+    /// once, this is the one that stays.
+    pub(super) fn look_after(&self, scope: &Scope) {
+        if let (Some(node), Some(cell)) = (self.node(), scope.cell()) {
+            node.know(cell);
         }
     }
 
@@ -203,7 +211,10 @@ impl Warden {
         if scopes.len() >= super::MOST_SCOPES {
             self.sweep(&mut scopes);
         }
-        Some(Arc::clone(scopes.entry(path.to_owned()).or_insert(scope)))
+        let scope = Arc::clone(scopes.entry(path.to_owned()).or_insert(scope));
+        drop(scopes);
+        self.look_after(&scope);
+        Some(scope)
     }
 
     /// Lets a scope go again of which nobody knows anything, unless somebody uses it by now.
@@ -401,6 +412,7 @@ impl Warden {
         node: &Arc<Node>,
         nested: &[Arc<Scope>],
     ) -> Result<(), String> {
+        let mut spread = Ok(());
         for scope in nested {
             let fresh = self.number();
             let done = self.submit(node, scope, move |desk| {
@@ -411,13 +423,13 @@ impl Warden {
                 *desk.number = fresh;
                 *desk.page() = Page::default().write();
             });
-            spread_in_time(done).await?;
+            spread = spread_in_time(done).await.and(spread);
             *scope.governed.lock() = super::Governed::default();
             scope.changed.notify_waiters();
             self.tell_nodes_of(scope);
             self.mark(scope);
         }
-        Ok(())
+        spread
     }
 
     /// A guard has ended a scope by what this node alone has seen: all must know.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadstop_core::{
@@ -282,10 +283,15 @@ impl Warden {
         let (project, asked, wanted) = (Arc::clone(&chain.project), call.clone(), wish.clone());
         let policies = chain.policies();
         let carried = wish.waits_as.is_none() && wish.reported_as.is_none();
-        let here = Arc::clone(node);
+        let (here, waits) = (Arc::clone(node), Waits::default());
+        let gone = Arc::clone(&waits.gone);
         let cells: SmallVec<[Arc<Cell>; 6]> = chain.cells().collect();
         let ran = async move {
             let done = here.run(cells, &policies, letter, move |desk| {
+                if gone.load(Ordering::Acquire) {
+                    // Nobody is admitted who has gone away.
+                    return Judged { value: Found::Stale, killed: Vec::new() };
+                }
                 if let Some(letter) = desk.letter.clone() {
                     return Judged { value: Found::Letter(letter), killed: Vec::new() };
                 }
@@ -338,7 +344,9 @@ impl Warden {
             done.await
         };
         let abandoned = carried.then(|| Abandoned::new(node, chain, call));
-        let judged = match until_known(ran, abandoned).await {
+        let known = until_known(ran, abandoned).await;
+        drop(waits);
+        let judged = match known {
             Ok(judged) => judged,
             Err(away) => return Wished::Decided(self.unasked(node, chain, call, request, away)),
         };
@@ -640,6 +648,18 @@ impl Warden {
         for scope in chain.scopes() {
             self.mark(scope);
         }
+    }
+}
+
+/// Whether somebody still waits for what comes of a question.
+#[derive(Default)]
+struct Waits {
+    gone: Arc<AtomicBool>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Release);
     }
 }
 

@@ -178,13 +178,20 @@ async fn tools_go_on_while_redis_is_away() {
     let receipt = Ask::post(&path("receipt"), &json!({ "id": "t", "status": "ok" }));
     let got = soon("a receipt", gate.ask_at(0, &receipt)).await;
     assert_eq!((got.status, &got.json()["code"]), (503, &json!("not_durable")), "{}", got.text());
+    // So is one of a call that nobody could be asked about.
+    let tool = json!({ "calls": [{ "id": "u", "tool": "build" }] });
+    let got = soon("an unasked call", gate.ask_at(0, &Ask::post(&path("proposal"), &tool))).await;
+    assert_eq!(got.json()["calls"][0]["allowed"], true, "{}", got.text());
+    let receipt = Ask::post(&path("receipt"), &json!({ "id": "u", "status": "ok", "wait": false }));
+    let got = soon("its receipt", gate.ask_at(0, &receipt)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
     let redis = gate.redis.clone();
     aside(move || redis.revive()).await;
     let well = async || gate.ask_at(0, &Ask::get("/readyz")).await.status == 200;
     until("it is back", well).await;
     step(&gate).await;
-    // Six in all: those that nobody could be asked about are counted like the others.
-    until("all tool calls are booked", async || gate.scope("s").await["steps"] == 6).await;
+    // Seven in all: those that nobody could be asked about are counted like the others.
+    until("all tool calls are booked", async || gate.scope("s").await["steps"] == 7).await;
 }
 
 /// Operators have keys. They are believed while the database is away, and a kill is in force at once.

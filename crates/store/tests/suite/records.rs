@@ -14,6 +14,7 @@ on_both![
     scopes_and_kills,
     a_call_runs_then_ends,
     rows_are_kept_up_to_date,
+    who_knows_less_of_a_session_takes_nothing_away,
     costs_add_up,
     old_rows_go_in_small_pieces,
     tools_as_they_were_seen,
@@ -71,6 +72,29 @@ async fn scopes_and_kills(place: &Place) {
     assert_eq!(store.scopes_of_agent("default", "a", at(6)).await.unwrap(), [dead]);
     assert_eq!(store.scopes_of_agent("default", "a", at(7)).await.unwrap(), []);
     assert_eq!(store.scopes_of_agent("other", "a", at(0)).await.unwrap(), []);
+}
+
+/// A node that has only heard of a session knows neither its model nor its agent's number.
+async fn who_knows_less_of_a_session_takes_nothing_away(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let mut run = session(&ada, number(1));
+    let write = async |session: &StoredSession| {
+        let sessions = vec![session.clone()];
+        store.write(&Batch { sessions, ..Batch::default() }).await.unwrap();
+    };
+    write(&run).await;
+    run.counters.calls = 2;
+    let (provider, model) = (None, None);
+    write(&StoredSession { agent_number: 0, provider, model, ..run.clone() }).await;
+    let found = store.session_named(&run.project, "ada", &run.name).await.unwrap();
+    assert_eq!(found, Some(run.clone()));
+    // Whoever knows better is believed.
+    run.agent_number = number(9);
+    run.model = Some("opus".into());
+    write(&run).await;
+    let found = store.session_named(&run.project, "ada", &run.name).await.unwrap();
+    assert_eq!(found, Some(run));
 }
 
 async fn everything_of_a_batch(place: &Place) {
