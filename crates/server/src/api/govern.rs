@@ -397,6 +397,13 @@ pub(crate) async fn propose(
         }
         let call = chain.project.redact_call(Call::Tool(facts));
         let reply = ask(&app, &chain, proposed.id, call, request).await?;
+        // It was ended at another node, and this one hears of it only now.
+        if decided.is_empty()
+            && reply.body["decision"]["trips"][0]["guard"] == GuardId::Killed.name()
+            && let Some(refusal) = dead(&chain)
+        {
+            return Ok(refusal.into_response());
+        }
         decided.push(reply);
     }
     for reply in &decided {

@@ -429,7 +429,11 @@ impl Drop for Question {
     fn drop(&mut self) {
         if self.approval.word().is_none() {
             let word = Word::of(Answer::Withdrawn, self.warden.time());
-            self.warden.decide_approval(&self.approval, word);
+            self.warden.decide_approval(&self.approval, word.clone());
+            if self.warden.node().is_some() {
+                let (warden, approval) = (Arc::clone(&self.warden), Arc::clone(&self.approval));
+                tokio::spawn(async move { warden.first_word(&approval, word).await });
+            }
         }
     }
 }
@@ -618,6 +622,9 @@ impl Warden {
     /// A person's word about a call that waits; on disk when this returns. `None` in place of it if
     /// somebody was faster.
     pub(crate) async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
+        if approval.word().is_some() {
+            return None;
+        }
         match self.first_word(approval, word.clone()).await {
             Ok(first) if first != word => {
                 approval.hear(&first);
