@@ -671,15 +671,40 @@ async fn until_known(
 ) -> Result<Judged<Found>, Away> {
     let (answer, waiting) = oneshot::channel();
     tokio::spawn(async move {
-        let Err(unheard) = answer.send(asking.await) else { return };
-        if let (Some(abandoned), Ok(Judged { value: Found::Admission(found), .. })) =
-            (abandoned, unheard)
+        let said = Some(asking.await);
+        drop(answer.send(Unheard { said, abandoned }));
+    });
+    match waiting.await {
+        Ok(unheard) => unheard.hear(),
+        Err(_) => Err(gone()),
+    }
+}
+
+fn gone() -> Away {
+    Away::before("this node ends")
+}
+
+/// What came of a question, on its way to whoever asked: wherever it is dropped, nobody has heard it.
+struct Unheard {
+    said: Option<Result<Judged<Found>, Away>>,
+    abandoned: Option<Abandoned>,
+}
+
+impl Unheard {
+    fn hear(mut self) -> Result<Judged<Found>, Away> {
+        self.said.take().unwrap_or_else(|| Err(gone()))
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        if let (Some(abandoned), Some(Ok(judged))) = (self.abandoned.take(), self.said.take())
+            && let Found::Admission(found) = judged.value
             && let (Admission { ticket: Some(ticket), .. }, owner) = *found
         {
             abandoned.settle(&ticket, owner);
         }
-    });
-    waiting.await.unwrap_or_else(|_| Err(Away::before("this node ends")))
+    }
 }
 
 /// A call whose client may go away while it is asked for.
