@@ -11,12 +11,17 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("deadstop-core", &[]),
-    ("deadstop-protocol", &["deadstop-core"]),
+    ("deadstop-effect", &["deadstop-core"]),
+    ("deadstop-redact", &[]),
+    ("deadstop-protocol", &["deadstop-core", "deadstop-effect", "deadstop-redact"]),
     ("deadstop-client", &["deadstop-core"]),
-    ("deadstop-gate", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
-    ("deadstop-sdk", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
+    (
+        "deadstop-gate",
+        &["deadstop-client", "deadstop-core", "deadstop-protocol", "deadstop-redact"],
+    ),
+    ("deadstop-sdk", &["deadstop-client", "deadstop-core", "deadstop-protocol", "deadstop-redact"]),
     ("deadstop-node", &["deadstop-sdk"]),
     ("deadstop-python", &["deadstop-sdk"]),
     ("deadstop-process", &[]),
@@ -30,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "deadstop-core",
             "deadstop-fleet",
             "deadstop-protocol",
+            "deadstop-redact",
             "deadstop-store",
         ],
     ),
@@ -52,7 +58,11 @@ const ARROWS: [(&str, &[&str]); 14] = [
 /// All that core may use: data formats and hashing, nothing that waits, listens or tells the time.
 const CORE_USES: [&str; 4] = ["postcard", "serde", "thiserror", "xxhash-rust"];
 
-/// What core and protocol must not say.
+/// Crates that do no I/O and read no clock.
+const PURE: [&str; 4] =
+    ["deadstop-core", "deadstop-effect", "deadstop-protocol", "deadstop-redact"];
+
+/// What they must not say.
 const IMPURE: [&str; 10] = [
     "Instant::now",
     "SystemTime::now",
@@ -94,7 +104,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     for package in &metadata.packages {
         arrows(package, &mut breaches);
         let source = package.manifest_path.with_file_name("src");
-        let pure = ["deadstop-core", "deadstop-protocol"].contains(&package.name.as_str());
+        let pure = PURE.contains(&package.name.as_str());
         let sources = rust_files(&source)?;
         ensure!(!sources.is_empty(), "no sources under {}", source.display());
         for file in sources {

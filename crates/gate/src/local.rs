@@ -13,7 +13,7 @@ use deadstop_core::{
     Time, Trip, Verdict, admit, settle,
 };
 use deadstop_protocol::facts;
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Folder, GateError, Held, Lasts, file_name};

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
 use deadstop_core::{ScopeKind, ScopeState};
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Folder, GateError, Lasts};

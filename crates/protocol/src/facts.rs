@@ -17,7 +17,7 @@
 use deadstop_core::{Argument, Digest, ResultFacts, TextFacts, TextHasher, ToolCall};
 use serde_json::{Number, Value};
 
-use crate::effect;
+use deadstop_effect as effect;
 
 /// Names of arguments that say which attempt it is, and nothing about what is asked.
 pub const NONCES: [&str; 9] = [

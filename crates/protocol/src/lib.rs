@@ -1,8 +1,6 @@
 //! Bytes to events and back, without I/O: recorded traces, facts about tool calls, model APIs
 //! and MCP on the wire, prices, and texts freed of secrets.
 
-pub mod effect;
-pub mod excerpt;
 pub mod facts;
 pub mod hook;
 pub mod llm;
@@ -10,6 +8,5 @@ pub mod mcp;
 pub mod policy_file;
 pub mod policy_views;
 pub mod prices;
-pub mod redact;
 pub mod replay;
 pub mod trace;

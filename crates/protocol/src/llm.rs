@@ -12,7 +12,7 @@ pub mod words;
 use deadstop_core::{TextFacts, Tokens, Usage};
 use serde_json::Value;
 
-use crate::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 
 /// The dialect of one API call: which shape its request, its answer and its errors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

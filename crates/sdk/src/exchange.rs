@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 
 use deadstop_core::{Answer, Call, Digest, ModelCall, Outcome, Status, Tokens, Usage};
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::request::{self, Open};
 use deadstop_protocol::llm::words::Words;
 use deadstop_protocol::llm::{Api, Dialect, Piece, Request};
+use deadstop_redact::excerpt::Excerpt;
 
 use crate::authority::Asked;
 use crate::refused::Refused;

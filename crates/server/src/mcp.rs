@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use deadstop_core::{Call, Trip};
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::BodyHints;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::mcp::{self, Message, Why};
+use deadstop_redact::excerpt::Excerpt;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;

@@ -2,7 +2,7 @@
 //! are to be removed.
 
 use deadstop_protocol::policy_views::FieldFault;
-use deadstop_protocol::redact::{Pattern, Redactor};
+use deadstop_redact::{Pattern, Redactor};
 use deadstop_store::Kept;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

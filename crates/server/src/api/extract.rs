@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use deadstop_core::{GuardId, Time};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_views::{FieldFault, KillSwitch, PreventionConfig};
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 use deadstop_store::{Paging, Period};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};

@@ -19,8 +19,8 @@ use deadstop_core::{
     Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextFacts, TextHasher,
     Tokens, Trip, Usage, Verdict,
 };
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::facts;
+use deadstop_redact::excerpt::Excerpt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;

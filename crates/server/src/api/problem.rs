@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_protocol::policy_views::FieldFault;
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 use deadstop_store::StoreError;
 use serde::Serialize;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};

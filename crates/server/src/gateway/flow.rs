@@ -18,7 +18,7 @@ use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::warden::{Booking, Chain, Pending, Refused, Running, Said, Warden, Wish};
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 
 /// A call on its way.
 pub(super) struct Flow {

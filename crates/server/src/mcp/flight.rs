@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{Call, Digest, Outcome, Progress, Status, Tokens};
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::mcp::{self, Ended, Why};
+use deadstop_redact::excerpt::Excerpt;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::warden::{Booking, Chain, Running, Said, Warden};

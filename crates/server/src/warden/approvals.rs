@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::{Call, GuardId, Time, Trip, Verdict};
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 use deadstop_store::AuditEvent;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use deadstop_core::{
     progress, settle,
 };
 use deadstop_fleet::Owner;
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 use smallvec::SmallVec;
 
 use super::{BOOKED, Booking, Chain, Refused, Running, Said, Warden, Wish, Wished, record};

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use deadstop_core::{Call, Time};
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 use serde_json::Value;
 
 use super::{Answer, Approval, Running};

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 use parking_lot::Mutex;
 
 /// Bytes that are kept.

@@ -14,7 +14,7 @@ use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
 use crate::settings::Capture;
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 
 /// Calls that are shown with an incident that names none.
 const FEW: usize = 5;

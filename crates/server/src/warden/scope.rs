@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use deadstop_core::{Call, Digest, GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Version};
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::request::Seen as SeenBefore;
+use deadstop_redact::excerpt::Excerpt;
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
 use smallvec::SmallVec;

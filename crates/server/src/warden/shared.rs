@@ -15,8 +15,8 @@ use deadstop_core::{
     Trip, Usage, Verdict, progress,
 };
 use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
-use deadstop_protocol::excerpt::Excerpt;
 use deadstop_protocol::llm::request::Seen as SeenBefore;
+use deadstop_redact::excerpt::Excerpt;
 use deadstop_store::Store;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

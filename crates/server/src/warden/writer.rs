@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
-use deadstop_protocol::excerpt;
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
+use deadstop_redact::excerpt;
 use deadstop_store::{
     AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
 };

@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::attachment::marker;
 use super::json;
-use crate::excerpt::Excerpt;
 use crate::llm::ToolResult;
+use deadstop_redact::excerpt::Excerpt;
 
 /// Who speaks in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use deadstop_core::{Call, Progress, Tokens, Trip, Verdict};
 use deadstop_fleet::Owner;
-use deadstop_protocol::excerpt::Excerpt;
+use deadstop_redact::excerpt::Excerpt;
 
 use super::{Problem, Receipt, Reply, Report, dead, decided, no_call, waits};
 use crate::api::App;

@@ -3,7 +3,7 @@
 //! Somewhat more than is shown is held, so that whoever removes secrets sees the whole of one that
 //! begins before the end: half of it would not be recognised, and would stay.
 
-use crate::redact::LOOK_AHEAD;
+use crate::LOOK_AHEAD;
 
 /// Bytes of one text that are shown.
 pub const MOST: usize = 8 << 10;
@@ -15,7 +15,7 @@ const LONGEST_HALF: usize = 256;
 /// The beginning of a text that comes in parts.
 ///
 /// ```
-/// use deadstop_protocol::excerpt::Excerpt;
+/// use deadstop_redact::excerpt::Excerpt;
 /// let mut said = Excerpt::default();
 /// said.push("delete it");
 /// assert_eq!((said.text(), said.chars(), said.is_cut()), ("delete it", 9, false));
@@ -48,7 +48,7 @@ impl Excerpt {
     /// see the rest of it. Longer beginnings are known for what they are.
     ///
     /// ```
-    /// # use deadstop_protocol::excerpt::Excerpt;
+    /// # use deadstop_redact::excerpt::Excerpt;
     /// let mut said = Excerpt::default();
     /// said.push("The key is sk-proj-a1B");
     /// assert_eq!(said.broken_off().text(), "The key is");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::redact;
 use crate::excerpt::{self, Excerpt};
-use crate::redact::{BadPattern, Pattern, Redactor};
+use crate::{BadPattern, Pattern, Redactor};
 
 /// Pieces of texts, secret or not, that meet in any order.
 fn fragment() -> impl Strategy<Value = String> {

@@ -11,6 +11,7 @@
 mod anchors;
 mod card;
 mod engine;
+pub mod excerpt;
 mod fields;
 mod names;
 mod own;
@@ -40,7 +41,7 @@ const PIECE: usize = 64 * 1024;
 /// Removes secrets from texts. Made once, cheap to clone, used by many threads.
 ///
 /// ```
-/// use deadstop_protocol::redact::Redactor;
+/// use deadstop_redact::Redactor;
 /// let redactor = Redactor::default();
 /// let text = r#"{"model":"m","password":"hunter2"}"#;
 /// assert_eq!(redactor.redact(text), r#"{"model":"m","password":"[redacted:password]"}"#);
@@ -54,7 +55,7 @@ impl Redactor {
     /// One that knows these patterns besides the built-in kinds.
     ///
     /// ```
-    /// use deadstop_protocol::redact::{Pattern, Redactor};
+    /// use deadstop_redact::{Pattern, Redactor};
     /// let own = Pattern { name: "badge".into(), regex: r"badge (\d{6})".into() };
     /// let redactor = Redactor::with_patterns(&[own]).unwrap();
     /// assert_eq!(redactor.redact("badge 123456"), "badge [redacted:badge]");
@@ -96,7 +97,7 @@ impl Redactor {
     /// is: have [`LOOK_AHEAD`] bytes more than are wanted.
     ///
     /// ```
-    /// # use deadstop_protocol::redact::Redactor;
+    /// # use deadstop_redact::Redactor;
     /// let text = "use sk-proj-a1B2c3D4e5F6g7H8i9J0 from now on";
     /// assert_eq!(Redactor::default().redact_start(text, 12), "use [redacted:openai-key]");
     /// ```
@@ -122,7 +123,7 @@ impl Redactor {
 /// more.
 ///
 /// ```
-/// # use deadstop_protocol::redact::Redactor;
+/// # use deadstop_redact::Redactor;
 /// let mut stream = Redactor::default().stream();
 /// let mut out = stream.push(b"Cookie: sid=12");
 /// out.extend(stream.push(b"34\nHost: example.org\n"));

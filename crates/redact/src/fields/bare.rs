@@ -1,9 +1,9 @@
 //! Values without quotes: where they stand decides how much they must look like a secret.
 
 use super::{Field, JUDGED, Link, is_word};
-use crate::redact::names::Sort;
-use crate::redact::place::{AHEAD, BACK, Class, Ending, Found, Outcome, Wrap, replacement};
-use crate::redact::shapes::is_template;
+use crate::names::Sort;
+use crate::place::{AHEAD, BACK, Class, Ending, Found, Outcome, Wrap, replacement};
+use crate::shapes::is_template;
 
 /// Where a value without quotes stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

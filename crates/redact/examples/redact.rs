@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use deadstop_protocol::redact::Redactor;
+use deadstop_redact::Redactor;
 
 const SIZE: usize = 8 << 20;
 /// Texts that are made to take long: a matcher starts everywhere.

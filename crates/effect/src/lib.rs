@@ -31,7 +31,7 @@ pub struct Effects {
 /// Works out what a call of `tool` with these arguments would do.
 ///
 /// ```
-/// use deadstop_protocol::effect;
+/// use deadstop_effect as effect;
 /// let call = effect::of("Bash", &serde_json::json!({ "command": "cd /srv && rm -rf data" }));
 /// assert_eq!(call.destroys[0].target, "/srv/data");
 /// let call = effect::of("Bash", &serde_json::json!({ "command": "rm -rf node_modules && npm ci" }));
