@@ -21,13 +21,15 @@ use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
 use crate::units::Time;
 
-/// The newest version of the state blob that this engine reads, and writes where an older one cannot
-/// hold what there is.
-pub const STATE_VERSION: u8 = 3;
+/// The version of the state blob that this engine writes.
+///
+/// It reads older versions too, but only their [`Head`]: what a scope spent and whether it was
+/// stopped survive an upgrade, and its detectors start afresh. So a guard may change its own state
+/// freely as long as this number grows with the release.
+pub const STATE_VERSION: u8 = 4;
 
-/// What older states end without, oldest first, as it is where there is nothing of it: in version 1
-/// grants, what was blocked and how often the standing was turned; in version 2 the last of these.
-const LACKING: [(u8, &[u8]); 2] = [(1, &[0, 0, 0, 0]), (2, &[0])];
+/// The oldest version whose head has the layout of [`Head`].
+const OLDEST: u8 = 1;
 
 /// What kind of scope it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,7 +89,8 @@ const LIFTED: u64 = 2;
 /// Longest text of a person or a guard that a state keeps.
 const LONGEST_REASON: usize = 300;
 
-/// The state of one scope: bounded, whatever the length of its life.
+/// The state of one scope: bounded, whatever the length of its life. The fields up to `pace` are
+/// the [`Head`] and keep their layout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScopeState {
     pub(crate) kind: ScopeKind,
@@ -103,7 +106,6 @@ pub struct ScopeState {
     pub(crate) window: Window,
     pub(crate) said: Said,
     pub(crate) strikes: Strikes,
-    // From here on last, so that states from before they were kept can be read.
     pub(crate) grants: Grants,
     pub(crate) blocked: Blocked,
     /// How often its standing was changed, but for what it shows by itself: see
@@ -305,32 +307,25 @@ impl ScopeState {
         self.blocked = what;
     }
 
-    /// The state as bytes, version first: the oldest that can hold it, so that nodes that are not
-    /// upgraded yet go on with everything that makes no use of what is new.
+    /// The state as bytes, version first.
     pub fn to_blob(&self) -> Vec<u8> {
-        let mut blob = postcard::to_extend(self, vec![STATE_VERSION]).unwrap_or_default();
-        let oldest = match () {
-            () if self.turned > 0 => STATE_VERSION,
-            () if self.grants != Grants::default() || self.blocked != Blocked::default() => 2,
-            () => 1,
-        };
-        let lacking = LACKING.iter().find(|(version, _)| *version == oldest);
-        if let Some((version, end)) = lacking.filter(|(_, end)| blob.ends_with(end)) {
-            blob.truncate(blob.len() - end.len());
-            blob[0] = *version;
-        }
-        blob
+        postcard::to_extend(self, vec![STATE_VERSION]).unwrap_or_default()
     }
 
-    /// Reads a state back.
+    /// Reads a state back; of an older version its head only.
     pub fn from_blob(blob: &[u8]) -> Result<ScopeState, BadBlob> {
         let (&version, body) = blob.split_first().ok_or(BadBlob::Empty)?;
-        if version == STATE_VERSION {
-            return read(body);
-        }
-        match LACKING.iter().find(|(older, _)| *older == version) {
-            Some((_, end)) => read(&[body, end].concat()),
-            None => Err(BadBlob::Version(version)),
+        match version {
+            STATE_VERSION => match postcard::take_from_bytes(body) {
+                Ok((state, [])) => Ok(state),
+                Ok(_) | Err(_) => Err(BadBlob::Damaged),
+            },
+            OLDEST..STATE_VERSION => {
+                let (head, _) =
+                    postcard::take_from_bytes::<Head>(body).map_err(|_| BadBlob::Damaged)?;
+                Ok(head.upgrade())
+            }
+            _ => Err(BadBlob::Version(version)),
         }
     }
 
@@ -397,10 +392,22 @@ pub enum BadBlob {
     Damaged,
 }
 
-fn read(body: &[u8]) -> Result<ScopeState, BadBlob> {
-    match postcard::take_from_bytes(body) {
-        Ok((state, [])) => Ok(state),
-        Ok(_) | Err(_) => Err(BadBlob::Damaged),
+/// The beginning of a state, which has the same layout in every version.
+#[derive(Deserialize)]
+struct Head {
+    kind: ScopeKind,
+    opened: Time,
+    kill: Option<Kill>,
+    pause: Option<Pause>,
+    calls: u64,
+    ledger: Ledger,
+    pace: Pace,
+}
+
+impl Head {
+    fn upgrade(self) -> ScopeState {
+        let Head { kind, opened, kill, pause, calls, ledger, pace } = self;
+        ScopeState { kill, pause, calls, ledger, pace, ..ScopeState::new(kind, opened) }
     }
 }
 
@@ -445,14 +452,27 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_before_there_were_grants_is_read() {
+    fn an_upgrade_keeps_what_was_spent_and_who_was_stopped() {
         let mut state = spent(5, 3);
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
-        assert_eq!(blob[0], 1);
-        assert_eq!(ScopeState::from_blob(&blob), Ok(state.clone()));
-        let newest = [&[STATE_VERSION], &blob[1..], LACKING[0].1].concat();
-        assert_eq!(ScopeState::from_blob(&newest), Ok(state.clone()));
+        assert_eq!(blob[0], STATE_VERSION);
+        for older in OLDEST..STATE_VERSION {
+            // Whatever the detectors of an older version looked like.
+            let head = blob.len() - 3;
+            let old = [&[older], &blob[1..head], &[9, 9, 9, 9, 9, 9][..]].concat();
+            let read = ScopeState::from_blob(&old).unwrap();
+            assert_eq!(read.killed(), state.killed());
+            assert_eq!((read.ledger.clone(), read.calls), (state.ledger.clone(), state.calls));
+        }
+        assert_eq!(ScopeState::from_blob(&[STATE_VERSION + 1]), Err(BadBlob::Version(5)));
+        blob.pop();
+        assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));
+    }
+
+    #[test]
+    fn a_grant_given_while_the_store_was_away_is_kept() {
+        let mut state = spent(5, 3);
         let grant = Grant {
             id: 7,
             deletes: 50,
@@ -465,12 +485,7 @@ mod tests {
             because: "a batch".into(),
         };
         state.give(grant, Time(1)).unwrap();
-        // What is new needs the new version.
-        assert_eq!(state.to_blob()[0], 2);
         assert_eq!(ScopeState::from_blob(&state.to_blob()), Ok(state.clone()));
-        blob.pop();
-        assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));
-        // What was given while the store was away is kept, and so is what was held before.
         let mut known = spent(0, 0);
         known.rejoin(state);
         assert_eq!((known.grants(Time(8)).count(), known.grants(Time(9)).count()), (1, 0));

@@ -1,4 +1,4 @@
-//! How fast secrets are removed: `cargo run --release -p deadstop-protocol --example redact`.
+//! How fast secrets are removed: `cargo run --release -p deadstop-redact --example redact`.
 //!
 //! Texts as they pass through a gateway, most of them without a secret, in MB/s on one core.
 
