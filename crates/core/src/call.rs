@@ -44,6 +44,17 @@ impl Call {
         }
     }
 
+    /// The call as it is kept. Arguments are texts and may hold anything, secrets included; their
+    /// digest is enough to recognise the call.
+    pub fn without_arguments(&self) -> Call {
+        match self {
+            Call::Tool(tool) if !tool.arguments.is_empty() => {
+                Call::Tool(ToolCall { arguments: Vec::new(), ..tool.clone() })
+            }
+            other => other.clone(),
+        }
+    }
+
     /// The tool call, if it is one.
     pub fn tool(&self) -> Option<&ToolCall> {
         match self {

@@ -39,6 +39,29 @@ pub struct Desk<'a, 'b> {
     pub(crate) refused: bool,
 }
 
+impl<'a, 'b> Desk<'a, 'b> {
+    /// A chain of which one node alone keeps the state: nothing is noted about who holds what.
+    pub fn local(
+        links: &'a mut [Link<'b>],
+        now: Time,
+        number: &'a mut i64,
+        letter: &'a mut Option<Vec<u8>>,
+    ) -> Desk<'a, 'b> {
+        Desk {
+            links,
+            now,
+            pages: &mut [],
+            number,
+            letter,
+            me: "",
+            held: &mut [],
+            notes: &mut [],
+            grown: false,
+            refused: false,
+        }
+    }
+}
+
 impl Desk<'_, '_> {
     /// What goes with the innermost scope.
     pub fn page(&mut self) -> &mut Vec<u8> {

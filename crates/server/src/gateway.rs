@@ -21,8 +21,9 @@ use bytes::Bytes;
 use deadstop_core::{Call, ModelCall, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
+use deadstop_protocol::llm::refusal::{self, Refusal};
 use deadstop_protocol::llm::request;
-use deadstop_protocol::llm::{Api, Dialect, Request as Facts, ToolResult, refusal};
+use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
 use deadstop_redact::excerpt::Excerpt;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -32,9 +33,9 @@ use tokio::sync::Semaphore;
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER};
 use crate::caller::Caller;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, Pending, Project, Refused, Running, Said, Turn, Warden, Wish};
+use crate::warden::{Chain, Project, Refused, ResultIn, Running, Terms, Turn, Warden};
 use deadstop_store::StoreError;
-use flow::{Admitted, Flow};
+use flow::{Admitted, Cut, Flow, Why};
 use route::Route;
 pub(crate) use upstream::{Answer, Lines};
 
@@ -53,7 +54,7 @@ struct Read {
     facts: Facts,
     /// Whether it opens a conversation that may be anybody's.
     opening: bool,
-    /// What it found and leaves behind, where many nodes share it.
+    /// What it found of the conversation, and what it leaves for the next request.
     turn: Option<Turn>,
 }
 
@@ -70,28 +71,15 @@ fn read(
     opened: Option<request::Open<'_>>,
     anybody: bool,
 ) -> Option<Read> {
-    let words = |facts: &Facts| facts.prompt.map(|text| text.digest).filter(|_| anybody);
-    let opened = opened?;
-    let mut read = match warden.node() {
-        Some(_) => {
-            let mut page = chain.innermost().page();
-            let before = (page.seen.clone(), page.opening);
-            let facts = opened.read(&mut page.seen);
-            let opening = words(&facts).is_some_and(|words| page.opens_with(words));
-            let turn = Some(Turn { before, after: (page.seen, page.opening) });
-            Read { facts, opening, turn }
-        }
-        None => {
-            let mut conversation = chain.innermost().conversation.lock();
-            let facts = opened.read(&mut conversation.seen);
-            let opening = words(&facts).is_some_and(|words| conversation.opens_with(words));
-            Read { facts, opening, turn: None }
-        }
-    };
-    if read.opening {
-        read.facts.prompt = None;
+    let before = warden.heard(chain);
+    let mut after = before.clone();
+    let mut facts = opened?.read(&mut after.seen);
+    let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
+    let opening = words.is_some_and(|words| after.opens_with(words));
+    if opening {
+        facts.prompt = None;
     }
-    Some(read)
+    Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
 
 /// How a tool call has ended, by the result that came with a request.
@@ -115,6 +103,7 @@ impl Gateway {
         };
         // Shed before anything is read: memory is bounded by the calls in flight.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.warden.metrics.shed();
             return plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls in flight; try again");
         };
         match self.call(request, &route, lines, place).await {
@@ -166,14 +155,14 @@ impl Gateway {
                 chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
             let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
             let request = std::mem::take(&mut facts.said);
-            let wish = Wish { turn, ..Wish::default() };
+            let terms = Terms::in_turn(turn);
             if let Some((running, more)) =
-                self.admit(&chain, &call, &request, &exchange, wish).await?
+                self.admit(&chain, &call, &request, &exchange, terms).await?
             {
                 warnings.extend(more);
                 break (Admitted { running, request }, call, exchange, opening, warnings);
             }
-            // The conversation has gone on elsewhere: what is new in this is something else.
+            // The conversation went on meanwhile: what is new in this request must be read again.
             opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
         };
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
@@ -222,7 +211,7 @@ impl Gateway {
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
         match why {
-            Some(cut) => self.refusal(exchange, &cut.trip, cut.incident.as_deref()),
+            Some(cut) => self.cut(exchange, &cut),
             None => plain(StatusCode::FORBIDDEN, "stopped"),
         }
     }
@@ -259,36 +248,13 @@ impl Gateway {
     /// Tool results that came with this request: the calls they answer are over now. Gives what
     /// the guards have to say about them.
     async fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
-        let (mut trips, mut elsewhere) = (Vec::new(), Vec::new());
-        for result in &facts.results {
-            let name = result.name.as_deref().map(|name| chain.project.redact_name(name));
-            let pending = {
-                let mut conversation = chain.innermost().conversation.lock();
-                conversation.answered(&result.id, name.as_deref())
-            };
-            let outcome = outcome(result);
-            let Some(Pending { call, running, asked, .. }) = pending else {
-                elsewhere.push((result.id.clone(), name, outcome, result.text.clone()));
-                continue;
-            };
-            let mut said = Said { request: asked, response: Excerpt::default() };
-            said.response.push(&result.text);
-            if running.is_unasked() {
-                // Let pass while nobody could be asked: booked as soon as somebody can be. Should the
-                // question have arrived all the same, it waits where all nodes see it, too.
-                drop(self.warden.settle_soon(chain, &call, running, &outcome, said));
-                elsewhere.push((result.id.clone(), name, outcome, result.text.clone()));
-            } else {
-                let decision = self.warden.settle(chain, &call, running, &outcome, said).await;
-                trips.extend(decision.trips);
-            }
-        }
-        match self.warden.node() {
-            Some(node) if !elsewhere.is_empty() => {
-                self.warden.results_in(node, chain, elsewhere).await
-            }
-            _ => trips,
-        }
+        let read = |result: &ToolResult| ResultIn {
+            id: result.id.clone(),
+            name: result.name.as_deref().map(|name| chain.project.redact_name(name)),
+            outcome: outcome(result),
+            text: result.text.clone(),
+        };
+        self.warden.results_in(chain, facts.results.iter().map(read).collect()).await
     }
 
     /// Asks the engine; a call in a scope that is held waits for a person's word.
@@ -298,19 +264,19 @@ impl Gateway {
         call: &Call,
         request: &Excerpt,
         exchange: &Exchange,
-        wish: Wish,
+        terms: Terms,
     ) -> Result<Option<(Running, Vec<Trip>)>, Response<Body>> {
         let hold = self.config.hold;
-        let refused = match self.warden.admit_patiently(chain, call, request, wish, hold).await {
+        let refused = match self.warden.admit_patiently(chain, call, request, terms, hold).await {
             Ok(admitted) => return Ok(Some(admitted)),
             Err(refused) if refused.stale => return Ok(None),
             Err(refused) => refused,
         };
-        let Refused { trips, incident, away, .. } = refused;
+        let Refused { trips, incident, unreachable, .. } = refused;
         Err(match trips.first() {
             Some(trip) => self.refusal(exchange, trip, incident.as_deref()),
-            None if away.is_some() => unavailable(
-                "deadstop cannot reach the state that its nodes share, and the policy says to refuse",
+            None if unreachable.is_some() => unavailable(
+                "Deadstop cannot reach the state that its nodes share, and the policy says to refuse.",
             ),
             None => plain(StatusCode::FORBIDDEN, "refused"),
         })
@@ -324,18 +290,30 @@ impl Gateway {
             }
             _ => refusal::refuse(exchange.dialect, trip, incident),
         };
-        let mut response = Response::new(Body::from(refusal.body));
-        *response.status_mut() =
-            StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(refusal.content_type));
-        for (name, value) in refusal.headers {
-            if let Ok(value) = HeaderValue::from_str(&ascii(&value)) {
-                headers.insert(name, value);
-            }
-        }
-        response
+        answered(refusal)
     }
+
+    /// The same for a call that may not go on.
+    fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
+        match &cut.why {
+            Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
+            Why::Unreachable(why) => answered(refusal::failed(exchange.dialect, 503, why)),
+        }
+    }
+}
+
+/// A refusal as a response.
+fn answered(refusal: Refusal) -> Response<Body> {
+    let mut response = Response::new(Body::from(refusal.body));
+    *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(refusal.content_type));
+    for (name, value) in refusal.headers {
+        if let Ok(value) = HeaderValue::from_str(&ascii(&value)) {
+            headers.insert(name, value);
+        }
+    }
+    response
 }
 
 /// What the two ends of a call have agreed on.
@@ -466,31 +444,6 @@ pub(crate) fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<B
 /// Header values are ASCII; sentences may not be.
 fn ascii(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect()
-}
-
-impl Gateway {
-    /// Which API a dialect belongs to, for errors of our own about an upstream.
-    fn upstream_failed(&self, exchange: &Exchange, problem: &str) -> Response<Body> {
-        let api = match exchange.dialect {
-            Dialect::Anthropic | Dialect::AnthropicOther => Api::Anthropic,
-            Dialect::Gemini | Dialect::GeminiOther => Api::Gemini,
-            _ => Api::OpenAi,
-        };
-        let body = match api {
-            Api::Anthropic => serde_json::json!({
-                "type": "error", "error": { "type": "api_error", "message": problem }
-            }),
-            Api::Gemini => serde_json::json!({
-                "error": { "code": 502, "message": problem, "status": "UNAVAILABLE" }
-            }),
-            Api::OpenAi => serde_json::json!({
-                "error": { "message": problem, "type": "upstream_error", "param": null, "code": null }
-            }),
-        };
-        let mut response = plain(StatusCode::BAD_GATEWAY, "");
-        *response.body_mut() = Body::from(body.to_string());
-        response
-    }
 }
 
 fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {

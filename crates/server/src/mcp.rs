@@ -36,7 +36,7 @@ use crate::caller::Caller;
 use crate::config::{Config, McpServer};
 use crate::gateway::route::decoded;
 use crate::gateway::{Lines, decode, identify, plain, read_body, unavailable, warned};
-use crate::warden::{Chain, Refused, Running, Warden, Wish};
+use crate::warden::{Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -107,6 +107,7 @@ impl Mcp {
         };
         // Shed before anything is read: memory is bounded by the calls in flight.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            self.warden.metrics.shed();
             return plain(StatusCode::SERVICE_UNAVAILABLE, "too many calls in flight; try again");
         };
         let upstream = Upstream {
@@ -228,10 +229,10 @@ impl Mcp {
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Why> {
         let admitted =
-            self.warden.admit_patiently(chain, call, request, Wish::default(), self.hold).await;
-        admitted.map_err(|Refused { trips, incident, away, .. }| match trips.first() {
+            self.warden.admit_patiently(chain, call, request, Terms::default(), self.hold).await;
+        admitted.map_err(|Refused { trips, incident, unreachable, .. }| match trips.first() {
             Some(trip) => Why::of(trip, incident.as_deref()),
-            None if away.is_some() => Why::failed(
+            None if unreachable.is_some() => Why::failed(
                 "unavailable",
                 "deadstop cannot reach its shared state, and the policy says to refuse",
             ),

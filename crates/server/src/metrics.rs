@@ -119,7 +119,6 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-#[expect(dead_code, reason = "the gateway and the warden call these as they come to need them")]
 impl Metrics {
     /// A call came in.
     pub(crate) fn call(&self, kind: Kind) {

@@ -6,8 +6,10 @@
 //! are written before they are acknowledged.
 
 mod approvals;
+mod backend;
 mod calls;
 mod control;
+mod conversation;
 mod events;
 mod govern;
 mod grants;
@@ -16,8 +18,10 @@ mod nodes;
 mod project;
 mod recent;
 mod record;
+mod reported;
 mod scope;
-mod shared;
+mod step;
+mod texts;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};
@@ -26,8 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Ticket, Time, Trip};
-use deadstop_fleet::{Fleet, Owner, Redis};
+use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Time, Trip};
+use deadstop_fleet::{Fleet, Redis};
 use deadstop_store::{Numbers, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -38,16 +42,18 @@ use crate::metrics::Metrics;
 use crate::prices;
 use crate::settings::Settings;
 pub(crate) use approvals::{Answer, Approval, Approvals, Word};
-pub(crate) use calls::Numbered;
+use backend::{Backend, Node, Pending, Stores};
+pub(crate) use calls::{ResultIn, Running, Terms};
+pub(crate) use conversation::Turn;
 pub(crate) use events::{Event, Events};
-pub(crate) use govern::{Governed, Reply, Reported};
+pub(crate) use govern::{Booked, Proposed};
 pub(crate) use nodes::{Message, Reload};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
 pub(crate) use record::Facts;
-pub(crate) use scope::{Chain, Pending, Place, Scope, Tally};
-pub(crate) use shared::{Node, Told, Turn, Wish, Wished};
-use shared::{Slice, Stores};
+pub(crate) use scope::{Chain, Place, Scope, Tally};
+use step::{Judged, Step};
+use texts::Texts;
 pub(crate) use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
@@ -59,6 +65,8 @@ const SWEEP_MS: u64 = 10_000;
 /// How long a call waits to learn what the store has of a scope. A store that does not answer is
 /// noticed by the first one that waits; from then on nobody does.
 const LOAD: Duration = Duration::from_secs(3);
+/// How long an order waits until all nodes must know it.
+const SPREAD: Duration = Duration::from_secs(3);
 /// How long the end of an answer waits until all nodes know what it has cost.
 const BOOKED: Duration = Duration::from_secs(1);
 /// After so long a conversation that has no name is over.
@@ -80,8 +88,10 @@ pub(crate) struct Warden {
     /// Scopes that began while nobody could read what the store has of them.
     strays: Mutex<Vec<Arc<Scope>>>,
     store: Option<Store>,
-    /// The node of a fleet that this is.
-    fleet: OnceLock<Arc<Node>>,
+    /// Where the state of live scopes is kept.
+    backend: Backend,
+    /// What was said in calls that have not ended yet.
+    texts: Texts,
     /// What is done when another node has changed something.
     reload: OnceLock<Reload>,
     /// Held while that is done.
@@ -105,27 +115,6 @@ pub(crate) struct Warden {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A call that was admitted.
-#[derive(Debug)]
-pub(crate) struct Running {
-    /// Its id among all calls.
-    pub(crate) id: i64,
-    pub(crate) ticket: Ticket,
-    /// What was said about it when it was let pass.
-    warned: Option<Box<Trip>>,
-    /// Who settles it, where there are many nodes.
-    owner: Option<Owner>,
-    /// What more it has asked for, where there are many nodes.
-    slice: Option<Arc<Mutex<Slice>>>,
-}
-
-impl Running {
-    /// Whether it was let pass while nobody could be asked.
-    pub(crate) fn is_unasked(&self) -> bool {
-        self.owner == Some(Owner::Unasked)
-    }
-}
-
 /// A call that may not run, or not go on.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
@@ -133,10 +122,12 @@ pub(crate) struct Refused {
     pub(crate) trips: Vec<Trip>,
     /// The incident that it became, if it is a new one.
     pub(crate) incident: Option<String>,
-    /// Why nobody could be asked, if that is it.
-    pub(crate) away: Option<String>,
-    /// Whether its conversation has gone on elsewhere, so that it must be read again.
+    /// Why the cluster could not be asked, if that is the reason.
+    pub(crate) unreachable: Option<String>,
+    /// Whether its conversation has gone on meanwhile, so that the request must be read again.
     pub(crate) stale: bool,
+    /// Whether it is not refused at all: the client asked before, and it still runs.
+    known: bool,
 }
 
 /// What an order wants.
@@ -225,6 +216,15 @@ impl Warden {
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Warden>, StoreError> {
         let (queue, waiting) = mpsc::unbounded_channel();
+        let numbers = Numbers::new(0);
+        let backend = match (redis, &store) {
+            (Some(redis), Some(store)) => {
+                let seed = u64::try_from(store.number(now())).unwrap_or_default();
+                let stores = Stores { redis, store: store.clone() };
+                Backend::Cluster(Fleet::new(stores, &nodes::name(), seed, now()))
+            }
+            _ => Backend::Memory,
+        };
         let warden = Arc::new(Warden {
             configured: Arc::new(policies),
             projects: RwLock::default(),
@@ -232,10 +232,11 @@ impl Warden {
             swept: AtomicU64::new(0),
             strays: Mutex::default(),
             store,
-            fleet: OnceLock::new(),
+            backend,
+            texts: Texts::default(),
             reload: OnceLock::new(),
             reading: tokio::sync::Mutex::default(),
-            numbers: Numbers::new(0),
+            numbers,
             queue,
             full: Notify::new(),
             outbox: Mutex::default(),
@@ -248,11 +249,6 @@ impl Warden {
             events: Events::new(now().0),
             metrics,
         });
-        if let (Some(redis), Some(store)) = (redis, warden.store.clone()) {
-            let seed = u64::try_from(warden.number()).unwrap_or_default();
-            let node = Fleet::new(Stores { redis, store }, &nodes::name(), seed, now());
-            let _ = warden.fleet.set(node);
-        }
         warden.remember().await?;
         warden.project(DEFAULT_PROJECT).await?;
         tokio::spawn(writer::run(Arc::downgrade(&warden), waiting));
@@ -584,7 +580,7 @@ impl Warden {
         if chain.policies().session.fail_mode != FailMode::Closed {
             return None;
         }
-        if self.node().is_some_and(|node| node.away().is_some()) {
+        if self.backend.unreachable().is_some() {
             return Some(
                 "deadstop cannot reach the state that its nodes share, and the policy's fail_mode \
                  says closed",
@@ -597,17 +593,28 @@ impl Warden {
 
     /// A person spoke, outside of any model call that would tell it.
     pub(crate) async fn hear_person(&self, chain: &Chain, words: TextFacts) {
-        match self.node() {
-            None => chain.innermost().state.lock().hear(&words),
-            Some(node) => {
-                let done = node.insist(chain.cells(), &chain.policies(), None, move |desk| {
-                    if let Some(link) = desk.links.last_mut() {
-                        link.state.hear(&words);
-                    }
-                });
-                let _ = tokio::time::timeout(LOAD, done).await;
+        let done = self.backend.insist(chain, None, move |step| {
+            if let Some(state) = step.state() {
+                state.hear(&words);
             }
-        }
+        });
+        let _ = tokio::time::timeout(LOAD, done.known()).await;
+    }
+
+    /// The time by which decisions are made.
+    pub(crate) fn time(&self) -> Time {
+        self.backend.now()
+    }
+
+    /// The node of a cluster that this is, if it is one.
+    fn node(&self) -> Option<&Arc<Node>> {
+        self.backend.node()
+    }
+
+    /// Why the state that nodes share cannot be reached, and since when; `None` if it can, or if there
+    /// is one node only.
+    pub(crate) fn unreachable(&self) -> Option<(Time, String)> {
+        self.backend.unreachable()
     }
 
     /// A number that nothing else has.
@@ -624,62 +631,110 @@ impl Warden {
         }
     }
 
-    /// Changes one scope's standing by an operator's word; returns when it and its entry in the
-    /// audit are on disk.
+    /// The scopes above one, and itself.
+    fn chain_to(&self, scope: &Arc<Scope>) -> Result<Chain, String> {
+        let project = self.projects.read().get(&scope.place.project).cloned();
+        let project =
+            project.ok_or_else(|| format!("there is no project {}", scope.place.project))?;
+        let mut chain = Chain::new(project);
+        if matches!(scope.kind(), ScopeKind::Session | ScopeKind::Nested)
+            && let Some(agent) = self.live_agent(&scope.place.project, scope.agent())
+        {
+            chain.push(agent);
+        }
+        if scope.kind() != ScopeKind::Project {
+            chain.push(Arc::clone(scope));
+        }
+        Ok(chain)
+    }
+
+    /// Changes one scope in a step that must not be lost.
+    fn change<T: Send + 'static>(
+        &self,
+        scope: &Arc<Scope>,
+        job: impl FnMut(&mut Step<'_, '_, '_>) -> T + Send + 'static,
+    ) -> Result<Pending<Judged<T>>, String> {
+        Ok(self.backend.insist(&self.chain_to(scope)?, None, job))
+    }
+
+    /// Changes one scope's standing by an operator's word; returns when it and its entry in the audit
+    /// are on disk, and all nodes must obey it.
     pub(crate) async fn order(
         &self,
         scope: &Arc<Scope>,
         order: Order<'_>,
         change: impl Fn(&mut ScopeState, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
-        if let Some(node) = self.node() {
-            let changed = move |state: &mut ScopeState, _: &mut i64, now| change(state, now);
-            return self.order_everywhere(node, scope, order, changed).await;
+        let change = Arc::new(change);
+        // Only what stops something is in force before all nodes know it. A release that is in force
+        // early could outdo a kill that this node has not heard of.
+        let stops = matches!(order.what, What::Kill | What::Pause);
+        if order.what == What::Kill {
+            scope.note_kill();
         }
-        {
-            let mut state = scope.state.lock();
-            change(&mut state, now());
-            match state.killed() {
-                Some(_) => scope.cut(),
-                None => scope.renew(),
+        let unreachable = self.backend.unreachable().is_some();
+        if unreachable && stops {
+            self.force(scope, &*change);
+        }
+        let (work, fresh) =
+            (Arc::clone(&change), (order.what == What::Reset).then(|| self.number()));
+        let done = self.change(scope, move |step| {
+            let now = step.now();
+            if let Some(state) = step.state() {
+                work(state, now);
             }
+            if let Some(number) = fresh {
+                step.renumber(number);
+            }
+        })?;
+        let spread = in_time(done).await;
+        if spread.is_err() && !unreachable && stops {
+            self.force(scope, &*change);
         }
-        scope.changed.notify_waiters();
+        if order.what == What::Reset {
+            scope.forget_reported();
+        }
+        scope.tell_changed();
+        self.tell_nodes_of(scope);
         self.ordered(scope, &order);
         self.mark(scope);
         let written = self.flush().await;
+        // A node that read the database before this was written may meanwhile use a Redis that took
+        // over without it. A step that changes nothing puts it back there if it is missing.
+        let kept = match (&spread, &written) {
+            (Ok(()), Ok(())) => in_time(self.change(scope, |_| ())?).await,
+            _ => Ok(()),
+        };
         self.tell_of(scope, order.what.done(), order.text());
-        written
+        spread.and(written).and(kept)
     }
 
-    /// A fresh start under the same name for a session that was ended, and for what is nested in
+    /// A fresh start under the same name for a session that was stopped, and for what is nested in
     /// it. What happened before stays with the old number.
     pub(crate) async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let below = format!("{}\u{1f}", scope.place.key);
         let mut nested = self.scopes(&scope.place.project);
         nested.retain(|nested| nested.place.key.starts_with(&below));
-        if self.node().is_none() {
-            for nested in &nested {
-                nested.renumber(self.number());
-                nested.state.lock().reset(now());
-                nested.renew();
-                self.mark(nested);
-            }
-        }
-        // Written as it ended, before its row is another one's.
+        // Written as it ended, before its row becomes another session's.
         self.mark(scope);
         self.flush().await?;
-        if let Some(node) = self.node() {
-            let below = self.reset_below(node, &nested).await;
+        let mut spread = Ok(());
+        for nested in &nested {
             let fresh = self.number();
-            let changed = move |state: &mut ScopeState, number: &mut i64, now: Time| {
-                state.reset(now);
-                *number = fresh;
-            };
-            return self.order_everywhere(node, scope, order, changed).await.and(below);
+            let done = self.change(nested, move |step| {
+                let now = step.now();
+                if let Some(state) = step.state() {
+                    state.reset(now);
+                }
+                step.renumber(fresh);
+            })?;
+            spread = in_time(done).await.and(spread);
+            nested.forget_reported();
+            nested.tell_changed();
+            self.tell_nodes_of(nested);
+            self.mark(nested);
         }
-        scope.renumber(self.number());
-        self.order(scope, order, ScopeState::reset).await
+        self.order(scope, order, ScopeState::reset).await.and(spread)
     }
 
     /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.
@@ -715,6 +770,15 @@ impl Warden {
     /// The store, if there is one.
     pub(crate) fn store(&self) -> Option<&Store> {
         self.store.as_ref()
+    }
+}
+
+/// What came of a step, unless it takes too long.
+async fn in_time<T>(done: Pending<Judged<T>>) -> Result<T, String> {
+    match tokio::time::timeout(SPREAD, done.known()).await {
+        Ok(Ok(judged)) => Ok(judged.value),
+        Ok(Err(unreachable)) => Err(unreachable.why),
+        Err(_) => Err("the shared state does not answer".to_owned()),
     }
 }
 

@@ -76,6 +76,37 @@ pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Ve
     format!("{event}data: {error}\n\n").into_bytes()
 }
 
+/// An error of ours that no guard is the reason of, in the provider's shape: the upstream failed, or
+/// Deadstop itself cannot decide.
+pub fn failed(dialect: Dialect, status: u16, problem: &str) -> Refusal {
+    let headers = if status == 503 { vec![("retry-after", "5".to_owned())] } else { Vec::new() };
+    let body = failure(dialect, status, problem).to_string().into_bytes();
+    Refusal { status, content_type: JSON, headers, body }
+}
+
+/// The same inside a stream that is already running.
+pub fn stream_failed(dialect: Dialect, status: u16, problem: &str) -> Vec<u8> {
+    let event = match family(dialect) {
+        Family::Anthropic => "event: error\n",
+        Family::OpenAi | Family::Gemini => "",
+    };
+    format!("{event}data: {}\n\n", failure(dialect, status, problem)).into_bytes()
+}
+
+fn failure(dialect: Dialect, status: u16, problem: &str) -> Value {
+    match family(dialect) {
+        Family::Anthropic => json!({
+            "type": "error", "error": { "type": "api_error", "message": problem }
+        }),
+        Family::Gemini => json!({
+            "error": { "code": status, "message": problem, "status": "UNAVAILABLE" }
+        }),
+        Family::OpenAi => json!({
+            "error": { "message": problem, "type": "upstream_error", "param": null, "code": null }
+        }),
+    }
+}
+
 /// A trip's status and its sentence, for doors that have no provider's shape.
 pub(crate) fn in_words(trip: &Trip) -> (u16, String) {
     let kind = Kind::of(trip);

@@ -31,11 +31,7 @@ pub(crate) struct Degraded {
 impl Cluster {
     /// None on a server that is alone.
     pub(crate) fn of(warden: &Warden, project: &Project) -> Option<Cluster> {
-        let fleet = warden.node()?;
-        let now = fleet.now();
-        let alive = fleet.peers().into_iter().filter(|peer| peer.until > now);
-        let mut nodes: Vec<String> = alive.map(|peer| peer.node).collect();
-        nodes.sort_unstable();
+        let (node, nodes) = warden.peers()?;
         let policies = project.policies("");
         let meanwhile = match policies.session.fail_mode {
             FailMode::Open => format!(
@@ -44,11 +40,11 @@ impl Cluster {
             ),
             FailMode::Closed => "calls are refused until it is back, as the policy says".to_owned(),
         };
-        let degraded = fleet.away().map(|(since, why)| Degraded {
+        let degraded = warden.unreachable().map(|(since, why)| Degraded {
             since_ms: since.0,
             what: format!("the state that all nodes share is away ({why}): {meanwhile}"),
         });
-        Some(Cluster { node: fleet.me().to_string(), nodes, degraded })
+        Some(Cluster { node, nodes, degraded })
     }
 }
 

@@ -6,8 +6,6 @@
 //! `/api/approvals/{id}`, and asks again under the same id. Everything carries the client's own id and may be said twice.
 //! Once the session is dead, everything is refused.
 
-mod fleet;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Answer, Call, Digest, GuardId, ModelCall, Outcome, Progress, Status, TextFacts, TextHasher,
+    Answer, Call, Decision, Digest, GuardId, ModelCall, Outcome, Status, TextFacts, TextHasher,
     Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
@@ -31,7 +29,7 @@ use super::auth::Who;
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
-use crate::warden::{Approval, Chain, Refused, Reply, Reported, Said, Wish, now};
+use crate::warden::{Approval, Booked, Chain, Proposed, Refused};
 
 /// Opens a session.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -361,7 +359,7 @@ pub(crate) async fn preflight(
         from_person: asked.from_person,
     });
     let call = chain.project.redact_call(call);
-    let reply = ask(&app, &chain, asked.id, call, request).await?;
+    let reply = ask(&app, &chain, &asked.id, &call, &request).await?;
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
 }
@@ -396,8 +394,8 @@ pub(crate) async fn propose(
             app.warden.pins.judge(&who.project, &server, &mut facts);
         }
         let call = chain.project.redact_call(Call::Tool(facts));
-        let reply = ask(&app, &chain, proposed.id, call, request).await?;
-        // It was ended at another node, and this one hears of it only now.
+        let reply = ask(&app, &chain, &proposed.id, &call, &request).await?;
+        // Another node stopped it, and this one hears of it only now.
         if decided.is_empty()
             && reply.body["decision"]["trips"][0]["guard"] == GuardId::Killed.name()
             && let Some(refusal) = dead(&chain)
@@ -430,29 +428,11 @@ pub(crate) async fn progress(
     Body(report): Body<Report>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &report.scope).await?;
-    if let Some(node) = app.warden.node()
-        && !fleet::reported_here(&chain, &report.id)
-    {
-        let reply = fleet::progress(&app, node, &chain, report).await?;
-        settle_down(&app, &chain, &reply).await?;
-        return Ok(reply.into_response());
+    let mut reply = progress_now(&app, &chain, &report).await?;
+    if report.wait_ms > 0 && reply.status == 200 {
+        stopped(&app, &chain, &report).await;
+        reply = progress_now(&app, &chain, &Report { text: String::new(), ..report }).await?;
     }
-    stopped(&app, &chain, &report, || {
-        let mut governed = chain.innermost().governed.lock();
-        governed.get(&report.id).is_some_and(|reported| reported.running.is_some())
-    })
-    .await;
-    let reply = {
-        let mut governed = chain.innermost().governed.lock();
-        let reported = governed.get(&report.id).ok_or_else(no_call)?;
-        let Reported { call, running, request, response, .. } = reported;
-        let Some(running) = running else { return Err(no_call()) };
-        response.push(&report.text);
-        let new = Progress { output: Tokens(report.output_tokens), text: &report.text };
-        let said = || Said { request: request.clone(), response: response.clone().broken_off() };
-        let (decision, incident) = app.warden.progress(&chain, call, running, new, said);
-        decided(&report.id, decision.verdict, &decision.trips, incident)
-    };
     settle_down(&app, &chain, &reply).await?;
     Ok(reply.into_response())
 }
@@ -473,12 +453,7 @@ pub(crate) async fn receipt(
     Body(receipt): Body<Receipt>,
 ) -> Result<Response, Problem> {
     let chain = chain(&app, &who, &agent, &session, &receipt.scope).await?;
-    let reply = match app.warden.node() {
-        Some(node) if !fleet::reported_here(&chain, &receipt.id) => {
-            fleet::book_in_time(&app, node, &chain, &receipt).await?
-        }
-        _ => book(&app, &chain, &receipt).await?,
-    };
+    let reply = book(&app, &chain, &receipt).await?;
     if !receipt.wait && reply.status == 200 {
         return Ok(reply.into_response());
     }
@@ -489,41 +464,31 @@ pub(crate) async fn receipt(
     Ok(reply.into_response())
 }
 
+async fn progress_now(app: &App, chain: &Chain, report: &Report) -> Result<Reply, Problem> {
+    let output = Tokens(report.output_tokens);
+    let found = app.warden.report(chain, &report.id, output, &report.text).await;
+    let (decision, incident) = found.ok_or_else(no_call)?;
+    let reply = decided(&report.id, decision.verdict, &decision.trips, incident);
+    // A stop that this node knows counts, also while it cannot ask others.
+    Ok(if reply.status == 200 { dead(chain).unwrap_or(reply) } else { reply })
+}
+
 async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Problem> {
-    let (call, running, said) = {
-        let mut governed = chain.innermost().governed.lock();
-        let reported = governed.get(&receipt.id).ok_or_else(no_call)?;
-        if let Some(reply) = &reported.receipt {
-            return Ok(reply.clone());
-        }
-        let Some(running) = reported.running.take() else { return Err(no_call()) };
-        let mut said = Said {
-            request: std::mem::take(&mut reported.request),
-            response: std::mem::take(&mut reported.response),
-        };
-        if said.response.is_empty() {
-            said.response.push(receipt.text.as_deref().unwrap_or_default());
-        }
-        if matches!(receipt.status, Ended::Fault | Ended::Cancelled) {
-            said.response = said.response.broken_off();
-        }
-        (reported.call.clone(), running, said)
-    };
-    let outcome = receipt.outcome(&call);
-    let reply = if running.is_unasked() {
-        // Let pass while nobody could be asked: booked as soon as somebody can be.
-        drop(app.warden.settle_soon(chain, &call, running, &outcome, said));
-        decided(&receipt.id, Verdict::Allow, &[], None)
-    } else {
-        let decision = app.warden.settle(chain, &call, running, &outcome, said).await;
-        decided(&receipt.id, decision.verdict, &decision.trips, None)
-    };
-    // A dead session hears that it is dead, although its receipt is booked.
-    let reply = dead(chain).unwrap_or(reply);
-    if let Some(reported) = chain.innermost().governed.lock().get(&receipt.id) {
-        reported.receipt = Some(reply.clone());
+    let ended = receipt.clone();
+    let text = receipt.text.as_deref().unwrap_or_default();
+    let whole = matches!(receipt.status, Ended::Ok | Ended::Error);
+    let outcome = move |call: &Call| ended.outcome(call);
+    let reply = |decision: &Decision| decided(&receipt.id, decision.verdict, &decision.trips, None);
+    match app.warden.receipt(chain, &receipt.id, outcome, text, whole).await {
+        // A dead session hears that it is dead, although its receipt is booked.
+        Booked::Now(decision) => Ok(dead(chain).unwrap_or_else(|| reply(&decision))),
+        Booked::Before(decision) => Ok(reply(&decision)),
+        Booked::Later => Err(Problem::new(
+            Code::NotDurable,
+            "the cluster is unreachable; the receipt is booked when it is back",
+        )),
+        Booked::Unknown => Err(no_call()),
     }
-    Ok(reply)
 }
 
 impl Receipt {
@@ -555,7 +520,7 @@ async fn held(chain: &Chain, wait: Duration) {
     let until = Instant::now() + wait;
     loop {
         // Registered before looking, so that a word said in between is not missed.
-        let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
+        let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
         if !chain.scopes().iter().any(|scope| scope.state.lock().paused().is_some()) {
             return;
         }
@@ -570,12 +535,12 @@ async fn held(chain: &Chain, wait: Duration) {
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
-async fn stopped(app: &App, chain: &Chain, report: &Report, runs: impl Fn() -> bool) {
+async fn stopped(app: &App, chain: &Chain, report: &Report) {
     let until = Instant::now() + Duration::from_millis(report.wait_ms);
     let stops = chain.stops();
     let stops = stops.iter().map(|stop| Box::pin(stop.cancelled()));
     let mut stop = futures_util::future::select_all(stops);
-    while Instant::now() < until && runs() {
+    while Instant::now() < until && app.warden.may_run(chain, &report.id) {
         tokio::select! {
             _ = &mut stop => return,
             () = app.warden.events.over.cancelled() => return,
@@ -588,79 +553,28 @@ async fn stopped(app: &App, chain: &Chain, report: &Report, runs: impl Fn() -> b
 async fn ask(
     app: &App,
     chain: &Chain,
-    id: String,
-    call: Call,
-    request: Excerpt,
+    id: &str,
+    call: &Call,
+    request: &Excerpt,
 ) -> Result<Reply, Problem> {
     if let Some(why) = app.warden.closed(chain) {
         return Err(Problem::new(Code::StoreFailed, why));
     }
-    match app.warden.node() {
-        Some(node) => fleet::ask(app, node, chain, id, call, request).await,
-        None => ask_here(app, chain, id, call, request),
-    }
-}
-
-/// The same where there is one node only.
-fn ask_here(
-    app: &App,
-    chain: &Chain,
-    id: String,
-    call: Call,
-    request: Excerpt,
-) -> Result<Reply, Problem> {
-    let mut governed = chain.innermost().governed.lock();
-    if let Some(reported) = governed.get(&id) {
-        return Ok(dead(chain).unwrap_or_else(|| reported.admitted.clone()));
-    }
-    let asked_before = governed.asked(&id, &call, now());
-    let admission = match asked_before.as_deref().map(|approval| (approval, approval.word())) {
-        Some((approval, None)) => return Ok(waits(&id, approval)),
-        Some((approval, Some(_))) if approval.is_approved(now()) => {
-            governed.forget(&id);
-            app.warden.admit_approved_here(chain, approval, &request)
-        }
-        Some((approval, Some(word))) => Err(app.warden.refusal_of(approval, &word)),
-        None => app.warden.admit_here(chain, &call, &request),
-    };
-    let (running, admitted) = match admission {
-        Ok((running, trips)) => {
+    match app.warden.propose(chain, id, call, request).await {
+        Proposed::Allowed(trips) => {
             let verdict = trips.first().map_or(Verdict::Allow, |trip| trip.verdict);
-            (Some(running), decided(&id, verdict, &trips, None))
+            Ok(decided(id, verdict, &trips, None))
         }
-        Err(refused) if refused.asks() => {
-            match app.warden.ask(chain, &call, &request, refused.trips, Wish::default()) {
-                Ok(question) => {
-                    let approval = Arc::clone(&question.approval);
-                    question.detach();
-                    let reply = waits(&id, &approval);
-                    governed.ask(id, approval, now());
-                    return Ok(reply);
-                }
-                Err(Refused { trips, incident, .. }) => {
-                    (None, decided(&id, Verdict::Block, &trips, incident))
-                }
-            }
+        Proposed::Waits(approval) => Ok(waits(id, &approval)),
+        Proposed::Refused(Refused { unreachable: Some(why), .. }) => {
+            let text = format!("the cluster is unreachable ({why}), and the policy says to refuse");
+            Err(Problem::new(Code::StoreFailed, text))
         }
-        Err(Refused { trips, incident, .. }) => {
+        Proposed::Refused(Refused { trips, incident, .. }) => {
             let verdict = trips.first().map_or(Verdict::Block, |trip| trip.verdict);
-            (None, decided(&id, verdict, &trips, incident))
+            Ok(decided(id, verdict, &trips, incident))
         }
-    };
-    // A call that was refused may be asked for again: the answer may be another one by then.
-    if running.is_none() {
-        return Ok(admitted);
     }
-    let response = Excerpt::default();
-    let reply = admitted.clone();
-    let reported = Reported { call, running, request, response, admitted, receipt: None };
-    if let Some(forgotten) = governed.insert(id, reported)
-        && let Some(running) = forgotten.running
-    {
-        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-        app.warden.settle_soon(chain, &forgotten.call, running, &outcome, Said::default());
-    }
-    Ok(reply)
 }
 
 /// The chain of a session that is the caller's to use.
@@ -763,6 +677,12 @@ fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
         "errors": [],
         "decision": decision,
     })
+}
+
+/// The answer to a client that governs its own calls.
+struct Reply {
+    status: u16,
+    body: Value,
 }
 
 impl Reply {

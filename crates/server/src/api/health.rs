@@ -67,12 +67,13 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
             }
         },
     };
-    // A node that can ask nobody gets no calls while others may be able to.
+    // A node that cannot reach the cluster gets no calls while other nodes may be able to.
     let detail = detail.or_else(|| {
-        let (since, why) = app.warden.node()?.away()?;
+        let (since, why) = app.warden.unreachable()?;
         let since = app.warden.time().0.saturating_sub(since.0) / 1000;
         Some(format!("the state that nodes share is away ({why}), for {since} seconds now"))
     });
+    app.metrics.queue_depth(app.warden.queue_depth());
     let body = Readiness {
         ready: detail.is_none(),
         store,
@@ -91,5 +92,6 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
 )]
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
+    app.metrics.queue_depth(app.warden.queue_depth());
     ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
 }

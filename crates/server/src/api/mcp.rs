@@ -197,10 +197,10 @@ pub(crate) async fn accept(
     let signed = who.signed(by.as_deref());
     let mut found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
     for _ in 0..HEARSAY {
-        if found.is_some() || app.warden.node().is_none() {
+        if found.is_some() || !app.warden.is_clustered() {
             break;
         }
-        // It may have been listed at another node a moment ago.
+        // Another node may have listed it a moment ago.
         app.warden.read_again(None).await;
         found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
         if found.is_none() {

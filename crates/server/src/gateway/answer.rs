@@ -19,9 +19,9 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 
 use super::decode::Decoder;
-use super::flow::{Answered, Cut, Flow};
+use super::flow::{Answered, Cut, Flow, Why};
 use super::upstream::{Answer, Failed};
-use super::{Exchange, Gateway, strip_hop_by_hop, warned};
+use super::{Exchange, Gateway, answered, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
 const MOST_JSON: usize = 32 << 20;
@@ -38,7 +38,7 @@ pub(super) async fn pass(
         Ok(response) => response,
         Err(failed) => {
             flow.settle(Status::Fault);
-            return gateway.upstream_failed(exchange, &failed.to_string());
+            return answered(refusal::failed(exchange.dialect, 502, &failed.to_string()));
         }
     };
     let (mut parts, body) = response.into_parts();
@@ -62,8 +62,8 @@ pub(super) async fn pass(
             Whole::Fine(bytes, warnings) => {
                 warned(Response::from_parts(parts, Body::from(bytes)), &warnings)
             }
-            Whole::Refused(cut) => gateway.refusal(exchange, &cut.trip, cut.incident.as_deref()),
-            Whole::Broken(problem) => gateway.upstream_failed(exchange, &problem),
+            Whole::Refused(cut) => gateway.cut(exchange, &cut),
+            Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
             Whole::TooLarge(passing) => Response::from_parts(parts, Body::new(*passing)),
         };
     }
@@ -373,7 +373,10 @@ impl Passing {
 
     fn last_event(&self, cut: &Cut) -> Vec<u8> {
         let incident = cut.incident.as_deref();
-        let mut event = refusal::stream_error(self.dialect, &cut.trip, incident);
+        let mut event = match &cut.why {
+            Why::Trip(trip) => refusal::stream_error(self.dialect, trip, incident),
+            Why::Unreachable(why) => refusal::stream_failed(self.dialect, 503, why),
+        };
         if !self.edge.whole_events {
             // The client holds the beginning of an event, which must not become a valid one: an
             // empty line would complete it.
@@ -385,7 +388,10 @@ impl Passing {
 
     fn last_element(&self, cut: &Cut) -> Vec<u8> {
         let comma: &[u8] = if matches!(self.edge.last, b'[' | b',') { b"" } else { b"," };
-        let error = refusal::refuse(self.dialect, &cut.trip, cut.incident.as_deref()).body;
+        let error = match &cut.why {
+            Why::Trip(trip) => refusal::refuse(self.dialect, trip, cut.incident.as_deref()).body,
+            Why::Unreachable(why) => refusal::failed(self.dialect, 503, why).body,
+        };
         [comma, &error, b"]"].concat()
     }
 

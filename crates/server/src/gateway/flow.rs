@@ -17,7 +17,7 @@ use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Booking, Chain, Pending, Refused, Running, Said, Warden, Wish};
+use crate::warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
 use deadstop_redact::excerpt::Excerpt;
 
 /// A call on its way.
@@ -65,8 +65,16 @@ pub(super) struct Admitted {
 }
 
 /// Why a call may not go on.
+pub(super) enum Why {
+    /// A guard says so.
+    Trip(Box<Trip>),
+    /// The cluster could not be asked, and the policy says to refuse.
+    Unreachable(String),
+}
+
+/// A call that may not go on.
 pub(super) struct Cut {
-    pub(super) trip: Box<Trip>,
+    pub(super) why: Why,
     /// The incident that it became, if it is a new one.
     pub(super) incident: Option<String>,
     /// Where, in the bytes just read, the part begins that must not be passed on.
@@ -78,18 +86,12 @@ type Admitting = Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refuse
 
 /// A tool call that waits for a person before the agent sees it.
 pub(super) struct Asking {
-    id: String,
-    call: Call,
-    words: Excerpt,
     answer: Admitting,
     held_from: usize,
 }
 
 /// A tool call that a person has decided about.
 pub(super) struct Answered {
-    id: String,
-    call: Call,
-    words: Excerpt,
     held_from: usize,
     admitted: Result<(Running, Vec<Trip>), Refused>,
 }
@@ -155,7 +157,7 @@ impl Flow {
     pub(super) fn why_stopped(&mut self) -> Option<Cut> {
         let (decision, incident) = self.progress("");
         let trip = decision.trips.into_iter().next()?;
-        Some(Cut { trip: Box::new(trip), incident, from: 0 })
+        Some(Cut { why: Why::Trip(Box::new(trip)), incident, from: 0 })
     }
 
     /// What was let pass with a warning.
@@ -195,8 +197,8 @@ impl Flow {
         let from = questions.iter().map(|asking| asking.held_from).min()?;
         Some((from, async move {
             let answered = questions.into_iter().map(|asking| async move {
-                let Asking { id, call, words, answer, held_from } = asking;
-                Answered { id, call, words, held_from, admitted: answer.await }
+                let Asking { answer, held_from } = asking;
+                Answered { held_from, admitted: answer.await }
             });
             futures_util::future::join_all(answered).await
         }))
@@ -205,8 +207,8 @@ impl Flow {
     /// Takes in what people have decided; a call that is refused ends the answer.
     pub(super) fn take_words(&mut self, answered: Vec<Answered>) -> Result<(), Cut> {
         let mut refused = None;
-        for Answered { id, call, words, held_from, admitted } in answered {
-            if let Err(cut) = self.decided(id, call, words, held_from, admitted) {
+        for Answered { held_from, admitted } in answered {
+            if let Err(cut) = self.decided(held_from, admitted) {
                 refused.get_or_insert(cut);
             }
         }
@@ -225,7 +227,7 @@ impl Flow {
         self.new.clear();
         match decision.trips.into_iter().next() {
             Some(trip) if trip.verdict >= Verdict::Block => {
-                Err(Cut { trip: Box::new(trip), incident, from: 0 })
+                Err(Cut { why: Why::Trip(Box::new(trip)), incident, from: 0 })
             }
             _ => Ok(()),
         }
@@ -281,91 +283,49 @@ impl Flow {
         self.keep_text();
         self.response.line(words.text());
         self.after_call = true;
-        let (id, held_from) = (asked.id.to_owned(), asked.held_from);
-        if self.warden.node().is_some() {
-            // Others must be asked: until they have answered, the agent does not see it.
-            let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
-            let (asked, said) = (call.clone(), words.clone());
-            let wish = Wish { waits_as: Some(id.clone()), ..Wish::default() };
-            let answer = Box::pin(async move {
-                match warden.admit(&chain, &asked, &said, wish.clone()).await {
-                    Err(refused) if refused.asks() => {
-                        warden.ask(&chain, &asked, &said, refused.trips, wish)?.answer().await
-                    }
-                    admitted => admitted,
-                }
-            });
-            self.questions.push(Asking { id, call, words, answer, held_from });
-            return Ok(());
-        }
-        let admitted = match self.warden.admit_here(&self.chain, &call, &words) {
-            Err(refused) if refused.asks() => {
-                let wish = Wish::default();
-                match self.warden.ask(&self.chain, &call, &words, refused.trips, wish) {
-                    Ok(question) => {
-                        let answer = Box::pin(question.answer());
-                        self.questions.push(Asking { id, call, words, answer, held_from });
-                        return Ok(());
-                    }
-                    Err(refused) => Err(refused),
-                }
+        let held_from = asked.held_from;
+        let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
+        let terms = Terms::answered_later(asked.id);
+        let mut answer: Admitting =
+            Box::pin(async move { warden.admit_asking(&chain, &call, &words, terms).await });
+        // Mostly it is decided at once, and nothing has to be held back. Otherwise a person or other
+        // nodes are asked, and the agent does not see the call before they have answered.
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        match answer.as_mut().poll(&mut context) {
+            Poll::Ready(admitted) => self.decided(held_from, admitted),
+            Poll::Pending => {
+                self.questions.push(Asking { answer, held_from });
+                Ok(())
             }
-            admitted => admitted,
-        };
-        self.decided(id, call, words, held_from, admitted)
+        }
     }
 
     /// A tool call that may run waits for its result; one that may not ends the answer.
     fn decided(
         &mut self,
-        id: String,
-        call: Call,
-        words: Excerpt,
         from: usize,
         admitted: Result<(Running, Vec<Trip>), Refused>,
     ) -> Result<(), Cut> {
         let (running, trips) = match admitted {
             Ok(admitted) => admitted,
-            Err(Refused { trips, incident, away, .. }) => {
-                let trip = trips.into_iter().next().map(Box::new);
-                if let (None, Some(why)) = (&trip, away) {
-                    let trip = Box::new(self.warden.nobody_to_ask(&self.chain, &why));
-                    return Err(Cut { trip, incident, from });
-                }
-                return trip.map_or(Ok(()), |trip| Err(Cut { trip, incident, from }));
+            Err(Refused { trips, incident, unreachable, .. }) => {
+                let why = match (trips.into_iter().next(), unreachable) {
+                    (Some(trip), _) => Why::Trip(Box::new(trip)),
+                    (None, Some(why)) => Why::Unreachable(why),
+                    (None, None) => return Ok(()),
+                };
+                return Err(Cut { why, incident, from });
             }
         };
         self.warnings.extend(trips.into_iter().filter(|trip| trip.verdict >= Verdict::Warn));
         self.waiting.push(running.ticket.number);
-        if self.warden.node().is_some() && !running.is_unasked() {
-            // It waits where all nodes see it.
-            return Ok(());
-        }
-        let mut conversation = self.chain.innermost().conversation.lock();
-        let forgotten = conversation.wait_for(Pending { id, call, running, asked: words });
-        drop(conversation);
-        self.cancel(forgotten);
         Ok(())
     }
 
     /// The agent will not act on this answer: its tool calls are waited for no longer.
     pub(super) fn take_back(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let waiting = std::mem::take(&mut self.waiting);
-        let taken = self.chain.innermost().conversation.lock().take_back(&waiting);
-        self.cancel(taken);
-        if let Some(node) = self.warden.node() {
-            self.warden.take_back(node, &self.chain, waiting);
-        }
-    }
-
-    fn cancel(&self, calls: impl IntoIterator<Item = Pending>) {
-        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-        for Pending { call, running, asked, .. } in calls {
-            let said = Said { request: asked, response: Excerpt::default() };
-            self.warden.settle_soon(&self.chain, &call, running, &outcome, said);
+        if !self.waiting.is_empty() {
+            self.warden.take_back(&self.chain, std::mem::take(&mut self.waiting));
         }
     }
 
@@ -395,7 +355,7 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        self.booking = self.warden.settle_soon(&self.chain, &self.call, running, &outcome, said);
+        self.booking = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
     }
 
     /// Ready when all nodes know what the call has cost, so that whatever comes after its end is

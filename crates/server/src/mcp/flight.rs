@@ -96,7 +96,7 @@ impl Flight {
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.booking = self.warden.settle_soon(&self.chain, &self.call, running, outcome, said);
+        self.booking = self.warden.settle(&self.chain, &self.call, running, outcome, said);
     }
 
     /// What to wait for before anybody is told of its end, so that whatever comes next is judged by

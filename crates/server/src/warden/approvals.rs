@@ -21,8 +21,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::shared::without_arguments;
-use super::{Chain, Event, Message, Refused, Running, Said, Warden, Wish};
+use super::{Chain, Event, Message, Refused, Running, Said, Terms, Warden};
 use crate::alerts::Alert;
 use crate::settings::Capture;
 
@@ -240,7 +239,7 @@ impl Approvals {
             a.client.as_deref() == Some(id)
                 && (a.project.as_str(), a.agent.as_str()) == (chain.project.name.as_str(), agent)
                 && a.session == session
-                && without_arguments(&a.call) == without_arguments(call)
+                && a.call.without_arguments() == call.without_arguments()
                 && !a.is_orphan(now)
         };
         all.values().rev().find(same).cloned()
@@ -314,7 +313,7 @@ impl Asked {
             agent: approval.agent.clone(),
             session: approval.session.clone(),
             nested: approval.nested.clone(),
-            call: without_arguments(&approval.call),
+            call: approval.call.without_arguments(),
             asked: approval.asked.clone(),
             trips: approval.trips.clone(),
             since: approval.since,
@@ -350,7 +349,7 @@ pub(crate) struct Question {
     chain: Chain,
     pub(crate) approval: Arc<Approval>,
     request: Excerpt,
-    wish: Wish,
+    terms: Terms,
 }
 
 impl Question {
@@ -394,13 +393,13 @@ impl Question {
 
     async fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
-        let wish = self.wish.clone();
         match word.answer {
             Answer::Approved => {
-                warden.admit_approved(chain, &self.approval, &self.request, wish).await
+                let terms = self.terms.clone().approved(&self.approval);
+                warden.admit(chain, call, &self.request, &terms).await
             }
             Answer::Stopped => {
-                let refused = warden.admit(chain, call, &self.request, wish).await;
+                let refused = warden.admit(chain, call, &self.request, &self.terms).await;
                 // It is told what ended it; should that be over by now, it is refused all the same.
                 match refused {
                     Err(refused) if refused.asks() => Err(self.refuse(word)),
@@ -430,10 +429,8 @@ impl Drop for Question {
         if self.approval.word().is_none() {
             let word = Word::of(Answer::Withdrawn, self.warden.time());
             self.warden.decide_approval(&self.approval, word.clone());
-            if self.warden.node().is_some() {
-                let (warden, approval) = (Arc::clone(&self.warden), Arc::clone(&self.approval));
-                tokio::spawn(async move { warden.first_word(&approval, word).await });
-            }
+            let (warden, approval) = (Arc::clone(&self.warden), Arc::clone(&self.approval));
+            tokio::spawn(async move { warden.first_word(&approval, word).await });
         }
     }
 }
@@ -453,11 +450,11 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
-        wish: Wish,
+        terms: Terms,
     ) -> Result<(Running, Vec<Trip>), Refused> {
-        match self.admit(chain, call, request, wish.clone()).await {
+        match self.admit(chain, call, request, &terms).await {
             Err(refused) if refused.asks() => {
-                self.ask(chain, call, request, refused.trips, wish)?.answer().await
+                self.ask(chain, call, request, refused.trips, terms)?.answer().await
             }
             decided => decided,
         }
@@ -470,15 +467,14 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
-        wish: Wish,
+        terms: Terms,
         hold: Duration,
     ) -> Result<(Running, Vec<Trip>), Refused> {
         let until = Instant::now() + hold;
         loop {
             // Registered before asking, so that a word said in between is not missed.
-            let changed: Vec<_> =
-                chain.scopes().iter().map(|scope| scope.changed.notified()).collect();
-            let refused = match self.admit_asking(chain, call, request, wish.clone()).await {
+            let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
+            let refused = match self.admit_asking(chain, call, request, terms.clone()).await {
                 Ok(admitted) => return Ok(admitted),
                 Err(refused) => refused,
             };
@@ -506,7 +502,7 @@ impl Warden {
         call: &Call,
         request: &Excerpt,
         mut trips: Vec<Trip>,
-        wish: Wish,
+        terms: Terms,
     ) -> Result<Question, Refused> {
         for trip in &mut trips {
             trip.because = chain.project.redact_reason(&trip.because);
@@ -525,7 +521,7 @@ impl Warden {
             trips,
             since,
             until: since + policies.of(kind).ask_timeout_s.millis(),
-            client: wish.reported_as.clone(),
+            client: terms.reported_as().map(str::to_owned),
             remote: false,
             word: watch::Sender::new(None),
         });
@@ -534,7 +530,7 @@ impl Warden {
             let why = "too many calls wait for a person";
             let word = Word::said(Answer::Denied, "deadstop", why, since);
             approval.word.send_replace(Some(word.clone()));
-            let question = Question { warden, chain, approval, request, wish };
+            let question = Question { warden, chain, approval, request, terms };
             return Err(question.refuse(&word));
         }
         self.metrics.asked();
@@ -551,7 +547,7 @@ impl Warden {
         };
         self.alert(&chain.project, &alert);
         self.tell_nodes(Message::Asked(Asked::of(&approval)));
-        Ok(Question { warden, chain, approval, request, wish })
+        Ok(Question { warden, chain, approval, request, terms })
     }
 
     /// Says the last word about a call that waits; gives the one that counts, which is the first.
@@ -630,7 +626,7 @@ impl Warden {
                 approval.hear(&first);
                 return None;
             }
-            // This one counts, whoever heard of it before.
+            // In a cluster the first word that Redis heard counts, whatever this node heard before.
             Ok(_) if self.node().is_some() => {
                 approval.hear(&word);
                 self.keep_word(approval, &word);
@@ -650,36 +646,6 @@ impl Warden {
     /// Tells all nodes that a call waits, and waits until they know.
     pub(crate) async fn announce_asked(&self, approval: &Approval) {
         self.announce(Message::Asked(Asked::of(approval))).await;
-    }
-
-    /// Admits a call that a person has approved.
-    pub(crate) async fn admit_approved(
-        &self,
-        chain: &Chain,
-        approval: &Arc<Approval>,
-        request: &Excerpt,
-        wish: Wish,
-    ) -> Result<(Running, Vec<Trip>), Refused> {
-        if self.node().is_some() {
-            let wish = Wish { approval: Some(Arc::clone(approval)), ..wish };
-            return self.admit(chain, &approval.call, request, wish).await;
-        }
-        self.admit_approved_here(chain, approval, request)
-    }
-
-    /// The same where there is one node only.
-    pub(crate) fn admit_approved_here(
-        &self,
-        chain: &Chain,
-        approval: &Approval,
-        request: &Excerpt,
-    ) -> Result<(Running, Vec<Trip>), Refused> {
-        let decide = |links: &mut [deadstop_core::Link<'_>], now| {
-            let mut admission = deadstop_core::admit_approved(links, &approval.call, now);
-            approval.sign(&mut admission.trips);
-            admission
-        };
-        self.admit_by(chain, &approval.call, request, decide)
     }
 
     /// What a call is told that was not approved, once more.

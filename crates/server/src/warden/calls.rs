@@ -1,88 +1,282 @@
-//! A call's three moments: the engine is asked over a locked chain, or where there are many nodes
-//! over copies that are swapped in; what was decided is kept.
+//! A call's three moments over its chain: admit, progress, settle. What was decided is recorded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadstop_core::{
-    Admission, Call, Decision, Link, Outcome, Progress, Ticket, Time, Trip, Verdict, admit,
-    progress, settle,
+    Admission, Call, Decision, GuardId, Outcome, Progress, Ticket, Time, Trip, Verdict,
 };
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
-use smallvec::SmallVec;
+use parking_lot::Mutex;
 
-use super::{BOOKED, Booking, Chain, Refused, Running, Said, Warden, Wish, Wished, record};
+use super::backend::{Pending, Slice};
+use super::conversation::{Heard, Turn, Waiting};
+use super::reported::Reported;
+use super::step::{Judged, Step, cancelled};
+use super::{Approval, BOOKED, Booking, Chain, Refused, Said, Warden, record};
 
-/// A call as it is kept: its id among all, and what its ticket said.
-pub(crate) struct Numbered {
+/// A call that was admitted.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its number among all calls.
+    pub(crate) id: i64,
+    pub(crate) ticket: Ticket,
+    /// The warning it was admitted with.
+    warned: Option<Box<Trip>>,
+    /// Who settles it.
+    pub(super) owner: Owner,
+    /// What a stream has taken of a limit that nodes share.
+    pub(super) slice: Option<Arc<Mutex<Slice>>>,
+}
+
+impl Running {
+    /// A call that was remembered between its admission and its end.
+    pub(super) fn again(
+        id: i64,
+        ticket: Ticket,
+        owner: Owner,
+        warned: Option<Box<Trip>>,
+    ) -> Running {
+        Running { id, ticket, warned, owner, slice: None }
+    }
+
+    /// Whether it was admitted while the cluster was unreachable.
+    pub(super) fn is_offline(&self) -> bool {
+        self.owner == Owner::Unasked
+    }
+}
+
+/// On which terms a call is admitted.
+#[derive(Clone, Default)]
+pub(crate) struct Terms {
+    /// A person has approved it.
+    pub(super) approval: Option<Arc<Approval>>,
+    /// The request that it comes with.
+    pub(crate) turn: Option<Turn>,
+    carrier: Carrier,
+}
+
+/// Who carries a call and tells how it ended.
+#[derive(Clone, Default)]
+enum Carrier {
+    /// The door that asks.
+    #[default]
+    Door,
+    /// The agent: the result comes with a later request, under this id.
+    Agent(String),
+    /// A client that reports its calls, under this id; with the beginning of the request, redacted.
+    Client { id: String, asked: String },
+}
+
+impl Terms {
+    /// A model call that comes with a request of a conversation.
+    pub(crate) fn in_turn(turn: Option<Turn>) -> Terms {
+        Terms { turn, ..Terms::default() }
+    }
+
+    /// A tool call in a model's answer: its result comes with a later request.
+    pub(crate) fn answered_later(id: &str) -> Terms {
+        Terms { carrier: Carrier::Agent(id.to_owned()), ..Terms::default() }
+    }
+
+    /// A call that a client reports.
+    pub(super) fn reported(id: &str, asked: String) -> Terms {
+        Terms { carrier: Carrier::Client { id: id.to_owned(), asked }, ..Terms::default() }
+    }
+
+    /// The same, once a person has approved it.
+    pub(super) fn approved(self, approval: &Arc<Approval>) -> Terms {
+        Terms { approval: Some(Arc::clone(approval)), ..self }
+    }
+
+    /// The client's id for a call that it reports.
+    pub(super) fn reported_as(&self) -> Option<&str> {
+        match &self.carrier {
+            Carrier::Client { id, .. } => Some(id),
+            Carrier::Door | Carrier::Agent(_) => None,
+        }
+    }
+
+    /// Whether the door that asks carries the call.
+    pub(super) fn is_carried(&self) -> bool {
+        matches!(self.carrier, Carrier::Door)
+    }
+}
+
+/// What a step found when a call asked to be admitted.
+pub(super) enum Found {
+    /// It was decided.
+    Decided { admission: Box<Admission>, owner: Owner },
+    /// The same, and calls that had waited too long for their results were given up.
+    GaveUp { admission: Box<Admission>, owner: Owner, calls: Vec<(Waiting, Decision)> },
+    /// The client asked before, and the call still runs: what it was told then.
+    Known(Vec<Trip>),
+    /// The conversation went on meanwhile: what is new in the request must be read again.
+    Stale,
+}
+
+/// The step that decides about a call.
+pub(super) fn admission(
+    step: &mut Step<'_, '_, '_>,
+    call: &Call,
+    terms: &Terms,
+    number: i64,
+) -> Found {
+    if let Some(known) = step.reported.take() {
+        if known.is(call) {
+            let trips = known.trips.clone();
+            *step.reported = Some(known);
+            return Found::Known(trips);
+        }
+        // The client uses the id for another call, which does not inherit the old verdict.
+        if let Some(ticket) = known.ticket {
+            step.settle(&known.call, ticket, &known.owner, &cancelled());
+        }
+    }
+    if let Some(turn) = &terms.turn {
+        if step.conversation().heard != turn.before {
+            return Found::Stale;
+        }
+        step.conversation_mut().heard = turn.after.clone();
+    }
+    let owner = if terms.is_carried() { step.me() } else { Owner::Anybody };
+    let mut admission = match &terms.approval {
+        Some(_) => step.admit_approved(call, &owner),
+        None => step.admit(call, &owner),
+    };
+    if let Some(approval) = &terms.approval {
+        approval.sign(&mut admission.trips);
+    }
+    let waits = |trip: &Trip| trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask;
+    if let (true, Some(turn)) = (admission.trips.first().is_some_and(waits), &terms.turn) {
+        // The request comes again as it is, once a person has decided.
+        step.conversation_mut().heard = turn.before.clone();
+    }
+    let Some(ticket) = &admission.ticket else {
+        return Found::Decided { admission: Box::new(admission), owner };
+    };
+    match &terms.carrier {
+        Carrier::Door => {}
+        Carrier::Agent(id) => {
+            let forgotten = step.conversation_mut().wait_for(Waiting {
+                id: id.clone(),
+                number,
+                call: call.without_arguments(),
+                ticket: ticket.bare(),
+                owner: owner.clone(),
+                warned: admission.trips.first().cloned().map(Box::new),
+            });
+            if forgotten.is_some() {
+                let calls = step.cancel(forgotten);
+                return Found::GaveUp { admission: Box::new(admission), owner, calls };
+            }
+        }
+        Carrier::Client { asked, .. } => {
+            *step.reported = Some(Reported {
+                number,
+                call: call.without_arguments(),
+                ticket: Some(ticket.bare()),
+                owner: owner.clone(),
+                trips: admission.trips.clone(),
+                asked: asked.clone(),
+                receipt: None,
+            });
+        }
+    }
+    Found::Decided { admission: Box::new(admission), owner }
+}
+
+/// A tool's result, as a request brings it.
+pub(crate) struct ResultIn {
+    /// The model's id for the call.
+    pub(crate) id: String,
+    /// The tool's name, where there is no id.
+    pub(crate) name: Option<String>,
+    pub(crate) outcome: Outcome,
+    pub(crate) text: String,
+}
+
+/// A call as it is recorded: its number among all, and what its ticket said.
+pub(super) struct Numbered {
     id: i64,
     number: u64,
     admitted: Time,
-    /// What was said about it when it was let pass.
+    /// The warning it was admitted with.
     warned: Option<Box<Trip>>,
 }
 
 impl Numbered {
-    pub(crate) fn of(id: i64, ticket: &Ticket, warned: Option<Box<Trip>>) -> Numbered {
+    pub(super) fn of(id: i64, ticket: &Ticket, warned: Option<Box<Trip>>) -> Numbered {
         Numbered { id, number: ticket.number, admitted: ticket.admitted, warned }
     }
 }
 
 impl Warden {
+    /// How far the conversation of a chain has been read.
+    pub(crate) fn heard(&self, chain: &Chain) -> Heard {
+        chain.innermost().heard()
+    }
+
     /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
     pub(crate) async fn admit(
-        &self,
+        self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
-        wish: Wish,
+        terms: &Terms,
     ) -> Result<(Running, Vec<Trip>), Refused> {
-        match self.node() {
-            None => self.admit_here(chain, call, request),
-            Some(node) => match self.wish(node, chain, call, request, wish).await {
-                Wished::Decided(decided) => decided,
-                Wished::Stale => Err(Refused { stale: true, ..Refused::default() }),
-                Wished::Known(_) => Err(Refused::default()),
-            },
-        }
-    }
-
-    /// The same where there is one node only, which need not wait for anybody.
-    pub(crate) fn admit_here(
-        &self,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-    ) -> Result<(Running, Vec<Trip>), Refused> {
-        self.admit_by(chain, call, request, |links, now| admit(links, call, now))
-    }
-
-    pub(super) fn admit_by(
-        &self,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-        decide: impl FnOnce(&mut [Link<'_>], Time) -> Admission,
-    ) -> Result<(Running, Vec<Trip>), Refused> {
-        let begun = Instant::now();
-        let admission = self.decide(chain, decide);
+        let (begun, number) = (Instant::now(), self.number());
+        let decided = self.backend.admit(chain, call, terms, number).await;
         self.metrics.decided(begun.elapsed());
-        self.admitted(chain, call, request, admission, self.number(), None)
+        let (judged, offline) = match decided {
+            Ok(judged) => (judged, false),
+            Err(unreachable) => match self.backend.admit_offline(chain, call) {
+                Some(judged) => {
+                    self.metrics.let_pass_unasked();
+                    (judged, true)
+                }
+                None => {
+                    self.metrics.refused_unasked();
+                    let unreachable = Some(unreachable.why);
+                    return Err(Refused { unreachable, ..Refused::default() });
+                }
+            },
+        };
+        self.carry_kills(chain, judged.killed);
+        let (admission, owner) = match judged.value {
+            Found::Decided { admission, owner } => (*admission, owner),
+            Found::GaveUp { admission, owner, calls } => {
+                self.book_all(chain, calls, &cancelled());
+                (*admission, owner)
+            }
+            Found::Known(trips) => {
+                return Err(Refused { known: true, trips, ..Refused::default() });
+            }
+            Found::Stale => return Err(Refused { stale: true, ..Refused::default() }),
+        };
+        let (running, trips) = self.admitted(chain, call, request, admission, number, owner)?;
+        if let Carrier::Agent(id) = &terms.carrier {
+            self.texts.keep(number, request);
+            if offline {
+                self.wait_offline(chain, id, call, &running);
+            }
+        }
+        Ok((running, trips))
     }
 
-    /// Keeps what was decided about a call.
-    pub(super) fn admitted(
+    /// Records what was decided about a call.
+    fn admitted(
         &self,
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
         admission: Admission,
         id: i64,
-        owner: Option<Owner>,
+        owner: Owner,
     ) -> Result<(Running, Vec<Trip>), Refused> {
         if admission.verdict == Verdict::Ask {
-            // Nothing has happened yet.
+            // It is recorded once a person has decided.
             for trip in &admission.trips {
                 self.metrics.verdict(trip.guard, trip.verdict);
             }
@@ -92,6 +286,9 @@ impl Warden {
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
+                if admission.trips.is_empty() {
+                    self.metrics.allowed();
+                }
                 self.note_grant(chain, &ticket);
                 let warned = admission.trips.first().cloned().map(Box::new);
                 let running = Running { id, ticket, warned, owner, slice: None };
@@ -106,6 +303,36 @@ impl Warden {
         }
     }
 
+    /// Remembers in this node's memory a call that was admitted while the cluster was unreachable.
+    fn wait_offline(self: &Arc<Warden>, chain: &Chain, id: &str, call: &Call, running: &Running) {
+        let forgotten = chain.innermost().conversation.lock().wait_for(Waiting {
+            id: id.to_owned(),
+            number: running.id,
+            call: call.without_arguments(),
+            ticket: running.ticket.bare(),
+            owner: running.owner.clone(),
+            warned: running.warned.clone(),
+        });
+        self.settle_offline(chain, forgotten, &cancelled(), "");
+    }
+
+    /// Ends calls that were admitted while the cluster was unreachable; they are booked when it can
+    /// be reached.
+    fn settle_offline(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        calls: impl IntoIterator<Item = Waiting>,
+        outcome: &Outcome,
+        text: &str,
+    ) {
+        for Waiting { number, call, ticket, owner, warned, .. } in calls {
+            let running = Running::again(number, ticket, owner, warned);
+            let mut said = self.texts.take(number);
+            said.response.push(text);
+            drop(self.settle(chain, &call, running, outcome, said));
+        }
+    }
+
     /// May this call go on? With the incident, if it may not.
     pub(crate) fn progress(
         &self,
@@ -115,13 +342,11 @@ impl Warden {
         new: Progress<'_>,
         said: impl Fn() -> Said,
     ) -> (Decision, Option<String>) {
-        let decision = match self.node() {
-            Some(node) => self.progress_here(node, chain, call, running, new),
-            None => {
-                let ticket = &mut running.ticket;
-                self.decide(chain, |links, now| progress(links, call, ticket, new, now))
-            }
-        };
+        let Judged { value: decision, killed } = self.backend.progress(chain, call, running, new);
+        for (depth, kill) in &killed {
+            self.end_everywhere(&chain.scopes()[*depth], kill);
+        }
+        self.carry_kills(chain, killed);
         let incident = self.record(chain, call, running.id, &decision.trips, said);
         if let Some(trip) = decision.trips.first() {
             running.warned = Some(Box::new(trip.clone()));
@@ -129,8 +354,17 @@ impl Warden {
         (decision, incident)
     }
 
-    /// This call has ended. Nobody waits for what comes of it; what comes next comes after it.
-    pub(crate) fn settle_soon(
+    /// What to wait for until it is certain that a call may have what it has used; `None` if it is.
+    pub(crate) fn undecided(
+        &self,
+        running: &Running,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.backend.undecided(running)
+    }
+
+    /// Ends a call. Steps that come later see its end. The result is what to wait for before anyone
+    /// is told of the end, if there is something to wait for.
+    pub(crate) fn settle(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -138,74 +372,133 @@ impl Warden {
         outcome: &Outcome,
         said: Said,
     ) -> Option<Booking> {
-        let Some(node) = self.node() else {
-            self.settle_here(chain, call, running, outcome, said);
-            return None;
+        let offline = running.is_offline();
+        let pending = self.backend.settle(chain, call, &running, outcome);
+        let Running { id, ticket, warned, .. } = running;
+        let numbered = Numbered::of(id, &ticket, warned);
+        let done = match pending {
+            Pending::Now(Judged { value: decision, killed }) => {
+                self.carry_kills(chain, killed);
+                self.book(chain, call, numbered, outcome, &decision, said);
+                return None;
+            }
+            Pending::Later(done) => done,
         };
-        let unasked = running.owner == Some(Owner::Unasked);
-        let done = self.settle_everywhere(node, chain, call, &running, outcome);
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let (call, outcome) = (call.clone(), outcome.clone());
         let booked = tokio::spawn(async move {
-            let Ok((decision, killed)) = done.await else { return };
+            let Ok(Judged { value: decision, killed }) = done.await else { return };
             warden.carry_kills(&chain, killed);
-            let Running { id, ticket, warned, .. } = running;
-            warden.book(
-                &chain,
-                &call,
-                Numbered::of(id, &ticket, warned),
-                &outcome,
-                &decision,
-                said,
-            );
+            warden.book(&chain, &call, numbered, &outcome, &decision, said);
         });
-        // Whoever waits does so for as long as others usually take, and not for an outage.
-        let patience = if node.away().is_some() || unasked { Duration::ZERO } else { BOOKED };
+        let patience = if offline { Duration::ZERO } else { self.patience() };
         Some(Box::pin(async move {
             let _ = tokio::time::timeout(patience, booked).await;
         }))
     }
 
-    /// This call has ended.
-    pub(crate) async fn settle(
-        &self,
+    /// How long to wait for the cluster: not at all while it is unreachable.
+    fn patience(&self) -> Duration {
+        if self.backend.unreachable().is_some() { Duration::ZERO } else { BOOKED }
+    }
+
+    /// Tool results have come in: the calls they answer are over. Returns what tripped.
+    pub(crate) async fn results_in(
+        self: &Arc<Warden>,
         chain: &Chain,
-        call: &Call,
-        running: Running,
-        outcome: &Outcome,
-        said: Said,
-    ) -> Decision {
-        let Some(node) = self.node() else {
-            return self.settle_here(chain, call, running, outcome, said);
-        };
-        match self.settle_everywhere(node, chain, call, &running, outcome).await {
-            Ok((decision, killed)) => {
-                self.carry_kills(chain, killed);
-                let Running { id, ticket, warned, .. } = running;
-                self.book(chain, call, Numbered::of(id, &ticket, warned), outcome, &decision, said);
-                decision
+        results: Vec<ResultIn>,
+    ) -> Vec<Trip> {
+        if results.is_empty() {
+            return Vec::new();
+        }
+        if self.backend.node().is_some() {
+            // Perhaps admitted here while the cluster was unreachable.
+            for result in &results {
+                let mut memory = chain.innermost().conversation.lock();
+                let found = memory.answered(&result.id, result.name.as_deref());
+                drop(memory);
+                self.settle_offline(chain, found, &result.outcome, &result.text);
             }
-            Err(_) => Decision { verdict: Verdict::Allow, trips: Vec::new() },
+        }
+        let results = Arc::new(results);
+        let incoming = Arc::clone(&results);
+        let pending = self.backend.insist(chain, None, move |step| {
+            let mut ended = Vec::new();
+            for (at, result) in incoming.iter().enumerate() {
+                let (id, name) = (&result.id, result.name.as_deref());
+                let Some(waiting) = step.conversation_mut().answered(id, name) else { continue };
+                let Waiting { call, ticket, owner, .. } = &waiting;
+                let decision = step.settle(call, ticket.clone(), owner, &result.outcome);
+                ended.push((at, waiting, decision));
+            }
+            ended
+        });
+        let (warden, chain) = (Arc::clone(self), chain.clone());
+        let book = move |judged: Judged<Vec<(usize, Waiting, Decision)>>| {
+            warden.carry_kills(&chain, judged.killed);
+            let mut trips = Vec::new();
+            for (at, waiting, decision) in judged.value {
+                let ResultIn { outcome, text, .. } = &results[at];
+                warden.book_waiting(&chain, waiting, outcome, &decision, text);
+                trips.extend(decision.trips);
+            }
+            trips
+        };
+        match pending {
+            Pending::Now(judged) => book(judged),
+            Pending::Later(done) => {
+                let booked = tokio::spawn(async move { done.await.map(book).unwrap_or_default() });
+                // What the cluster says later is booked later.
+                let booked = tokio::time::timeout(self.patience(), booked).await;
+                booked.map(Result::unwrap_or_default).unwrap_or_default()
+            }
         }
     }
 
-    pub(super) fn settle_here(
-        &self,
-        chain: &Chain,
-        call: &Call,
-        running: Running,
-        outcome: &Outcome,
-        said: Said,
-    ) -> Decision {
-        let Running { id, ticket, warned, .. } = running;
-        let call_of = Numbered { id, number: ticket.number, admitted: ticket.admitted, warned };
-        let decision = self.decide(chain, |links, now| settle(links, call, ticket, outcome, now));
-        self.book(chain, call, call_of, outcome, &decision, said);
-        decision
+    /// Tool calls whose results will not come, by their numbers in the scope, are over.
+    pub(crate) fn take_back(self: &Arc<Warden>, chain: &Chain, numbers: Vec<u64>) {
+        if self.backend.node().is_some() {
+            let taken = chain.innermost().conversation.lock().take_back(&numbers);
+            self.settle_offline(chain, taken, &cancelled(), "");
+        }
+        let pending = self.backend.insist(chain, None, move |step| {
+            let taken = step.conversation_mut().take_back(&numbers);
+            step.cancel(taken)
+        });
+        let (warden, chain) = (Arc::clone(self), chain.clone());
+        let book = move |judged: Judged<Vec<(Waiting, Decision)>>| {
+            warden.carry_kills(&chain, judged.killed);
+            warden.book_all(&chain, judged.value, &cancelled());
+        };
+        match pending {
+            Pending::Now(judged) => book(judged),
+            Pending::Later(done) => drop(tokio::spawn(async move { done.await.map(book) })),
+        }
     }
 
-    /// Keeps what a call has come to.
-    pub(crate) fn book(
+    fn book_all(&self, chain: &Chain, calls: Vec<(Waiting, Decision)>, outcome: &Outcome) {
+        for (waiting, decision) in calls {
+            self.book_waiting(chain, waiting, outcome, &decision, "");
+        }
+    }
+
+    fn book_waiting(
+        &self,
+        chain: &Chain,
+        waiting: Waiting,
+        outcome: &Outcome,
+        decision: &Decision,
+        text: &str,
+    ) {
+        let Waiting { number, call, ticket, warned, .. } = waiting;
+        let mut said = self.texts.take(number);
+        said.response.push(text);
+        let numbered = Numbered::of(number, &ticket, warned);
+        self.book(chain, &call, numbered, outcome, decision, said);
+    }
+
+    /// Records what a call has come to.
+    pub(super) fn book(
         &self,
         chain: &Chain,
         call: &Call,
@@ -218,54 +511,5 @@ impl Warden {
         let trip = decision.trips.first().or(warned.as_deref());
         let ended = record::Ended { id, number, admitted, outcome, trip, incident, said };
         self.ended(chain, call, ended);
-    }
-
-    /// Runs the engine over a locked chain, then carries new kills out.
-    pub(super) fn decide<T>(
-        &self,
-        chain: &Chain,
-        decide: impl FnOnce(&mut [Link<'_>], Time) -> T,
-    ) -> T {
-        let policies = chain.policies();
-        // Chains are short: nothing of this needs the allocator.
-        let mut states: SmallVec<[_; 6]> =
-            chain.scopes().iter().map(|scope| scope.state.lock()).collect();
-        let alive: SmallVec<[bool; 6]> =
-            states.iter().map(|state| state.killed().is_none()).collect();
-        let mut links: SmallVec<[Link<'_>; 6]> = states
-            .iter_mut()
-            .zip(chain.scopes())
-            .map(|(state, scope)| Link {
-                name: scope.name(),
-                policy: policies.of(scope.kind()),
-                state,
-            })
-            .collect();
-        let decision = decide(&mut links, self.time());
-        drop(links);
-        let mut killed: SmallVec<[_; 2]> = SmallVec::new();
-        for ((scope, state), alive) in chain.scopes().iter().zip(&mut states).zip(alive) {
-            if let Some(kill) = state.killed().filter(|_| alive) {
-                // It may quote what was said, and is kept for as long as the scope is.
-                let because = chain.project.redact_reason(&kill.because);
-                state.reword(&because);
-            }
-            if let Some(kill) = state.killed().filter(|_| alive) {
-                scope.note_kill();
-                if !kill.drains {
-                    scope.cut();
-                }
-                killed.push((Arc::clone(scope), kill.clone()));
-            }
-        }
-        drop(states);
-        for (scope, kill) in killed {
-            self.killed_by_guard(&scope, &kill);
-            self.end_everywhere(&scope, &kill);
-        }
-        for scope in chain.scopes() {
-            self.mark(scope);
-        }
-        decision
     }
 }

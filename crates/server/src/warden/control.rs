@@ -80,24 +80,9 @@ impl Warden {
     /// so that it does not trip them again at once.
     pub(crate) async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let agent = (scope.kind() != ScopeKind::Project).then(|| scope.agent());
-        if let Some(node) = self.node() {
-            let project = &scope.place.project;
-            self.forget_everywhere(node, project, agent);
-            let (project, agent) = (project.clone(), agent.map(str::to_owned));
-            self.announce(Message::Forget { project, agent }).await;
-            return self
-                .order(scope, order, |state, _| {
-                    let _ = state.clear();
-                })
-                .await;
-        }
-        for below in self.scopes(&scope.place.project) {
-            let theirs = agent.is_none_or(|agent| agent == below.agent());
-            if theirs && matches!(below.kind(), ScopeKind::Session | ScopeKind::Nested) {
-                below.state.lock().forget();
-                self.mark(&below);
-            }
-        }
+        let project = scope.place.project.clone();
+        self.forget_sessions(&project, agent);
+        self.announce(Message::Forget { project, agent: agent.map(str::to_owned) }).await;
         if let Some(agent) = agent {
             let stored = self.forget_stored(&scope.place.project, agent).await;
             stored.map_err(|error| error.to_string())?;
@@ -109,9 +94,12 @@ impl Warden {
         .await
     }
 
-    /// Empties the detectors of an agent's sessions that are in the store only.
+    /// Empties the detectors of an agent's sessions that are in the store only. In a cluster any node
+    /// may have one of them in use, so there each node empties those that it knows.
     async fn forget_stored(&self, project: &str, agent: &str) -> Result<(), StoreError> {
-        let Some(store) = &self.store else { return Ok(()) };
+        let Some(store) = self.store.as_ref().filter(|_| self.node().is_none()) else {
+            return Ok(());
+        };
         let since = Time(now().0.saturating_sub(REMEMBERED_MS));
         let mut batch = Batch::default();
         for mut stored in store.scopes_of_agent(project, agent, since).await? {

@@ -1,84 +1,265 @@
-//! Calls that a client reports itself, by the ids that it gave them: saying something twice is
-//! saying it once.
+//! Calls that a client reports itself: proposed before they run, reported while they run, and booked
+//! with a receipt. The client's id names a call; saying something twice is saying it once.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use deadstop_core::{Call, Time};
+use deadstop_core::{Call, Decision, Outcome, Progress, Tokens, Trip, Verdict};
+use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
-use serde_json::Value;
 
-use super::{Answer, Approval, Running};
+use super::backend::Pending;
+use super::calls::{Numbered, Terms};
+use super::reported::Reported;
+use super::step::Judged;
+use super::{Approval, Chain, Refused, Said, Warden};
+use crate::settings::Capture;
 
-/// Calls that are remembered; a client that repeats itself does so soon.
-const MOST: usize = 4096;
+/// How long a client waits for the cluster.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of a request that go with a reported call.
+const ASKED: usize = 2000;
 
-/// What a client was told.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) body: Value,
+/// What is said about a call that a client proposes.
+pub(crate) enum Proposed {
+    /// It may run, with these warnings.
+    Allowed(Vec<Trip>),
+    /// It may not.
+    Refused(Refused),
+    /// A person is asked about it.
+    Waits(Arc<Approval>),
 }
 
-/// A call that was reported.
-pub(crate) struct Reported {
-    pub(crate) call: Call,
-    /// While it runs.
-    pub(crate) running: Option<Running>,
-    pub(crate) request: Excerpt,
-    pub(crate) response: Excerpt,
-    /// What was said when it asked, and when it told how it ended.
-    pub(crate) admitted: Reply,
-    pub(crate) receipt: Option<Reply>,
+/// What a receipt comes to.
+#[derive(Debug, Clone)]
+pub(crate) enum Booked {
+    /// It is booked, and the guards said this about it.
+    Now(Decision),
+    /// It was booked before, and the guards said this about it then.
+    Before(Decision),
+    /// It is booked when the cluster can be reached again.
+    Later,
+    /// There is no such call.
+    Unknown,
 }
 
-/// The calls of one scope.
-#[derive(Default)]
-pub(crate) struct Governed {
-    calls: HashMap<String, Reported>,
-    order: VecDeque<String>,
-    /// Calls that a person was asked about.
-    asked: HashMap<String, Arc<Approval>>,
-}
-
-impl Governed {
-    /// A call by the client's id.
-    pub(crate) fn get(&mut self, id: &str) -> Option<&mut Reported> {
-        self.calls.get_mut(id)
-    }
-
-    /// What was asked about a call, if it is the same one and the answer still counts.
-    pub(crate) fn asked(&self, id: &str, call: &Call, now: Time) -> Option<Arc<Approval>> {
-        let counts = |approval: &&Arc<Approval>| match approval.word() {
-            None => true,
-            Some(word) => match word.answer {
-                Answer::Approved => approval.is_approved(now),
-                Answer::Denied | Answer::Lapsed => true,
-                Answer::Withdrawn | Answer::Stopped => false,
-            },
+impl Warden {
+    /// May a client make this call? Where a person must be asked, the client comes back under the
+    /// same id for the answer.
+    pub(crate) async fn propose(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        id: &str,
+        call: &Call,
+        request: &Excerpt,
+    ) -> Proposed {
+        let terms = Terms::reported(id, self.asked(chain, request));
+        let now = self.time();
+        let before = self.approvals.asked_as(chain, id, call, now);
+        let decided = match before.as_ref().map(|approval| (approval, approval.word())) {
+            Some((approval, None)) => return Proposed::Waits(Arc::clone(approval)),
+            Some((approval, Some(_))) if approval.is_approved(now) => {
+                let terms = terms.clone().approved(approval);
+                self.admit(chain, call, request, &terms).await
+            }
+            Some((approval, Some(word))) if approval.counts() => {
+                Err(self.refusal_of(approval, &word))
+            }
+            _ => self.admit(chain, call, request, &terms).await,
         };
-        self.asked.get(id).filter(|approval| approval.call == *call).filter(counts).cloned()
-    }
-
-    /// Remembers that a person was asked about a call.
-    pub(crate) fn ask(&mut self, id: String, approval: Arc<Approval>, now: Time) {
-        self.asked.retain(|_, known| !known.is_over(now));
-        self.asked.insert(id, approval);
-    }
-
-    /// An approval is good for one call.
-    pub(crate) fn forget(&mut self, id: &str) {
-        self.asked.remove(id);
-    }
-
-    /// Remembers a call; gives back one that never told how it ended, if there are too many.
-    pub(crate) fn insert(&mut self, id: String, call: Reported) -> Option<Reported> {
-        self.order.push_back(id.clone());
-        self.calls.insert(id, call);
-        if self.order.len() <= MOST {
-            return None;
+        let refused = match decided {
+            Ok((running, trips)) => {
+                self.texts.keep(running.id, request);
+                if running.owner == Owner::Unasked {
+                    self.report_offline(chain, id, call, &running, &trips);
+                }
+                return Proposed::Allowed(trips);
+            }
+            Err(refused) => refused,
+        };
+        if refused.known {
+            return Proposed::Allowed(refused.trips);
         }
-        let oldest = self.order.pop_front()?;
-        self.calls.remove(&oldest).filter(|call| call.running.is_some())
+        if !refused.asks() {
+            return Proposed::Refused(refused);
+        }
+        match self.ask(chain, call, request, refused.trips, terms) {
+            Ok(question) => {
+                let approval = Arc::clone(&question.approval);
+                question.detach();
+                // The client may come back at any node.
+                self.announce_asked(&approval).await;
+                Proposed::Waits(approval)
+            }
+            Err(refused) => Proposed::Refused(refused),
+        }
     }
+
+    /// Remembers in this node's memory a call that was admitted while the cluster was unreachable.
+    fn report_offline(
+        &self,
+        chain: &Chain,
+        id: &str,
+        call: &Call,
+        running: &super::Running,
+        trips: &[Trip],
+    ) {
+        let reported = Reported {
+            number: running.id,
+            call: call.without_arguments(),
+            ticket: Some(running.ticket.bare()),
+            owner: running.owner.clone(),
+            trips: trips.to_vec(),
+            asked: String::new(),
+            receipt: None,
+        };
+        chain.innermost().reported.lock().put(id, reported);
+    }
+
+    /// Whether a reported call still runs, as far as this node knows without asking.
+    pub(crate) fn may_run(&self, chain: &Chain, id: &str) -> bool {
+        self.backend.node().is_some() || chain.innermost().reported.lock().runs(id)
+    }
+
+    /// How far a reported call is: may it go on? `None` if there is no such call. A call goes on while
+    /// the cluster is unreachable.
+    pub(crate) async fn report(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        id: &str,
+        output: Tokens,
+        text: &str,
+    ) -> Option<(Decision, Option<String>)> {
+        let goes_on = || (Decision { verdict: Verdict::Allow, trips: Vec::new() }, None);
+        if self.is_offline(chain, id) || self.backend.unreachable().is_some() {
+            return Some(goes_on());
+        }
+        let words = text.to_owned();
+        let pending = self.backend.insist(chain, Some(id), move |step| {
+            let mut reported = step.reported.take()?;
+            let found = reported.ticket.as_mut().map(|ticket| {
+                let new = Progress { output, text: &words };
+                step.progress(&reported.call, ticket, &reported.owner, new)
+            });
+            let (call, number) = (reported.call.clone(), reported.number);
+            let asked = reported.asked.clone();
+            *step.reported = Some(reported);
+            Some((found?, call, number, asked))
+        });
+        let Ok(known) = tokio::time::timeout(PATIENCE, pending.known()).await else {
+            return Some(goes_on());
+        };
+        let Ok(Judged { value, killed }) = known else { return Some(goes_on()) };
+        self.carry_kills(chain, killed);
+        let (decision, call, number, asked) = value?;
+        let said = with_request(self.texts.add(number, text), &asked);
+        let said = Said { response: said.response.broken_off(), ..said };
+        let incident = self.record(chain, &call, number, &decision.trips, || said.clone());
+        Some((decision, incident))
+    }
+
+    /// A reported call has ended. `outcome` works out how, from what the call was.
+    pub(crate) async fn receipt(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        id: &str,
+        outcome: impl Fn(&Call) -> Outcome + Send + 'static,
+        text: &str,
+        whole: bool,
+    ) -> Booked {
+        if self.is_offline(chain, id) {
+            return self.book_offline(chain, id, &outcome, text);
+        }
+        let pending = self.backend.insist(chain, Some(id), move |step| {
+            let mut reported = step.reported.take()?;
+            let ended = reported.ticket.take().map(|ticket| {
+                let outcome = outcome(&reported.call);
+                let decision =
+                    step.settle(&reported.call, ticket.clone(), &reported.owner, &outcome);
+                reported.receipt = Some((decision.verdict, decision.trips.clone()));
+                (ticket, outcome)
+            });
+            let receipt = reported.receipt.clone();
+            *step.reported = Some(reported.clone());
+            let (verdict, trips) = receipt?;
+            Some((Decision { verdict, trips }, reported, ended))
+        });
+        let (warden, chain, text) = (Arc::clone(self), chain.clone(), text.to_owned());
+        let book = move |judged: Judged<Option<(Decision, Reported, _)>>| {
+            warden.carry_kills(&chain, judged.killed);
+            let Some((decision, reported, ended)) = judged.value else { return Booked::Unknown };
+            let Some((ticket, outcome)) = ended else { return Booked::Before(decision) };
+            let Reported { number, call, trips, asked, .. } = reported;
+            let mut said = with_request(warden.texts.take(number), &asked);
+            if said.response.is_empty() {
+                said.response.push(&text);
+            }
+            if !whole {
+                said.response = said.response.broken_off();
+            }
+            let warned = trips.into_iter().next().map(Box::new);
+            let numbered = Numbered::of(number, &ticket, warned);
+            warden.book(&chain, &call, numbered, &outcome, &decision, said);
+            Booked::Now(decision)
+        };
+        match pending {
+            Pending::Now(judged) => book(judged),
+            Pending::Later(done) => {
+                let booked = tokio::spawn(async move { done.await.map_or(Booked::Later, book) });
+                let patience = match self.backend.unreachable() {
+                    Some(_) => Duration::ZERO,
+                    None => PATIENCE,
+                };
+                match tokio::time::timeout(patience, booked).await {
+                    Ok(Ok(booked)) => booked,
+                    Ok(Err(_)) | Err(_) => Booked::Later,
+                }
+            }
+        }
+    }
+
+    /// Whether a call was admitted by this node while the cluster was unreachable.
+    fn is_offline(&self, chain: &Chain, id: &str) -> bool {
+        self.backend.node().is_some() && chain.innermost().reported.lock().contains(id)
+    }
+
+    fn book_offline(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        id: &str,
+        outcome: &impl Fn(&Call) -> Outcome,
+        text: &str,
+    ) -> Booked {
+        let mut calls = chain.innermost().reported.lock();
+        let Some(mut reported) = calls.take(id) else { return Booked::Unknown };
+        let ticket = reported.ticket.take();
+        calls.put(id, reported.clone());
+        drop(calls);
+        let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
+        let Some(ticket) = ticket else { return Booked::Before(allowed) };
+        let Reported { number, call, owner, trips, .. } = reported;
+        let mut said = self.texts.take(number);
+        said.response.push(text);
+        let warned = trips.into_iter().next().map(Box::new);
+        let running = super::Running::again(number, ticket, owner, warned);
+        let outcome = outcome(&call);
+        drop(self.settle(chain, &call, running, &outcome, said));
+        Booked::Now(allowed)
+    }
+
+    /// The beginning of a request as it may go with a reported call.
+    pub(super) fn asked(&self, chain: &Chain, request: &Excerpt) -> String {
+        match chain.project.settings.read().capture {
+            Capture::None => String::new(),
+            _ => chain.project.redact_start(request.text(), ASKED),
+        }
+    }
+}
+
+/// What was said in a call. A node that never saw the request has only what went with the call.
+fn with_request(mut said: Said, asked: &str) -> Said {
+    if said.request.is_empty() {
+        said.request.push(asked);
+    }
+    said
 }

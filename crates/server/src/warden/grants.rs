@@ -7,7 +7,7 @@ use deadstop_store::AuditEvent;
 use serde_json::json;
 
 use super::record::subject;
-use super::{Chain, Scope, Warden, now};
+use super::{Chain, Scope, Warden, in_time, now};
 
 impl Warden {
     /// Gives a scope a grant; on disk when this returns.
@@ -16,17 +16,11 @@ impl Warden {
         scope: &Arc<Scope>,
         grant: Grant,
     ) -> Result<Result<(), String>, TooManyGrants> {
-        match self.node() {
-            Some(node) => {
-                let given = grant.clone();
-                let change =
-                    move |state: &mut ScopeState, _| state.give(given.clone(), given.given);
-                match self.change_everywhere(node, scope, change).await {
-                    Ok(given) => given?,
-                    Err(error) => return Ok(Err(error)),
-                }
-            }
-            None => scope.state.lock().give(grant.clone(), grant.given)?,
+        let given = grant.clone();
+        let give = move |state: &mut ScopeState| state.give(given.clone(), given.given);
+        match self.change_scope(scope, give).await {
+            Ok(given) => given?,
+            Err(error) => return Ok(Err(error)),
         }
         self.mark(scope);
         let (by, why) = (grant.by.clone(), grant.because.clone());
@@ -45,19 +39,25 @@ impl Warden {
         by: &str,
         reason: &str,
     ) -> Option<(Grant, Result<(), String>)> {
-        let grant = match self.node() {
-            Some(node) => {
-                let change = move |state: &mut ScopeState, _| state.revoke(id);
-                self.change_everywhere(node, scope, change).await.ok()??
-            }
-            None => scope.state.lock().revoke(id)?,
-        };
+        let grant = self.change_scope(scope, move |state| state.revoke(id)).await.ok()??;
         self.mark(scope);
         self.granted(scope, "grant.revoke", by, reason, &grant);
         let written = self.flush().await;
         let text = format!("grant revoked by {by}: {reason}");
         self.tell_of(scope, "grant", text);
         Some((grant, written))
+    }
+
+    /// Changes a scope's state; returns when all nodes must obey it.
+    async fn change_scope<T: Send + 'static>(
+        &self,
+        scope: &Arc<Scope>,
+        mut change: impl FnMut(&mut ScopeState) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let done = self.change(scope, move |step| step.state().map(&mut change))?;
+        let value = in_time(done).await?;
+        self.tell_nodes_of(scope);
+        value.ok_or_else(|| "there is no such scope".to_owned())
     }
 
     /// A call has used a grant; the audit hears of it when nothing is left.

@@ -12,18 +12,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use deadstop_core::{Kill, ScopeKind, ScopeState, Time};
-use deadstop_fleet::{Cell, Desk, Peer};
+use deadstop_fleet::{Cell, Peer};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::alerts::Alert;
 
 use super::approvals::Asked;
-use super::shared::{Node, Page};
-use super::{Chain, Event, Order, Place, Scope, Tally, Warden, What, Word, now};
+use super::{Chain, Event, Node, Pending, Place, SPREAD, Scope, Tally, Warden, Word, now};
 
-/// How long an order waits until all nodes must know it.
-const SPREAD: Duration = Duration::from_secs(3);
 /// How long a change waits until all nodes have taken it in.
 const TAKEN_IN: Duration = Duration::from_secs(5);
 /// How often the database is asked what nobody may have told.
@@ -115,6 +112,22 @@ impl Warden {
         tokio::spawn(look_around(Arc::downgrade(self)));
         tokio::spawn(watch_over(Arc::downgrade(self)));
         Ok(())
+    }
+
+    /// Whether there may be other nodes.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.node().is_some()
+    }
+
+    /// This node, and all nodes that gave signs of life lately, by name; `None` on a server that is
+    /// alone.
+    pub(crate) fn peers(&self) -> Option<(String, Vec<String>)> {
+        let node = self.node()?;
+        let now = node.now();
+        let alive = node.peers().into_iter().filter(|peer| peer.until > now);
+        let mut names: Vec<String> = alive.map(|peer| peer.node).collect();
+        names.sort_unstable();
+        Some((node.me().to_string(), names))
     }
 
     /// Shares a scope with other nodes, where there are any.
@@ -295,185 +308,81 @@ impl Warden {
         self.events.tell(event);
     }
 
+    /// Carries out what a step has ended: calls in flight are cut, here and on other nodes.
+    pub(super) fn carry_kills(
+        &self,
+        chain: &Chain,
+        killed: impl IntoIterator<Item = (usize, Kill)>,
+    ) {
+        for (depth, kill) in killed {
+            let Some(scope) = chain.scopes().get(depth) else { continue };
+            scope.note_kill();
+            if !kill.drains {
+                scope.cut();
+            }
+            self.killed_by_guard(scope, &kill);
+            self.tell_nodes_of(scope);
+        }
+        for scope in chain.scopes() {
+            self.mark(scope);
+        }
+    }
+
     /// Tells all nodes that a scope is another one now.
     pub(super) fn tell_nodes_of(&self, scope: &Scope) {
         self.tell_nodes(Message::Scope { key: scope.place.key.clone() });
     }
 
-    /// The scopes above one, and itself.
-    fn cells_to(&self, scope: &Scope) -> Vec<Arc<Cell>> {
-        let mut cells = Vec::new();
-        let project = self.projects.read().get(&scope.place.project).cloned();
-        if scope.kind() != ScopeKind::Project {
-            cells.extend(project.and_then(|project| project.scope.cell().cloned()));
-            if scope.kind() != ScopeKind::Agent {
-                let agent = self.live_agent(&scope.place.project, scope.agent());
-                cells.extend(agent.and_then(|agent| agent.cell().cloned()));
-            }
+    /// Puts a change into force on this node at once, before all nodes know it. One node alone needs no
+    /// such thing: there a step is in force when it is done.
+    pub(super) fn force(&self, scope: &Scope, change: &dyn Fn(&mut ScopeState, Time)) {
+        if let (Some(node), Some(cell)) = (self.node(), scope.cell()) {
+            let now = node.now();
+            cell.force(|state| change(state, now));
         }
-        cells.extend(scope.cell().cloned());
-        cells
     }
 
-    /// Does something to a scope, for all nodes. It is done once they can be reached, even if
-    /// nobody waits for it so long.
-    pub(super) async fn change_everywhere<T: Send + 'static>(
-        &self,
-        node: &Arc<Node>,
-        scope: &Scope,
-        mut change: impl FnMut(&mut ScopeState, Time) -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let done = self.submit(node, scope, move |desk| {
-            let now = desk.now;
-            desk.links.last_mut().map(|link| change(link.state, now))
-        });
-        let value = spread_in_time(done).await?;
-        let value = value.ok_or_else(|| "there is no such scope".to_owned())?;
-        self.tell_nodes_of(scope);
-        Ok(value)
-    }
-
-    fn submit<T: Send + 'static>(
-        &self,
-        node: &Arc<Node>,
-        scope: &Scope,
-        job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
-    ) -> Pin<Box<dyn Future<Output = Result<T, deadstop_fleet::Away>> + Send>> {
-        let project = self.projects.read().get(&scope.place.project).cloned();
-        let policies = project.map(|project| project.policies(scope.agent()));
-        let policies = policies.unwrap_or_else(|| Arc::clone(&self.configured));
-        node.insist(self.cells_to(scope), &policies, None, job)
-    }
-
-    /// Carries an order out for all nodes; returns when it is in the shared state and on disk.
-    pub(super) async fn order_everywhere(
-        &self,
-        node: &Arc<Node>,
-        scope: &Arc<Scope>,
-        order: Order<'_>,
-        change: impl Fn(&mut ScopeState, &mut i64, Time) + Send + Sync + 'static,
-    ) -> Result<(), String> {
-        if order.what == What::Kill {
-            scope.note_kill();
-        }
-        let change = Arc::new(change);
-        let force = || {
-            if let Some(cell) = scope.cell() {
-                let now = node.now();
-                cell.force(|state| change(state, &mut 0, now));
-            }
-        };
-        let away = node.away().is_some();
-        // Only what stops somebody: what lets him go on is true when all nodes know it, and counted as a
-        // turn of its own it would outdo a kill that this node has not heard of.
-        let stops = matches!(order.what, What::Kill | What::Pause);
-        if away && stops {
-            // In force here at once, and everywhere else as soon as it can be.
-            force();
-        }
-        let reset = order.what == What::Reset;
-        let work = Arc::clone(&change);
-        let done = self.submit(node, scope, move |desk| {
-            let now = desk.now;
-            let mut number = *desk.number;
-            if let Some(link) = desk.links.last_mut() {
-                work(link.state, &mut number, now);
-            }
-            *desk.number = number;
-            if reset {
-                *desk.page() = Page::default().write();
-            }
-        });
-        let spread = spread_in_time(done).await;
-        if spread.is_err() && !away && stops {
-            force();
-        }
-        if reset {
-            *scope.governed.lock() = super::Governed::default();
-        }
-        scope.changed.notify_waiters();
-        self.tell_nodes_of(scope);
-        self.ordered(scope, &order);
-        self.mark(scope);
-        let written = self.flush().await;
-        // Whoever asked the database before it was there may use another Redis by now, one that took
-        // over without it: it is there still, or it is put back.
-        let kept = match (&spread, &written) {
-            (Ok(()), Ok(())) => spread_in_time(self.submit(node, scope, |_| ())).await,
-            _ => Ok(()),
-        };
-        self.tell_of(scope, order.what.done(), order.text());
-        spread.and(written).and(kept)
-    }
-
-    /// A fresh start for what is nested in a session, for all nodes.
-    pub(super) async fn reset_below(
-        &self,
-        node: &Arc<Node>,
-        nested: &[Arc<Scope>],
-    ) -> Result<(), String> {
-        let mut spread = Ok(());
-        for scope in nested {
-            let fresh = self.number();
-            let done = self.submit(node, scope, move |desk| {
-                let now = desk.now;
-                if let Some(link) = desk.links.last_mut() {
-                    link.state.reset(now);
-                }
-                *desk.number = fresh;
-                *desk.page() = Page::default().write();
-            });
-            spread = spread_in_time(done).await.and(spread);
-            *scope.governed.lock() = super::Governed::default();
-            scope.changed.notify_waiters();
-            self.tell_nodes_of(scope);
-            self.mark(scope);
-        }
-        spread
-    }
-
-    /// A guard has ended a scope by what this node alone has seen: all must know.
+    /// A guard stopped a scope on this node's copy: all nodes must know.
     pub(super) fn end_everywhere(&self, scope: &Arc<Scope>, kill: &Kill) {
-        let Some(node) = self.node() else { return };
+        if self.node().is_none() {
+            return;
+        }
         let kill = kill.clone();
-        let done = self.submit(node, scope, move |desk| {
-            if let Some(link) = desk.links.last_mut() {
-                link.state.end_as(&kill);
-            }
-        });
+        self.change_later(scope, move |state| state.end_as(&kill));
         if let Some(cell) = scope.cell() {
-            // It is dead in the copy already; the job must find that worth writing.
+            // The copy is dead already; the step must find that worth writing.
             cell.force(|_| {});
         }
         self.tell_nodes_of(scope);
-        tokio::spawn(done);
     }
 
-    /// The database knows better than the state that nodes share whether a scope is dead.
-    fn honour_everywhere(&self, node: &Arc<Node>, scope: &Arc<Scope>, known: ScopeState) {
+    /// Changes a scope without waiting for it.
+    fn change_later(
+        &self,
+        scope: &Arc<Scope>,
+        mut change: impl FnMut(&mut ScopeState) + Send + 'static,
+    ) {
+        let done = self.change(scope, move |step| step.state().map(&mut change));
+        if let Ok(Pending::Later(done)) = done {
+            tokio::spawn(done);
+        }
+    }
+
+    /// The database knows of a kill that the shared state does not show.
+    fn honour_everywhere(&self, scope: &Arc<Scope>, known: ScopeState) {
         if let Some(cell) = scope.cell() {
             cell.force(|state| _ = state.honour(&known));
         }
-        let done = self.submit(node, scope, move |desk| {
-            if let Some(link) = desk.links.last_mut() {
-                link.state.honour(&known);
-            }
-        });
+        self.change_later(scope, move |state| _ = state.honour(&known));
         self.tell_nodes_of(scope);
-        tokio::spawn(done);
     }
 
-    /// Empties the detectors of sessions that this node knows, for all nodes.
-    pub(super) fn forget_everywhere(&self, node: &Arc<Node>, project: &str, agent: Option<&str>) {
+    /// Empties the detectors of sessions that this node knows.
+    pub(super) fn forget_sessions(&self, project: &str, agent: Option<&str>) {
         for below in self.scopes(project) {
             let theirs = agent.is_none_or(|agent| agent == below.agent());
             if theirs && matches!(below.kind(), ScopeKind::Session | ScopeKind::Nested) {
-                let done = self.submit(node, &below, |desk| {
-                    if let Some(link) = desk.links.last_mut() {
-                        link.state.forget();
-                    }
-                });
-                tokio::spawn(done);
+                self.change_later(&below, ScopeState::forget);
                 self.mark(&below);
             }
         }
@@ -493,7 +402,7 @@ impl Warden {
             }
             Message::Project { name } => self.read_again(Some(name)).await,
             Message::Forget { project, agent } => {
-                self.forget_everywhere(node, &project, agent.as_deref());
+                self.forget_sessions(&project, agent.as_deref());
             }
             Message::Flush {} => {
                 let _ = self.flush().await;
@@ -555,7 +464,7 @@ impl Warden {
                     let _ = node.refresh(std::slice::from_ref(cell)).await;
                 }
                 if news() {
-                    self.honour_everywhere(node, &scope, known);
+                    self.honour_everywhere(&scope, known);
                 }
             }
         }
@@ -570,16 +479,6 @@ impl Warden {
                 self.tell_nodes(Message::Asked(asked));
             }
         }
-    }
-}
-
-/// What came of a job, if that is known before whoever ordered it stops waiting.
-async fn spread_in_time<T>(
-    done: impl Future<Output = Result<T, deadstop_fleet::Away>>,
-) -> Result<T, String> {
-    match tokio::time::timeout(SPREAD, done).await {
-        Ok(done) => done.map_err(|away| away.to_string()),
-        Err(_) => Err("the shared state does not answer".to_owned()),
     }
 }
 

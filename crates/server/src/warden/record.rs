@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, ToolCall, Trip, Usage, Verdict};
+use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
 use deadstop_core::{GuardId, ScopeKind};
 use deadstop_store::{AuditEvent, CallKind, StoredCall, StoredIncident};
 use serde::{Deserialize, Serialize};
 
 use super::recent::Exhibit;
+use super::step::is_incident;
 use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
@@ -48,14 +49,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub(crate) fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
-        // Arguments are texts and may hold anything; their digest is enough.
-        let call = match call {
-            Call::Tool(tool) if !tool.arguments.is_empty() => {
-                Call::Tool(ToolCall { arguments: Vec::new(), ..tool.clone() })
-            }
-            other => other.clone(),
-        };
-        let facts = Facts { call, outcome: outcome.clone() };
+        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone() };
         postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
@@ -90,14 +84,9 @@ impl Warden {
                 Verdict::Block => "block",
                 Verdict::Kill => "stop",
             };
-            let stops = trip.verdict >= Verdict::Block && trip.guard != GuardId::Paused;
             let mut trip = trip.clone();
             trip.because = chain.project.redact_reason(&trip.because);
-            let incident = stops.then(|| uuid::Uuid::now_v7().to_string());
-            // Where there are many nodes, it was counted in the same step.
-            if self.node().is_none() {
-                self.tally_trip(chain, &trip, stops);
-            }
+            let incident = is_incident(&trip).then(|| uuid::Uuid::now_v7().to_string());
             self.tell(chain, what, trip.explain(), incident.clone());
             self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
@@ -105,19 +94,6 @@ impl Warden {
             self.keep_incident(chain, call, id, trip, incident, said());
         }
         first
-    }
-
-    fn tally_trip(&self, chain: &Chain, trip: &Trip, stops: bool) {
-        let tag = trip.guard.tag(trip.verdict);
-        let looped = u64::from(tag == "loop_detected");
-        for scope in [chain.agent(), chain.session()].into_iter().flatten() {
-            let mut tally = scope.tally.lock();
-            tally.loops += looped;
-            tally.incidents += u64::from(stops);
-            if scope.kind() == ScopeKind::Session && !tally.tags.contains(tag) {
-                tally.tags.insert(tag.to_owned());
-            }
-        }
     }
 
     fn keep_incident(

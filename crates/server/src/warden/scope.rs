@@ -1,24 +1,22 @@
 //! A scope in use: its state under a lock, and what calls below it wait for.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use deadstop_core::{Call, Digest, GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
+use deadstop_core::{GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Version};
-use deadstop_protocol::llm::request::Seen as SeenBefore;
-use deadstop_redact::excerpt::Excerpt;
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::shared::Page;
-use super::{Governed, Project, Running};
-
-/// Tool calls of one conversation that wait for their results.
-pub(super) const MOST_PENDING: usize = 256;
+use super::Project;
+use super::backend::Page;
+use super::conversation::{Conversation, Heard};
+use super::reported::ReportedCalls;
+use super::step::Counts;
 
 /// A scope in use.
 pub(crate) struct Scope {
@@ -26,13 +24,13 @@ pub(crate) struct Scope {
     pub(crate) state: Arc<Mutex<ScopeState>>,
     /// What other nodes know of it, where there are any.
     cell: OnceLock<Arc<Cell>>,
-    /// Told when the scope is held, released or ended by a person.
-    pub(crate) changed: Arc<Notify>,
-    pub(crate) conversation: Mutex<Conversation>,
+    /// The conversation, as this node keeps it. In a cluster it travels with the record instead, and
+    /// this holds calls that were admitted while the cluster was unreachable; so does `reported`.
+    pub(super) conversation: Mutex<Conversation>,
     /// Calls that a client reports itself.
-    pub(crate) governed: Mutex<Governed>,
-    pub(crate) tally: Mutex<Tally>,
-    stop: Arc<Mutex<CancellationToken>>,
+    pub(super) reported: Mutex<ReportedCalls>,
+    pub(super) tally: Mutex<Tally>,
+    signal: Arc<Signal>,
     /// A number that no other scope has. A session that was reset is another one.
     number: AtomicI64,
     /// The number of the agent it belongs to; 0 as long as nobody has said.
@@ -45,7 +43,49 @@ pub(crate) struct Scope {
     used: AtomicU64,
 }
 
-/// Whether it is dead, dying or held, as a number.
+/// Tells calls in flight that their scope was stopped, held or released.
+struct Signal {
+    /// The standing that was last told.
+    standing: AtomicU8,
+    stop: Mutex<CancellationToken>,
+    changed: Notify,
+}
+
+impl Signal {
+    fn new(state: &ScopeState) -> Signal {
+        let stop = CancellationToken::new();
+        if state.killed().is_some() {
+            stop.cancel();
+        }
+        Signal {
+            standing: AtomicU8::new(standing(state)),
+            stop: Mutex::new(stop),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Follows the state: cuts calls when the scope is stopped, and lets new ones run when the stop
+    /// is lifted.
+    fn follow(&self, state: &ScopeState) {
+        let now = standing(state);
+        if self.standing.load(Ordering::Acquire) == now
+            || self.standing.swap(now, Ordering::AcqRel) == now
+        {
+            return;
+        }
+        let mut stop = self.stop.lock();
+        match state.killed() {
+            Some(kill) if !kill.drains => stop.cancel(),
+            Some(_) => {}
+            None if stop.is_cancelled() => *stop = CancellationToken::new(),
+            None => {}
+        }
+        drop(stop);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Whether a scope is stopped, draining or held, as a number.
 fn standing(state: &ScopeState) -> u8 {
     let dead = state.killed().map_or(0, |kill| if kill.drains { 1 } else { 2 });
     dead | u8::from(state.paused().is_some()) << 2
@@ -74,70 +114,29 @@ pub(crate) struct Tally {
     pub(crate) model: Option<String>,
 }
 
-/// What is remembered of a conversation between two requests.
-#[derive(Default)]
-pub(crate) struct Conversation {
-    /// What the last request held.
-    pub(crate) seen: SeenBefore,
-    /// The words that it was opened with.
-    opening: Option<Digest>,
-    pending: VecDeque<Pending>,
-}
-
-/// A tool call that the model asked for and whose result is not in yet.
-pub(crate) struct Pending {
-    pub(crate) id: String,
-    pub(crate) call: Call,
-    pub(crate) running: Running,
-    /// The arguments it was asked with, for people.
-    pub(crate) asked: Excerpt,
-}
-
-impl Conversation {
-    /// Remembers a call; gives back one that has waited too long, if there are too many.
-    pub(crate) fn wait_for(&mut self, pending: Pending) -> Option<Pending> {
-        self.pending.push_back(pending);
-        if self.pending.len() > MOST_PENDING { self.pending.pop_front() } else { None }
-    }
-
-    /// Whether words open the conversation: the first ones, or the same ones once more.
-    pub(crate) fn opens_with(&mut self, words: Digest) -> bool {
-        *self.opening.get_or_insert(words) == words
-    }
-
-    /// Takes calls back, by their numbers: nobody will answer them.
-    pub(crate) fn take_back(&mut self, numbers: &[u64]) -> VecDeque<Pending> {
-        let (taken, left) = std::mem::take(&mut self.pending)
-            .into_iter()
-            .partition(|pending| numbers.contains(&pending.running.ticket.number));
-        self.pending = left;
-        taken
-    }
-
-    /// The call that a result answers: by its id, or else the oldest of that name.
-    pub(crate) fn answered(&mut self, id: &str, name: Option<&str>) -> Option<Pending> {
-        let by_id = |p: &Pending| !id.is_empty() && p.id == id;
-        let by_name = |p: &Pending| p.id.is_empty() && name == Some(p.call.name());
-        let at = self.pending.iter().position(|p| by_id(p) || by_name(p))?;
-        self.pending.remove(at)
+impl Tally {
+    /// Adds what tripped in a step. Tags are a session's.
+    pub(super) fn add(&mut self, counts: &Counts, kind: ScopeKind) {
+        self.loops += counts.loops;
+        self.incidents += counts.incidents;
+        for tag in counts.tags.iter().filter(|_| kind == ScopeKind::Session) {
+            if !self.tags.contains(*tag) {
+                self.tags.insert((*tag).to_owned());
+            }
+        }
     }
 }
 
 impl Scope {
     pub(crate) fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
-        let stop = CancellationToken::new();
-        if state.killed().is_some() {
-            stop.cancel();
-        }
         Scope {
             place,
+            signal: Arc::new(Signal::new(&state)),
             state: Arc::new(Mutex::new(state)),
             cell: OnceLock::new(),
-            changed: Arc::default(),
             conversation: Mutex::new(Conversation::default()),
-            governed: Mutex::default(),
+            reported: Mutex::default(),
             tally: Mutex::new(tally),
-            stop: Arc::new(Mutex::new(stop)),
             number: AtomicI64::new(number),
             agent_number: AtomicI64::new(0),
             dirty: AtomicBool::new(false),
@@ -168,22 +167,8 @@ impl Scope {
 
     /// Shares it with other nodes from now on. Whoever ends or holds it, anywhere, is heard here.
     pub(crate) fn share(&self, version: u64) -> Arc<Cell> {
-        let (stop, changed) = (Arc::clone(&self.stop), Arc::clone(&self.changed));
-        let known = AtomicU8::new(standing(&self.state.lock()));
-        let watch = Box::new(move |state: &ScopeState| {
-            if known.swap(standing(state), Ordering::AcqRel) == standing(state) {
-                return;
-            }
-            let mut stop = stop.lock();
-            match state.killed() {
-                Some(kill) if !kill.drains => stop.cancel(),
-                Some(_) => {}
-                None if stop.is_cancelled() => *stop = CancellationToken::new(),
-                None => {}
-            }
-            drop(stop);
-            changed.notify_waiters();
-        });
+        let signal = Arc::clone(&self.signal);
+        let watch = Box::new(move |state: &ScopeState| signal.follow(state));
         let number = self.number.load(Ordering::Relaxed);
         let at = (Version(version), number);
         let state = Arc::clone(&self.state);
@@ -202,9 +187,27 @@ impl Scope {
         self.cell.get().map(|cell| cell.letter_key(id)).unwrap_or_default()
     }
 
-    /// What goes with it for all nodes.
-    pub(crate) fn page(&self) -> Page {
-        self.cell.get().map(|cell| Page::read(&cell.page())).unwrap_or_default()
+    /// How far its conversation has been read.
+    pub(super) fn heard(&self) -> Heard {
+        match self.cell.get() {
+            Some(cell) => Page::read(&cell.page()).conversation.heard,
+            None => self.conversation.lock().heard.clone(),
+        }
+    }
+
+    /// Tells calls in flight what became of the scope.
+    pub(super) fn follow(&self, state: &ScopeState) {
+        self.signal.follow(state);
+    }
+
+    /// Completes when the scope is held, released or stopped.
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.signal.changed.notified()
+    }
+
+    /// Wakes all that wait for [`Scope::changed`].
+    pub(super) fn tell_changed(&self) {
+        self.signal.changed.notify_waiters();
     }
 
     /// The number of the agent it belongs to.
@@ -245,7 +248,7 @@ impl Scope {
         state.forget();
         drop(state);
         *self.conversation.lock() = Conversation::default();
-        *self.governed.lock() = Governed::default();
+        *self.reported.lock() = ReportedCalls::default();
         true
     }
 
@@ -254,7 +257,12 @@ impl Scope {
         self.number.store(number, Ordering::Relaxed);
         *self.tally.lock() = Tally::default();
         *self.conversation.lock() = Conversation::default();
-        *self.governed.lock() = Governed::default();
+        *self.reported.lock() = ReportedCalls::default();
+    }
+
+    /// Forgets calls that clients reported: they belonged to the session before the reset.
+    pub(super) fn forget_reported(&self) {
+        *self.reported.lock() = ReportedCalls::default();
     }
 
     /// Marks it as one whose stored state could not be read.
@@ -268,19 +276,11 @@ impl Scope {
 
     /// Cuts every call in flight below this scope.
     pub(crate) fn cut(&self) {
-        self.stop.lock().cancel();
-    }
-
-    /// Lets new calls run again after a kill was cleared.
-    pub(crate) fn renew(&self) {
-        let mut stop = self.stop.lock();
-        if stop.is_cancelled() {
-            *stop = CancellationToken::new();
-        }
+        self.signal.stop.lock().cancel();
     }
 
     fn token(&self) -> CancellationToken {
-        self.stop.lock().clone()
+        self.signal.stop.lock().clone()
     }
 
     pub(crate) fn touch(&self, now: Time) {

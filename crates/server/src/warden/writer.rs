@@ -85,13 +85,14 @@ impl Outbox {
         self.calls.len() >= MANY
     }
 
-    fn is_empty(&self) -> bool {
-        self.changed.is_empty()
-            && self.calls.is_empty()
-            && self.payloads.is_empty()
-            && self.incidents.is_empty()
-            && self.audit.is_empty()
-            && self.deliveries.is_empty()
+    /// Records that wait.
+    fn len(&self) -> usize {
+        self.changed.len()
+            + self.calls.len()
+            + self.payloads.len()
+            + self.incidents.len()
+            + self.audit.len()
+            + self.deliveries.len()
     }
 }
 
@@ -162,7 +163,7 @@ impl Warden {
             }
             known
         });
-        if outbox.is_empty() {
+        if outbox.len() == 0 {
             return match self.outage() {
                 None => Ok(()),
                 Some(outage) => self.ask_again(outage).await,
@@ -266,6 +267,11 @@ impl Warden {
             new.payload_bytes += old.payload_bytes;
             new.payloads.splice(0..0, old.payloads);
         }
+    }
+
+    /// Records that wait to be written.
+    pub(crate) fn queue_depth(&self) -> usize {
+        self.outbox.lock().len()
     }
 
     /// Since when the store does not take what must last.

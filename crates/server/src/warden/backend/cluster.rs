@@ -1,0 +1,408 @@
+//! State in Redis, shared by many nodes: a step runs on copies and is committed if no other node
+//! changed the chain meanwhile.
+//!
+//! A session's conversation and counters travel with its record ([`Page`]). Calls that the node
+//! admitted while Redis was unreachable are remembered in the scope's own memory instead, and booked
+//! when Redis is back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use deadstop_core::{
+    Admission, Call, Decision, FailMode, NanoUsd, Outcome, Progress, ScopeKind, ScopeState, Ticket,
+    Time, Tokens, Usage,
+};
+use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
+use deadstop_store::Store;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot};
+
+use super::{Pending, Unreachable, memory};
+use crate::warden::calls::{Found, Terms, admission};
+use crate::warden::conversation::Conversation;
+use crate::warden::reported::Reported;
+use crate::warden::step::{self, Counts, Judged, Step, Traces, cancelled};
+use crate::warden::{BOOKED, Chain, Project, Running, state_of};
+
+/// Output tokens that are reserved ahead of what a stream has used, so that not every event asks.
+const SLICE: u64 = 256;
+
+/// A node of the cluster.
+pub(in crate::warden) type Node = Fleet<Stores>;
+
+/// What nodes share: Redis for live state, the database for what lasts.
+pub(in crate::warden) struct Stores {
+    pub(in crate::warden) redis: Redis,
+    pub(in crate::warden) store: Store,
+}
+
+impl Shared for Stores {
+    async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
+        self.redis.commit(commit).await
+    }
+
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+        self.redis.touched(tag, since).await
+    }
+
+    async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+        self.redis.beat(node, ms).await
+    }
+
+    async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {
+        let stored = self.store.scope(scope).await;
+        let stored = stored.map_err(|error| Away::before(error.to_string()))?;
+        Ok(stored.map(|stored| state_of(&stored)))
+    }
+}
+
+impl From<Away> for Unreachable {
+    fn from(away: Away) -> Unreachable {
+        Unreachable { why: away.why }
+    }
+}
+
+/// What travels with a scope's record.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(in crate::warden) struct Page {
+    pub(in crate::warden) conversation: Conversation,
+    pub(in crate::warden) loops: u64,
+    pub(in crate::warden) incidents: u64,
+    pub(in crate::warden) tags: std::collections::BTreeSet<String>,
+}
+
+impl Page {
+    pub(in crate::warden) fn read(bytes: &[u8]) -> Page {
+        postcard::from_bytes(bytes).unwrap_or_default()
+    }
+
+    fn write(&self) -> Vec<u8> {
+        postcard::to_extend(self, Vec::new()).unwrap_or_default()
+    }
+}
+
+/// Runs a step at a desk: unpacks what travels with the chain, and packs what the step changed.
+fn at_desk<T>(
+    project: &Project,
+    desk: &mut Desk<'_, '_>,
+    job: impl FnOnce(&mut Step<'_, '_, '_>) -> T,
+) -> Judged<T> {
+    let mut page = Page::read(desk.page());
+    let mut reported = desk.letter.as_deref().and_then(Reported::read);
+    let (judged, traces) = step::judge(project, desk, &mut page.conversation, &mut reported, job);
+    let Traces { conversation_changed, fresh, counts } = traces;
+    if fresh {
+        page = Page { conversation: page.conversation, ..Page::default() };
+    }
+    if conversation_changed || fresh {
+        *desk.page() = page.write();
+    }
+    if let Some(reported) = reported {
+        // Written only if it differs: see `Batch::commit`.
+        *desk.letter = Some(reported.write());
+    }
+    if !counts.is_empty() {
+        count(desk, &counts);
+    }
+    judged
+}
+
+/// Counts what tripped: for the agent with its counters, for the session on its page.
+fn count(desk: &mut Desk<'_, '_>, counts: &Counts) {
+    let at = |kind| desk.links.iter().position(|link| link.state.kind() == kind);
+    let (agent, session) = (at(ScopeKind::Agent), at(ScopeKind::Session));
+    if let Some(depth) = agent {
+        desk.note(depth, counts.loops, counts.incidents);
+    }
+    if let Some(depth) = session {
+        let mut page = Page::read(&desk.pages[depth]);
+        page.loops += counts.loops;
+        page.incidents += counts.incidents;
+        page.tags.extend(counts.tags.iter().map(|tag| (*tag).to_owned()));
+        desk.pages[depth] = page.write();
+    }
+}
+
+/// Runs a step that must not be lost.
+pub(super) fn insist<T: Send + 'static>(
+    node: &Arc<Node>,
+    chain: &Chain,
+    reported_as: Option<&str>,
+    mut job: impl FnMut(&mut Step<'_, '_, '_>) -> T + Send + 'static,
+) -> Pending<Judged<T>> {
+    let (project, policies) = (Arc::clone(&chain.project), chain.policies());
+    let letter = reported_as.map(|id| chain.innermost().letter_key(id));
+    let done = node.insist(chain.cells(), &policies, letter, move |desk| {
+        at_desk(&project, desk, |step| job(step))
+    });
+    Pending::Later(Box::pin(async move { done.await.map_err(Unreachable::from) }))
+}
+
+/// Decides about a call for all nodes.
+pub(super) async fn admit(
+    node: &Arc<Node>,
+    chain: &Chain,
+    call: &Call,
+    terms: &Terms,
+    number: i64,
+) -> Result<Judged<Found>, Unreachable> {
+    let letter = terms.reported_as().map(|id| chain.innermost().letter_key(id));
+    let (project, policies) = (Arc::clone(&chain.project), chain.policies());
+    let (asked, wanted) = (call.clone(), terms.clone());
+    let (here, caller) = (Arc::clone(node), Caller::default());
+    let gone = Arc::clone(&caller.gone);
+    let cells: SmallVec<[Arc<Cell>; 6]> = chain.cells().collect();
+    let ran = async move {
+        here.run(cells, &policies, letter, move |desk| {
+            if gone.load(Ordering::Acquire) {
+                // The client has left: nothing is admitted for it.
+                return Judged { value: Found::Stale, killed: SmallVec::new() };
+            }
+            at_desk(&project, desk, |step| admission(step, &asked, &wanted, number))
+        })
+        .await
+    };
+    let abandoned = terms.is_carried().then(|| Abandoned::new(node, chain, call));
+    let known = until_known(ran, abandoned).await;
+    drop(caller);
+    known.map_err(Unreachable::from)
+}
+
+/// Decides about a call on what this node last knew. A known kill is honoured always, and so is
+/// every limit as far as this node knows it.
+pub(super) fn admit_offline(node: &Arc<Node>, chain: &Chain, call: &Call) -> Option<Judged<Found>> {
+    let policies = chain.policies();
+    let cells: Vec<Arc<Cell>> = chain.cells().collect();
+    let judged = node.unasked(&cells, &policies, |desk| {
+        at_desk(&chain.project, desk, |step| step.admit(call, &Owner::Unasked))
+    });
+    let policy = &policies.session;
+    let few = || {
+        let cell = chain.agent().and_then(|scope| scope.cell());
+        cell.is_none_or(|cell| node.count_unasked(cell) <= policy.offline_calls)
+    };
+    if judged.value.ticket.is_some() && (policy.fail_mode == FailMode::Closed || !few()) {
+        return None;
+    }
+    let Judged { value, killed } = judged;
+    let value = Found::Decided { admission: Box::new(value), owner: Owner::Unasked };
+    Some(Judged { value, killed })
+}
+
+/// A slice of the limit that a stream has taken, and the request for more.
+#[derive(Debug, Default)]
+pub(in crate::warden) struct Slice {
+    latest: Option<Ticket>,
+    /// The refusal, if it may not go on.
+    refused: Option<Decision>,
+    asked: bool,
+    /// Notified when the request is decided.
+    decided: Arc<Notify>,
+}
+
+/// How much to ask for: a slice ahead if there is room for it. A stream is not stopped for tokens
+/// that were only asked for ahead.
+fn ahead(desk: &Desk<'_, '_>, call: &Call, held: Tokens, output: Tokens) -> Tokens {
+    let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
+    let more = wanted - held;
+    let usage = Usage { output: more, ..Usage::default() };
+    let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
+    let fits = desk.links.iter().all(|link| {
+        let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
+        let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
+            bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
+        };
+        let (spent, held) = (totals.spent, totals.held);
+        within(spent.output.0, held.output, more.0, bounds.output)
+            && within(
+                spent.input.0 + spent.output.0,
+                held.input + held.output,
+                more.0,
+                bounds.tokens,
+            )
+            && within(totals.period_cost.0, held.cost, cost.0, bounds.cost)
+            && !link.policy.limits_pace()
+    });
+    if fits { wanted } else { output }
+}
+
+/// Decides on this node's copy whether a call may go on, and asks for more of the limit in the
+/// background, a slice ahead.
+pub(super) fn progress(
+    node: &Arc<Node>,
+    chain: &Chain,
+    call: &Call,
+    running: &mut Running,
+    new: Progress<'_>,
+) -> Judged<Decision> {
+    let slice = Arc::clone(running.slice.get_or_insert_default());
+    {
+        let mut slice = slice.lock();
+        if let Some(latest) = &slice.latest {
+            running.ticket.hold_as(latest);
+        }
+        if let Some(refused) = slice.refused.take() {
+            return Judged { value: refused, killed: SmallVec::new() };
+        }
+    }
+    let held = running.ticket.reserved().output;
+    let within = Progress { output: new.output.min(held), ..new };
+    let (ticket, owner) = (&mut running.ticket, &Owner::Unasked);
+    let judged =
+        memory::step(chain, None, node.now(), |step| step.progress(call, ticket, owner, within));
+    if !judged.value.trips.is_empty() {
+        // Decided on a copy: the shared counters must hear of it.
+        let trips = judged.value.trips.clone();
+        spawn(insist(node, chain, None, move |step| step.count(&trips)));
+    }
+    let offline = running.is_offline();
+    if new.output > held && judged.value.allowed() && !offline && !slice.lock().asked {
+        slice.lock().asked = true;
+        ask_for_more(node, chain, call, running, new.output, slice);
+    }
+    judged
+}
+
+fn spawn<T: Send + 'static>(pending: Pending<T>) {
+    tokio::spawn(async move { drop(pending.known().await) });
+}
+
+fn ask_for_more(
+    node: &Arc<Node>,
+    chain: &Chain,
+    call: &Call,
+    running: &Running,
+    output: Tokens,
+    slice: Arc<Mutex<Slice>>,
+) {
+    let (base, call, policies) = (running.ticket.bare(), call.clone(), chain.policies());
+    let (owner, project) = (running.owner.clone(), Arc::clone(&chain.project));
+    let shared = Arc::clone(&slice);
+    let done = node.insist(chain.cells(), &policies, None, move |desk| {
+        let mut ticket = base.clone();
+        let wanted = ahead(desk, &call, ticket.reserved().output, output);
+        let new = Progress { output: wanted, text: "" };
+        let judged = at_desk(&project, desk, |step| step.progress(&call, &mut ticket, &owner, new));
+        let mut slice = shared.lock();
+        slice.latest = Some(ticket);
+        // Set before the scope's end is known, so that the stream that is cut hears what did it.
+        slice.refused = (!judged.value.allowed()).then(|| judged.value.clone());
+        drop(slice);
+        judged
+    });
+    tokio::spawn(async move {
+        let _ = done.await;
+        let mut slice = slice.lock();
+        slice.asked = false;
+        slice.decided.notify_waiters();
+    });
+}
+
+/// What to wait for until the request for more is decided; `None` if there is none.
+pub(super) fn undecided(running: &Running) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let slice = running.slice.clone().filter(|slice| slice.lock().asked)?;
+    Some(async move {
+        let decided = Arc::clone(&slice.lock().decided);
+        let notified = decided.notified();
+        if slice.lock().asked {
+            let _ = tokio::time::timeout(BOOKED, notified).await;
+        }
+    })
+}
+
+/// Ends a call for all nodes.
+pub(super) fn settle(
+    node: &Arc<Node>,
+    chain: &Chain,
+    call: &Call,
+    running: &Running,
+    outcome: &Outcome,
+) -> Pending<Judged<Decision>> {
+    let (call, outcome, slice) = (call.clone(), outcome.clone(), running.slice.clone());
+    let (ticket, owner) = (running.ticket.bare(), running.owner.clone());
+    insist(node, chain, None, move |step| {
+        let mut ticket = ticket.clone();
+        if let Some(latest) = slice.as_ref().and_then(|slice| slice.lock().latest.clone()) {
+            ticket.hold_as(&latest);
+        }
+        step.settle(&call, ticket, &owner, &outcome)
+    })
+}
+
+/// Tells a step whether its client is still there.
+#[derive(Default)]
+struct Caller {
+    gone: Arc<AtomicBool>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Release);
+    }
+}
+
+/// Waits for a decision. If the client leaves meanwhile, the decision is still heard: a call that was
+/// admitted all the same is ended at once.
+async fn until_known(
+    asking: impl Future<Output = Result<Judged<Found>, Away>> + Send + 'static,
+    abandoned: Option<Abandoned>,
+) -> Result<Judged<Found>, Away> {
+    let (answer, waiting) = oneshot::channel();
+    tokio::spawn(async move {
+        let decided = Some(asking.await);
+        drop(answer.send(Undelivered { decided, abandoned }));
+    });
+    match waiting.await {
+        Ok(undelivered) => undelivered.deliver(),
+        Err(_) => Err(ends()),
+    }
+}
+
+fn ends() -> Away {
+    Away::before("this node is shutting down")
+}
+
+/// A decision on its way to the client that asked. If it is dropped on the way, the call is ended.
+struct Undelivered {
+    decided: Option<Result<Judged<Found>, Away>>,
+    abandoned: Option<Abandoned>,
+}
+
+impl Undelivered {
+    fn deliver(mut self) -> Result<Judged<Found>, Away> {
+        self.decided.take().unwrap_or_else(|| Err(ends()))
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if let (Some(abandoned), Some(Ok(judged))) = (self.abandoned.take(), self.decided.take())
+            && let Found::Decided { admission, owner } = judged.value
+            && let Admission { ticket: Some(ticket), .. } = *admission
+        {
+            abandoned.settle(&ticket, owner);
+        }
+    }
+}
+
+/// A call whose client may leave before it hears the decision.
+struct Abandoned {
+    node: Arc<Node>,
+    chain: Chain,
+    call: Call,
+}
+
+impl Abandoned {
+    fn new(node: &Arc<Node>, chain: &Chain, call: &Call) -> Abandoned {
+        Abandoned { node: Arc::clone(node), chain: chain.clone(), call: call.clone() }
+    }
+
+    fn settle(self, ticket: &Ticket, owner: Owner) {
+        let (call, ticket) = (self.call, ticket.bare());
+        spawn(insist(&self.node, &self.chain, None, move |step| {
+            step.settle(&call, ticket.clone(), &owner, &cancelled())
+        }));
+    }
+}

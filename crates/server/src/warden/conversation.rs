@@ -1,0 +1,111 @@
+//! What a session remembers between two requests of its conversation: how far the history was read,
+//! and which tool calls wait for their results.
+//!
+//! One node keeps it in memory. In a cluster it travels with the session's record, because the next
+//! request may come to any node.
+
+use std::collections::VecDeque;
+
+use deadstop_core::{Call, Digest, Ticket, Trip};
+use deadstop_fleet::Owner;
+use deadstop_protocol::llm::request::Seen;
+use serde::{Deserialize, Serialize};
+
+/// Tool calls of one conversation that wait for their results.
+const MOST_WAITING: usize = 256;
+
+/// What a session remembers of its conversation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Conversation {
+    /// How far the conversation has been read, and the words that opened it.
+    pub(super) heard: Heard,
+    waiting: VecDeque<Waiting>,
+}
+
+/// How far a conversation has been read.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Heard {
+    /// The messages of the last request.
+    pub(crate) seen: Seen,
+    /// The words that opened the conversation.
+    opening: Option<Digest>,
+}
+
+impl Heard {
+    /// Whether these words open the conversation: the first words, or the same ones repeated.
+    pub(crate) fn opens_with(&mut self, words: Digest) -> bool {
+        *self.opening.get_or_insert(words) == words
+    }
+}
+
+/// What a request found of its conversation, and what it leaves for the next request.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn {
+    pub(crate) before: Heard,
+    pub(crate) after: Heard,
+}
+
+/// A tool call that the model asked for and whose result has not come yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Waiting {
+    /// The model's id for it.
+    pub(super) id: String,
+    /// Its number among all calls.
+    pub(super) number: i64,
+    pub(super) call: Call,
+    pub(super) ticket: Ticket,
+    pub(super) owner: Owner,
+    /// The warning it was admitted with.
+    #[serde(with = "as_json")]
+    pub(super) warned: Option<Box<Trip>>,
+}
+
+impl Conversation {
+    /// Remembers a call; returns the oldest one if there are too many.
+    pub(super) fn wait_for(&mut self, call: Waiting) -> Option<Waiting> {
+        self.waiting.push_back(call);
+        if self.waiting.len() > MOST_WAITING { self.waiting.pop_front() } else { None }
+    }
+
+    /// Takes calls back, by their numbers in the scope: their results will not come.
+    pub(super) fn take_back(&mut self, numbers: &[u64]) -> Vec<Waiting> {
+        let mut taken = Vec::new();
+        self.waiting.retain(|call| {
+            let wanted = numbers.contains(&call.ticket.number);
+            if wanted {
+                taken.push(call.clone());
+            }
+            !wanted
+        });
+        taken
+    }
+
+    /// The call that a result answers: the one with its id, or else the oldest of that name.
+    pub(super) fn answered(&mut self, id: &str, name: Option<&str>) -> Option<Waiting> {
+        let by_id = |call: &Waiting| !id.is_empty() && call.id == id;
+        let by_name = |call: &Waiting| call.id.is_empty() && name == Some(call.call.name());
+        let at = self.waiting.iter().position(|call| by_id(call) || by_name(call))?;
+        self.waiting.remove(at)
+    }
+}
+
+/// Values that describe themselves, inside a format that does not.
+pub(super) mod as_json {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in super::super) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serde_json::to_string(value).map_err(S::Error::custom)?.serialize(serializer)
+    }
+
+    pub(in super::super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        serde_json::from_str(&text).map_err(D::Error::custom)
+    }
+}

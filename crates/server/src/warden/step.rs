@@ -1,0 +1,214 @@
+//! One atomic step on a chain of scopes, wherever their state lives.
+//!
+//! A step is a function over the chain: it asks the engine, changes what the session remembers, and
+//! counts what tripped. The backend makes it atomic: in memory it runs once under the chain's locks;
+//! in a cluster it runs on copies, and again if the commit lost to a concurrent writer. So a step
+//! reads nothing but what it is given and has no effect outside it.
+
+use deadstop_core::{
+    Admission, Call, Decision, GuardId, Kill, Outcome, Progress, ScopeState, Status, Ticket, Time,
+    Trip, Verdict,
+};
+use deadstop_fleet::{Desk, Owner};
+use smallvec::SmallVec;
+
+use super::Project;
+use super::conversation::{Conversation, Waiting};
+use super::reported::Reported;
+
+/// What a step works on.
+pub(super) struct Step<'s, 'a, 'b> {
+    desk: &'s mut Desk<'a, 'b>,
+    conversation: &'s mut Conversation,
+    /// Whether the conversation may have been changed.
+    changed: bool,
+    /// Whether the innermost scope became a new one.
+    fresh: bool,
+    /// The call that the client reports under the id that the step was made for.
+    pub(super) reported: &'s mut Option<Reported>,
+    counts: Counts,
+}
+
+/// What tripped in a step, for the counters of agent and session that people see.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) loops: u64,
+    pub(super) incidents: u64,
+    pub(super) tags: SmallVec<[&'static str; 2]>,
+}
+
+impl Counts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.tags.is_empty()
+    }
+}
+
+/// What came of a step, with the scopes that it ended, by their depth in the chain.
+pub(super) struct Judged<T> {
+    pub(super) value: T,
+    pub(super) killed: SmallVec<[(usize, Kill); 1]>,
+}
+
+/// What a step leaves for its backend to store.
+pub(super) struct Traces {
+    pub(super) conversation_changed: bool,
+    /// Whether the innermost scope became a new one, which has counted nothing yet.
+    pub(super) fresh: bool,
+    pub(super) counts: Counts,
+}
+
+/// Runs a step. The reason of a kill may quote what was said, and is kept for as long as the scope:
+/// it is redacted here, before anything is stored.
+pub(super) fn judge<'a, 'b, T>(
+    project: &Project,
+    desk: &mut Desk<'a, 'b>,
+    conversation: &mut Conversation,
+    reported: &mut Option<Reported>,
+    job: impl FnOnce(&mut Step<'_, 'a, 'b>) -> T,
+) -> (Judged<T>, Traces) {
+    let alive: SmallVec<[bool; 6]> =
+        desk.links.iter().map(|link| link.state.killed().is_none()).collect();
+    let mut step = Step {
+        desk,
+        conversation,
+        changed: false,
+        fresh: false,
+        reported,
+        counts: Counts::default(),
+    };
+    let value = job(&mut step);
+    let Step { changed, fresh, counts, .. } = step;
+    let mut killed = SmallVec::new();
+    for (depth, alive) in alive.into_iter().enumerate() {
+        let state = &mut *desk.links[depth].state;
+        if let Some(kill) = state.killed().filter(|_| alive) {
+            let because = project.redact_reason(&kill.because);
+            state.reword(&because);
+        }
+        if let Some(kill) = state.killed().filter(|_| alive) {
+            killed.push((depth, kill.clone()));
+        }
+    }
+    (Judged { value, killed }, Traces { conversation_changed: changed, fresh, counts })
+}
+
+impl Step<'_, '_, '_> {
+    /// The time of the step.
+    pub(super) fn now(&self) -> Time {
+        self.desk.now
+    }
+
+    /// The innermost scope's state.
+    pub(super) fn state(&mut self) -> Option<&mut ScopeState> {
+        self.desk.links.last_mut().map(|link| &mut *link.state)
+    }
+
+    /// What the innermost scope remembers of its conversation.
+    pub(super) fn conversation(&self) -> &Conversation {
+        self.conversation
+    }
+
+    /// The same, to be changed.
+    pub(super) fn conversation_mut(&mut self) -> &mut Conversation {
+        self.changed = true;
+        self.conversation
+    }
+
+    /// Gives the innermost scope another number: a new session under the same name, which remembers
+    /// nothing of the old one.
+    pub(super) fn renumber(&mut self, number: i64) {
+        *self.desk.number = number;
+        *self.conversation_mut() = Conversation::default();
+        self.fresh = true;
+    }
+
+    /// Who settles a call that this node carries.
+    pub(super) fn me(&self) -> Owner {
+        self.desk.me()
+    }
+
+    /// May this call run?
+    pub(super) fn admit(&mut self, call: &Call, owner: &Owner) -> Admission {
+        let admission = self.desk.admit(call, owner);
+        self.counted(admission)
+    }
+
+    /// May it, now that a person has approved it?
+    pub(super) fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
+        let admission = self.desk.admit_approved(call, owner);
+        self.counted(admission)
+    }
+
+    fn counted(&mut self, admission: Admission) -> Admission {
+        // A call that a person is asked about has not been decided yet.
+        if admission.verdict != Verdict::Ask {
+            self.count(&admission.trips);
+        }
+        admission
+    }
+
+    /// May it go on?
+    pub(super) fn progress(
+        &mut self,
+        call: &Call,
+        ticket: &mut Ticket,
+        owner: &Owner,
+        new: Progress<'_>,
+    ) -> Decision {
+        let decision = self.desk.progress(call, ticket, owner, new);
+        self.count(&decision.trips);
+        decision
+    }
+
+    /// It has ended.
+    pub(super) fn settle(
+        &mut self,
+        call: &Call,
+        ticket: Ticket,
+        owner: &Owner,
+        outcome: &Outcome,
+    ) -> Decision {
+        let decision = self.desk.settle(call, ticket, owner, outcome);
+        self.count(&decision.trips);
+        decision
+    }
+
+    /// Ends calls whose results will not come.
+    pub(super) fn cancel(
+        &mut self,
+        calls: impl IntoIterator<Item = Waiting>,
+    ) -> Vec<(Waiting, Decision)> {
+        let outcome = cancelled();
+        let calls = calls.into_iter().map(|waiting| {
+            let ticket = waiting.ticket.clone();
+            let decision = self.settle(&waiting.call, ticket, &waiting.owner, &outcome);
+            (waiting, decision)
+        });
+        calls.collect()
+    }
+
+    /// Counts what tripped, for agent and session.
+    pub(super) fn count(&mut self, trips: &[Trip]) {
+        for trip in trips {
+            if trip.guard == GuardId::Killed || trip.verdict == Verdict::Allow {
+                continue;
+            }
+            let tag = trip.guard.tag(trip.verdict);
+            self.counts.loops += u64::from(tag == "loop_detected");
+            self.counts.incidents += u64::from(is_incident(trip));
+            if !self.counts.tags.contains(&tag) {
+                self.counts.tags.push(tag);
+            }
+        }
+    }
+}
+
+/// Whether a trip becomes an incident: it stopped something, and no person asked for that.
+pub(super) fn is_incident(trip: &Trip) -> bool {
+    trip.verdict >= Verdict::Block && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
+}
+
+/// The outcome of a call that was given up.
+pub(super) fn cancelled() -> Outcome {
+    Outcome { status: Status::Cancelled, ..Outcome::default() }
+}
