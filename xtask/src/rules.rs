@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("deadstop-core", &[]),
     ("deadstop-effect", &["deadstop-core"]),
     ("deadstop-redact", &[]),
@@ -29,6 +29,17 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("deadstop-fleet", &["deadstop-core"]),
     ("deadstop-store", &["deadstop-core", "deadstop-protocol"]),
     (
+        "deadstop-warden",
+        &[
+            "deadstop-alerts",
+            "deadstop-core",
+            "deadstop-fleet",
+            "deadstop-protocol",
+            "deadstop-redact",
+            "deadstop-store",
+        ],
+    ),
+    (
         "deadstop-server",
         &[
             "deadstop-alerts",
@@ -37,6 +48,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "deadstop-protocol",
             "deadstop-redact",
             "deadstop-store",
+            "deadstop-warden",
         ],
     ),
     (

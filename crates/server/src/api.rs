@@ -45,9 +45,9 @@ use serde_json::Value;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::metrics::Metrics;
-use crate::warden::{Project, Reload, Warden, now};
 use auth::{Auth, Who};
+use deadstop_warden::metrics::Metrics;
+use deadstop_warden::{Project, Reload, Warden, now};
 use problem::{Code, Problem};
 
 /// What handlers work with.

@@ -12,7 +12,7 @@ use deadstop_core::{
 use deadstop_store::StoredCall;
 
 use crate::replay::{Moment, Run, moments};
-use crate::warden::Facts;
+use deadstop_warden::Facts;
 
 /// What would have come of a session.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use crate::api::auth::{DEFAULT_PROJECT, NoRandomness};
 use crate::api::keys::{Key, KeyOrder, MadeKey, made_detail};
 use crate::config::Secret;
 use crate::net::StartError;
-use crate::warden::now;
+use deadstop_warden::now;
 
 /// The database inside the data folder.
 const FILE: &str = "deadstop.db";

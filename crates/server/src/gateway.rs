@@ -9,10 +9,9 @@
 //! through and is neither kept nor logged.
 
 mod answer;
-pub(crate) mod decode;
 mod flow;
-pub(crate) mod route;
-mod upstream;
+mod route;
+mod send;
 
 use std::sync::Arc;
 
@@ -20,24 +19,25 @@ use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::{Call, ModelCall, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
-use deadstop_protocol::llm::identity::{self, Identity, Source};
+use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
 use deadstop_protocol::llm::request;
 use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
 use deadstop_redact::excerpt::Excerpt;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
-use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER};
-use crate::caller::Caller;
+use crate::api::auth::Auth;
 use crate::config::{Config, OnKill};
-use crate::warden::{Chain, Project, Refused, ResultIn, Running, Terms, Turn, Warden};
+use crate::door::{
+    Caller, Lines, OURS, ascii, brought, decode, identify, keep_headers, plain, read_body,
+    strip_hop_by_hop, unavailable, warned,
+};
 use deadstop_store::StoreError;
+use deadstop_warden::{Chain, Project, Refused, ResultIn, Running, Terms, Turn, Warden};
 use flow::{Admitted, Cut, Flow, Why};
 use route::Route;
-pub(crate) use upstream::{Answer, Lines};
 
 type Request = http::Request<Incoming>;
 
@@ -179,7 +179,7 @@ impl Gateway {
         let sent = tokio::select! {
             biased;
             () = flow.stopped() => return Err(self.stopped(&exchange, flow).await),
-            sent = upstream::send(lines, parts, body, route, self.config.upstream_timeout) => sent,
+            sent = send::send(lines, parts, body, route, self.config.upstream_timeout) => sent,
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
         Ok(warned(response, &warnings))
@@ -323,87 +323,6 @@ struct Exchange {
     model: String,
 }
 
-pub(crate) fn identify(
-    agent: Option<&str>,
-    headers: &HeaderMap,
-    hints: &deadstop_protocol::llm::BodyHints,
-) -> Identity {
-    let readable: Vec<(&str, &str)> = headers
-        .iter()
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-        .collect();
-    identity::identify(agent, &readable, hints)
-}
-
-/// Where clients put their keys.
-const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
-
-/// The keys that a client has brought.
-pub(crate) fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    KEY_HEADERS
-        .iter()
-        .filter_map(|name| headers.get(*name)?.to_str().ok())
-        .map(|value| value.strip_prefix("Bearer ").unwrap_or(value))
-}
-
-/// Headers that belong to one connection, not to the message.
-pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<String> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|name| name.trim().to_ascii_lowercase())
-        .collect();
-    keep_headers(headers, |name| {
-        !HOP_BY_HOP.contains(&name.as_str()) && !named.iter().any(|named| named == name.as_str())
-    });
-}
-
-const HOP_BY_HOP: [&str; 9] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// Headers that are for us and not for the provider.
-pub(crate) const OURS: [&str; 5] =
-    ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
-
-/// Keeps some headers, in their order: to remove them one by one would stir the others.
-pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
-    if headers.keys().all(&keep) {
-        return;
-    }
-    let all = std::mem::take(headers);
-    let mut last = None;
-    for (name, value) in all {
-        // A value without a name is one more of the name before.
-        last = name.or(last);
-        if let Some(name) = last.as_ref().filter(|name| keep(name)) {
-            headers.append(name, value);
-        }
-    }
-}
-
-/// Reads a request's body, up to a size.
-pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Response<Body>> {
-    match Limited::new(body, most).collect().await {
-        Ok(read) => Ok(read.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            let text = "the request is larger than max_body_mib allows";
-            Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
-        }
-        Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
-    }
-}
-
 fn not_found(config: &Config) -> Response<Body> {
     let names: Vec<&str> = config.providers.keys().map(String::as_str).collect();
     let text = format!(
@@ -411,39 +330,6 @@ fn not_found(config: &Config) -> Response<Body> {
         names.join(", /")
     );
     plain(StatusCode::NOT_FOUND, &text)
-}
-
-/// Not without the database; it will be back.
-pub(crate) fn unavailable(text: &str) -> Response<Body> {
-    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
-}
-
-/// An answer of the gateway's own, in a shape that every SDK can show.
-pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
-    let body =
-        serde_json::json!({ "error": { "message": text, "type": "deadstop", "code": null } });
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
-}
-
-/// Warnings go out in headers.
-pub(crate) fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
-    for trip in trips {
-        if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
-            response.headers_mut().append("x-deadstop-warning", value);
-        }
-    }
-    response
-}
-
-/// Header values are ASCII; sentences may not be.
-fn ascii(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect()
 }
 
 fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {

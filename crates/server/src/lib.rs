@@ -1,5 +1,5 @@
-//! The warden and the doors: an LLM gateway, an MCP gateway and a control API on one
-//! port.
+//! The doors: an LLM gateway, an MCP gateway and a control API on one port. They speak HTTP and ask
+//! the warden.
 //!
 //! [`Server::start`] is all there is to call; the CLI runs it in the foreground, `deadstop run` in
 //! private, the demo beside its stand-in provider.
@@ -7,19 +7,15 @@
 mod alerts;
 mod api;
 mod backtest;
-mod caller;
 mod config;
 mod database;
+mod door;
 mod gateway;
 mod mcp;
-mod metrics;
 mod net;
 mod page;
-mod prices;
 mod replay;
 mod retention;
-mod settings;
-mod warden;
 
 pub use config::{
     BadConfig, Config, DEFAULT_LISTEN, McpServer, OnKill, Provider, RawConfig, RawMcp,

@@ -11,7 +11,6 @@
 mod answer;
 mod flight;
 mod pass;
-pub(crate) mod pins;
 mod reading;
 mod waiting;
 
@@ -32,11 +31,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::api::auth::Auth;
-use crate::caller::Caller;
 use crate::config::{Config, McpServer};
-use crate::gateway::route::decoded;
-use crate::gateway::{Lines, decode, identify, plain, read_body, unavailable, warned};
-use crate::warden::{Chain, Refused, Running, Terms, Warden};
+use crate::door::{Caller, Lines, Prefix, decode, identify, plain, read_body, unavailable, warned};
+use deadstop_warden::{Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -82,14 +79,7 @@ impl Mcp {
 
     /// Reads `/mcp/{server}`, with `/agent/{name}` and `/session/{id}` before it if need be.
     pub(crate) fn route(&self, uri: &Uri) -> Option<Route> {
-        let mut rest = uri.path().strip_prefix('/')?;
-        let mut named = |what: &str| {
-            let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
-            rest = after;
-            Some(decoded(name)).filter(|name| !name.is_empty())
-        };
-        let agent = named("agent/");
-        let session = named("session/");
+        let Prefix { agent, session, rest } = Prefix::of(uri)?;
         let server = rest.strip_prefix("mcp/")?;
         let server = server.strip_suffix('/').unwrap_or(server).to_owned();
         Some(Route { agent, session, server })

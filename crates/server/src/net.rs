@@ -24,13 +24,14 @@ use crate::api;
 use crate::api::auth::{Auth, Peer};
 use crate::config::Config;
 use crate::database;
-use crate::gateway::{Gateway, Lines};
+use crate::door::Lines;
+use crate::gateway::Gateway;
 use crate::mcp::Mcp;
-use crate::metrics::Metrics;
 use crate::page;
 use crate::retention;
-use crate::warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use deadstop_store::{Store, StoreError};
+use deadstop_warden::metrics::Metrics;
+use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use workers::{Worker, Workers};
 
 /// How long calls in flight may take to end when the server stops.
@@ -147,7 +148,7 @@ impl Server {
     /// What a session has come to: its state as it is now.
     pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
         let chain = self.chain(agent, session).await?;
-        let state = chain.innermost().state.lock().clone();
+        let state = chain.innermost().state().clone();
         Some(state)
     }
 

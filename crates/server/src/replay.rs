@@ -16,7 +16,7 @@ use deadstop_core::{
 };
 use deadstop_store::{CallKind, StoredCall};
 
-use crate::warden::Facts;
+use deadstop_warden::Facts;
 
 /// Moments between two still images.
 const STILL_EVERY: usize = 512;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadstop_core::Time;
 use deadstop_store::Kept;
 
-use crate::warden::{Project, Warden, now};
+use deadstop_warden::{Project, Warden, now};
 
 /// How often somebody looks.
 const EVERY: Duration = Duration::from_secs(600);

@@ -18,7 +18,7 @@ use super::extract::{AskedBoth, At, Body, Name, Page, Paged, Strict};
 use super::live::Row;
 use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem};
-use crate::warden::{Scope, What, now};
+use deadstop_warden::{Scope, What, now};
 
 /// An agent with incidents younger than this has something to look at.
 const RECENT: Millis = Millis::from_secs(24 * 60 * 60);
@@ -106,7 +106,7 @@ impl Agent {
             totals: stored.counters.into(),
         };
         if let Some(scope) = live {
-            let state = scope.state.lock();
+            let state = scope.state();
             agent.active = state.killed().is_none();
             agent.deactivated_by = state.killed().map(deactivated_by);
             agent.deactivated_ms = state.killed().map(|kill| kill.at.0);

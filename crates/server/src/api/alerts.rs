@@ -20,7 +20,7 @@ use super::App;
 use super::auth::{self, Who};
 use super::extract::{AskedBoth, At, Body, Page, Paged, Strict};
 use super::problem::{Code, Problem};
-use crate::warden::now;
+use deadstop_warden::now;
 
 /// What a target can hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -13,7 +13,7 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Asked, At, Body, Strict};
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::{self, Answer, Word};
+use deadstop_warden::{Answer, Word};
 
 /// A call that waits for a person, or did.
 #[derive(Debug, Serialize, ToSchema)]
@@ -64,7 +64,7 @@ pub(crate) struct Approval {
 }
 
 impl Approval {
-    fn of(approval: &warden::Approval) -> Approval {
+    fn of(approval: &deadstop_warden::Approval) -> Approval {
         let call = &approval.call;
         let (kind, server, destroys) = match (call.tool(), call.model()) {
             (Some(tool), _) => ("tool", &tool.server, tool.destroys.as_slice()),
@@ -232,7 +232,7 @@ async fn decide(
     }
 }
 
-fn find(app: &App, who: &Who, id: &str) -> Result<Arc<warden::Approval>, Problem> {
+fn find(app: &App, who: &Who, id: &str) -> Result<Arc<deadstop_warden::Approval>, Problem> {
     let found = app.warden.approvals.get(&who.project, id);
     let found = found.ok_or_else(|| Problem::not_found("call that waits"))?;
     who.may_see(&found.agent)?;

@@ -32,7 +32,7 @@ pub(crate) use key::{NewKey, NoRandomness};
 
 use super::App;
 use super::problem::{Code, Problem};
-use crate::warden::now;
+use deadstop_warden::now;
 use key::BroughtKey;
 
 /// The header that carries a key where `authorization` is the provider's.
@@ -43,8 +43,7 @@ pub(crate) const PROJECT_HEADER: &str = "x-deadstop-project";
 const CSRF_HEADER: &str = "x-csrf-token";
 /// A login's cookie.
 const COOKIE: &str = "deadstop_login";
-/// The project of whoever names none.
-pub(crate) const DEFAULT_PROJECT: &str = "default";
+pub(crate) use deadstop_warden::DEFAULT_PROJECT;
 /// How long a login lasts.
 const LOGIN: Millis = Millis::from_secs(12 * 60 * 60);
 /// A key's last use is noted at most so often.

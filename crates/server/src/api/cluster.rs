@@ -5,7 +5,7 @@ use deadstop_core::FailMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::warden::{Project, Warden};
+use deadstop_warden::{Project, Warden};
 
 /// The nodes, as this one sees them.
 #[derive(Debug, Serialize, ToSchema)]

@@ -19,7 +19,7 @@ use super::auth::Who;
 use super::extract::{Asked, At, Name};
 use super::govern;
 use super::problem::Problem;
-use crate::warden::Chain;
+use deadstop_warden::Chain;
 
 /// How long a follower is held before it is told that nothing has changed.
 const HOLD: Duration = Duration::from_secs(25);
@@ -88,7 +88,7 @@ fn stands(chain: &Chain) -> Standing {
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let (mut state, mut why) = ("running", None);
     for scope in chain.scopes() {
-        let scope = scope.state.lock();
+        let scope = scope.state();
         match (scope.killed(), scope.paused()) {
             (Some(kill), _) => {
                 let over = if kill.drains { "draining" } else { "killed" };

@@ -29,7 +29,7 @@ use super::auth::Who;
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
-use crate::warden::{Approval, Booked, Chain, Proposed, Refused};
+use deadstop_warden::{Approval, Booked, Chain, Proposed, Refused};
 
 /// Opens a session.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -521,7 +521,7 @@ async fn held(chain: &Chain, wait: Duration) {
     loop {
         // Registered before looking, so that a word said in between is not missed.
         let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
-        if !chain.scopes().iter().any(|scope| scope.state.lock().paused().is_some()) {
+        if !chain.scopes().iter().any(|scope| scope.state().paused().is_some()) {
             return;
         }
         let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
@@ -597,7 +597,7 @@ pub(super) async fn chain(
 /// What a dead session is told, whatever it asks.
 fn dead(chain: &Chain) -> Option<Reply> {
     let code = chain.scopes().iter().find_map(|scope| {
-        let state = scope.state.lock();
+        let state = scope.state();
         let kill = state.killed()?;
         let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
         Some((

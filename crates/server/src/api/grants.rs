@@ -15,7 +15,7 @@ use super::auth::Who;
 use super::extract::{At, Body, Name, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use super::sessions::known;
-use crate::warden::{Scope, now};
+use deadstop_warden::{Scope, now};
 
 /// An allowance for a destructive batch.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -214,7 +214,7 @@ async fn known_agent(app: &App, who: &Who, name: &str) -> Result<Arc<Scope>, Pro
 }
 
 fn given(scope: &Scope) -> Json<Given> {
-    let items = scope.state.lock().grants(now()).map(Grant::of).collect();
+    let items = scope.state().grants(now()).map(Grant::of).collect();
     Json(Given { items })
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
-use crate::warden::now;
+use deadstop_warden::now;
 
 /// Whether the server can do its work.
 #[derive(Debug, Serialize, ToSchema)]

@@ -21,7 +21,7 @@ use super::calls::{Call, Said, Wanted, session_number};
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
 use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
-use crate::warden::now;
+use deadstop_warden::now;
 use pace::Pace;
 
 /// Calls shown before and after an incident.

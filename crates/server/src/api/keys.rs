@@ -17,7 +17,7 @@ use super::App;
 use super::auth::{self, NewKey, NoRandomness, Role, Via, Who};
 use super::extract::{At, Body, Name, Page, Strict};
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::now;
+use deadstop_warden::now;
 
 /// A key to be made.
 #[derive(Debug, Deserialize, ToSchema)]

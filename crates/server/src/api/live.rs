@@ -21,7 +21,7 @@ use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
 use super::gauge::Limit;
 use super::problem::Problem;
-use crate::warden::{Event, Project, Scope, now};
+use deadstop_warden::{Event, Project, Scope, now};
 
 /// A session or an agent as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,7 +60,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn of(scope: &Scope) -> Row {
-        let state = scope.state.lock();
+        let state = scope.state();
         let ledger = state.ledger();
         let (standing, why) = match (state.killed(), state.paused()) {
             (Some(kill), _) => ("killed", Some(kill.because.clone())),
@@ -98,7 +98,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn of(project: &Project, scope: &Scope, now: Time) -> Running {
         let policies = project.policies(scope.agent());
-        let gauges = scope.state.lock().gauges(policies.of(scope.kind()), now);
+        let gauges = scope.state().gauges(policies.of(scope.kind()), now);
         let names = HashMap::new();
         let limits = gauges.iter().map(|gauge| Limit::of(gauge, &names)).collect();
         Running { row: Row::of(scope), limits }

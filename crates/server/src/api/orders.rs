@@ -16,7 +16,7 @@ use super::auth::Who;
 use super::extract::{Body, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::{Scope, What};
+use deadstop_warden::{Scope, What};
 
 /// An order: what it is about, and why.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -176,7 +176,7 @@ pub(crate) async fn carry_out(
     let by = app.redacted(who, &who.signed(why.by.as_deref()));
     let reason = app.redacted(who, &why.reason);
     let because = if reason.is_empty() { "no reason given" } else { &reason };
-    let order = crate::warden::Order { who: &by, what, reason: because };
+    let order = deadstop_warden::Order { who: &by, what, reason: because };
     let (done, warden) = (what.done(), &app.warden);
     let carried = match what {
         What::Clear => warden.clear(scope, order).await,
@@ -206,7 +206,7 @@ pub(crate) async fn carry_out(
 
 /// Whether a scope is, on this node, as an order wants it.
 fn in_force(scope: &Scope, what: What) -> bool {
-    let state = scope.state.lock();
+    let state = scope.state();
     match what {
         What::Kill => state.killed().is_some(),
         What::Clear | What::Reset => state.killed().is_none(),

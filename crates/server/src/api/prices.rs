@@ -16,8 +16,8 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Asked, At, Body, Name, Strict};
 use super::problem::{Code, Problem};
-use crate::prices::{OwnPrice, in_force, model_of, setting_name};
-use crate::warden::{Project, now};
+use deadstop_warden::prices::{OwnPrice, in_force, model_of, setting_name};
+use deadstop_warden::{Project, now};
 
 impl Strict for OwnPrice {}
 

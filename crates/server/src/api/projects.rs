@@ -17,7 +17,7 @@ use super::auth::{Role, Via, Who};
 use super::extract::{Body, Page, Strict};
 use super::keys::{self, KeyOrder, MadeKey};
 use super::problem::{Code, Problem, ProblemBody};
-use crate::warden::now;
+use deadstop_warden::now;
 
 /// A project.
 #[derive(Debug, Serialize, ToSchema)]

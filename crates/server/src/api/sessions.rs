@@ -15,7 +15,7 @@ use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
 use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::Problem;
-use crate::warden::{Project, Scope, What, now};
+use deadstop_warden::{Project, Scope, What, now};
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -148,7 +148,7 @@ pub(crate) async fn list(
 
 /// What is dead above an agent's sessions. All that are dead are in memory.
 fn stopped_with(app: &App, project: &Project, agent: &str) -> Option<&'static str> {
-    let dead = |scope: &Scope| scope.state.lock().killed().is_some();
+    let dead = |scope: &Scope| scope.state().killed().is_some();
     let of_agent = app.warden.live_agent(&project.name, agent);
     match of_agent.is_some_and(|scope| dead(&scope)) {
         true => Some("agent"),

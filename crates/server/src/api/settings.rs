@@ -10,8 +10,8 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Body, Strict};
 use super::problem::{Code, Problem};
-use crate::settings::{NAME, Settings};
-use crate::warden::now;
+use deadstop_warden::now;
+use deadstop_warden::settings::{NAME, Settings};
 
 impl Strict for Settings {}
 

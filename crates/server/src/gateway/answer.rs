@@ -18,10 +18,11 @@ use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
 
-use super::decode::Decoder;
 use super::flow::{Answered, Cut, Flow, Why};
-use super::upstream::{Answer, Failed};
-use super::{Exchange, Gateway, answered, strip_hop_by_hop, warned};
+use super::send::Failed;
+use super::{Exchange, Gateway, answered};
+use crate::door::decode::Decoder;
+use crate::door::{Answer, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
 const MOST_JSON: usize = 32 << 20;

@@ -17,8 +17,8 @@ use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::words::Words;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
 use deadstop_redact::excerpt::Excerpt;
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
 
 /// A call on its way.
 pub(super) struct Flow {

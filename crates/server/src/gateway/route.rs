@@ -3,6 +3,7 @@
 use http::Uri;
 
 use crate::config::{Config, Provider};
+use crate::door::Prefix;
 
 /// A path that was understood.
 pub(super) struct Route<'a> {
@@ -23,14 +24,7 @@ pub(super) struct Route<'a> {
 impl<'a> Route<'a> {
     /// Reads `/{provider}/…`, with `/agent/{name}` and `/session/{id}` before it if need be.
     pub(super) fn find(config: &'a Config, uri: &Uri) -> Option<Route<'a>> {
-        let mut rest = uri.path().strip_prefix('/')?;
-        let mut named = |what: &str| {
-            let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
-            rest = after;
-            Some(decoded(name)).filter(|name| !name.is_empty())
-        };
-        let agent = named("agent/");
-        let session = named("session/");
+        let Prefix { agent, session, rest } = Prefix::of(uri)?;
         let (name, path) = match rest.split_once('/') {
             Some((name, path)) => (name, format!("/{path}")),
             None => (rest, "/".to_owned()),
@@ -51,27 +45,6 @@ impl<'a> Route<'a> {
             .build()
             .ok()
     }
-}
-
-/// `%20` and its kin; what is not valid stays as it is.
-pub(crate) fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(value) => {
-                out.push(value);
-                at += 3;
-            }
-            None => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

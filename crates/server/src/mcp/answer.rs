@@ -23,8 +23,8 @@ use super::pass::Onward;
 use super::reading::Reading;
 use super::waiting::{Session, Waiting};
 use super::{accepted, json};
-use crate::gateway::decode::Decoder;
-use crate::gateway::{Answer, plain, strip_hop_by_hop};
+use crate::door::decode::Decoder;
+use crate::door::{Answer, plain, strip_hop_by_hop};
 
 /// Largest document that is read before it is passed on.
 const MOST_JSON: usize = 64 << 20;

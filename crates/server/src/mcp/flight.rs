@@ -10,7 +10,7 @@ use deadstop_protocol::mcp::{self, Ended, Why};
 use deadstop_redact::excerpt::Excerpt;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::warden::{Booking, Chain, Running, Said, Warden};
+use deadstop_warden::{Booking, Chain, Running, Said, Warden};
 
 /// A call on its way. Whatever ends it, dropping it settles it.
 pub(super) struct Flight {

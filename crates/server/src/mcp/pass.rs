@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, h
 use http_body_util::{BodyExt, Full};
 
 use crate::config::McpServer;
-use crate::gateway::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
+use crate::door::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
 
 /// How long a server may take to hear that a call was cancelled.
 const TOLD: Duration = Duration::from_secs(5);

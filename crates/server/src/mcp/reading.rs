@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::flight::Flight;
 use super::waiting::Waiting;
-use crate::warden::{Booking, Chain, Warden};
+use deadstop_warden::{Booking, Chain, Warden};
 
 /// What an answer is read for.
 pub(super) struct Reading {

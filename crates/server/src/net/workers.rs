@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::gateway::Lines;
+use crate::door::Lines;
 
 /// The threads.
 pub(super) struct Workers {

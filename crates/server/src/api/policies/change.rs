@@ -17,7 +17,7 @@ use super::super::App;
 use super::super::auth::Who;
 use super::super::extract::stale;
 use super::super::problem::{Code, Problem};
-use crate::warden::{Policies, Warden, now};
+use deadstop_warden::{Policies, Warden, now};
 
 /// How often a change is tried again when another node was faster.
 const ATTEMPTS: usize = 5;

@@ -98,11 +98,11 @@ impl Outbox {
 
 /// The store does not take what must last.
 #[derive(Debug, Clone)]
-pub(crate) struct Outage {
+pub struct Outage {
     /// Since when.
-    pub(crate) since: Time,
+    pub since: Time,
     /// What it says.
-    pub(crate) why: String,
+    pub why: String,
     /// What is wrong with it, where it is the database.
     trouble: Option<Trouble>,
 }
@@ -114,7 +114,7 @@ impl Outage {
     }
 
     /// The word for what is wrong.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.trouble.map_or("broken", Trouble::name)
     }
 }
@@ -270,12 +270,12 @@ impl Warden {
     }
 
     /// Records that wait to be written.
-    pub(crate) fn queue_depth(&self) -> usize {
+    pub fn queue_depth(&self) -> usize {
         self.outbox.lock().len()
     }
 
     /// Since when the store does not take what must last.
-    pub(crate) fn outage(&self) -> Option<Outage> {
+    pub fn outage(&self) -> Option<Outage> {
         self.outage.read().clone()
     }
 

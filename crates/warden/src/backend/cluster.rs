@@ -20,22 +20,22 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
 use super::{Pending, Unreachable, memory};
-use crate::warden::calls::{Found, Terms, admission};
-use crate::warden::conversation::Conversation;
-use crate::warden::reported::Reported;
-use crate::warden::step::{self, Counts, Judged, Step, Traces, cancelled};
-use crate::warden::{BOOKED, Chain, Project, Running, state_of};
+use crate::calls::{Found, Terms, admission};
+use crate::conversation::Conversation;
+use crate::reported::Reported;
+use crate::step::{self, Counts, Judged, Step, Traces, cancelled};
+use crate::{BOOKED, Chain, Project, Running, state_of};
 
 /// Output tokens that are reserved ahead of what a stream has used, so that not every event asks.
 const SLICE: u64 = 256;
 
 /// A node of the cluster.
-pub(in crate::warden) type Node = Fleet<Stores>;
+pub(crate) type Node = Fleet<Stores>;
 
 /// What nodes share: Redis for live state, the database for what lasts.
-pub(in crate::warden) struct Stores {
-    pub(in crate::warden) redis: Redis,
-    pub(in crate::warden) store: Store,
+pub(crate) struct Stores {
+    pub redis: Redis,
+    pub store: Store,
 }
 
 impl Shared for Stores {
@@ -66,15 +66,15 @@ impl From<Away> for Unreachable {
 
 /// What travels with a scope's record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(in crate::warden) struct Page {
-    pub(in crate::warden) conversation: Conversation,
-    pub(in crate::warden) loops: u64,
-    pub(in crate::warden) incidents: u64,
-    pub(in crate::warden) tags: std::collections::BTreeSet<String>,
+pub(crate) struct Page {
+    pub conversation: Conversation,
+    pub loops: u64,
+    pub incidents: u64,
+    pub tags: std::collections::BTreeSet<String>,
 }
 
 impl Page {
-    pub(in crate::warden) fn read(bytes: &[u8]) -> Page {
+    pub(crate) fn read(bytes: &[u8]) -> Page {
         postcard::from_bytes(bytes).unwrap_or_default()
     }
 
@@ -193,7 +193,7 @@ pub(super) fn admit_offline(node: &Arc<Node>, chain: &Chain, call: &Call) -> Opt
 
 /// A slice of the limit that a stream has taken, and the request for more.
 #[derive(Debug, Default)]
-pub(in crate::warden) struct Slice {
+pub(crate) struct Slice {
     latest: Option<Ticket>,
     /// The refusal, if it may not go on.
     refused: Option<Decision>,

@@ -1,6 +1,7 @@
 //! A scope in use: its state under a lock, and what calls below it wait for.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,8 +20,9 @@ use super::reported::ReportedCalls;
 use super::step::Counts;
 
 /// A scope in use.
-pub(crate) struct Scope {
-    pub(crate) place: Place,
+pub struct Scope {
+    /// Where it stands.
+    pub place: Place,
     pub(crate) state: Arc<Mutex<ScopeState>>,
     /// What other nodes know of it, where there are any.
     cell: OnceLock<Arc<Cell>>,
@@ -93,25 +95,32 @@ fn standing(state: &ScopeState) -> u8 {
 
 /// Where a scope stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) key: String,
-    pub(crate) project: String,
-    pub(crate) kind: ScopeKind,
+pub struct Place {
+    /// Its key, unique everywhere.
+    pub key: String,
+    /// The project.
+    pub project: String,
+    /// What kind of scope it is.
+    pub kind: ScopeKind,
     /// The agent it belongs to; empty for the project.
-    pub(crate) agent: String,
-    pub(crate) name: String,
+    pub agent: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// What the engine does not count, and people want to see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) loops: u64,
-    pub(crate) incidents: u64,
+pub struct Tally {
+    /// Loops that were detected.
+    pub loops: u64,
+    /// Incidents.
+    pub incidents: u64,
     /// Health tags.
-    pub(crate) tags: BTreeSet<String>,
+    pub tags: BTreeSet<String>,
     /// The provider and the model that were used last.
-    pub(crate) provider: Option<String>,
-    pub(crate) model: Option<String>,
+    pub provider: Option<String>,
+    /// The model that was used last.
+    pub model: Option<String>,
 }
 
 impl Tally {
@@ -128,7 +137,8 @@ impl Tally {
 }
 
 impl Scope {
-    pub(crate) fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
+    /// Makes one.
+    pub fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
         Scope {
             place,
             signal: Arc::new(Signal::new(&state)),
@@ -146,19 +156,28 @@ impl Scope {
         }
     }
 
-    pub(crate) fn kind(&self) -> ScopeKind {
+    /// Its state, to be read. Only a step changes it.
+    pub fn state(&self) -> impl Deref<Target = ScopeState> + '_ {
+        self.state.lock()
+    }
+
+    /// What kind of scope it is.
+    pub fn kind(&self) -> ScopeKind {
         self.place.kind
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Its name.
+    pub fn name(&self) -> &str {
         &self.place.name
     }
 
-    pub(crate) fn agent(&self) -> &str {
+    /// The agent.
+    pub fn agent(&self) -> &str {
         &self.place.agent
     }
 
-    pub(crate) fn number(&self) -> i64 {
+    /// A number that no other scope has.
+    pub fn number(&self) -> i64 {
         match self.cell.get() {
             Some(cell) => cell.number(),
             None => self.number.load(Ordering::Relaxed),
@@ -201,7 +220,7 @@ impl Scope {
     }
 
     /// Completes when the scope is held, released or stopped.
-    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.signal.changed.notified()
     }
 
@@ -211,7 +230,7 @@ impl Scope {
     }
 
     /// The number of the agent it belongs to.
-    pub(crate) fn agent_number(&self) -> i64 {
+    pub fn agent_number(&self) -> i64 {
         self.agent_number.load(Ordering::Relaxed)
     }
 
@@ -270,6 +289,7 @@ impl Scope {
         self.provisional.store(provisional, Ordering::Release);
     }
 
+    /// Whether its stored state could not be read yet.
     pub(crate) fn is_provisional(&self) -> bool {
         self.provisional.load(Ordering::Acquire)
     }
@@ -283,22 +303,27 @@ impl Scope {
         self.signal.stop.lock().clone()
     }
 
+    /// Notes that it was used.
     pub(crate) fn touch(&self, now: Time) {
         self.used.store(now.0, Ordering::Relaxed);
     }
 
-    pub(crate) fn used(&self) -> Time {
+    /// When it was used last.
+    pub fn used(&self) -> Time {
         Time(self.used.load(Ordering::Relaxed))
     }
 
+    /// Whether it was not used for so long.
     pub(crate) fn idle(&self, now: Time, ms: u64) -> bool {
         now.0.saturating_sub(self.used.load(Ordering::Relaxed)) > ms
     }
 
+    /// Notes that a kill has to reach the disk.
     pub(crate) fn note_kill(&self) {
         self.unwritten.store(true, Ordering::Release);
     }
 
+    /// Whether a kill has not reached the disk yet.
     pub(crate) fn kill_unwritten(&self) -> bool {
         self.unwritten.load(Ordering::Acquire)
     }
@@ -402,8 +427,8 @@ impl Scope {
 
 /// A scope as it is written.
 pub(crate) struct Rows {
-    pub(crate) scope: StoredScope,
-    pub(crate) seen: Seen,
+    pub scope: StoredScope,
+    pub seen: Seen,
 }
 
 /// The row that people see of it.
@@ -424,63 +449,69 @@ pub(crate) fn deactivated_by(kill: &Kill) -> String {
 
 /// The chain of scopes that a call is charged to, from the project down.
 #[derive(Clone)]
-pub(crate) struct Chain {
-    pub(crate) project: Arc<Project>,
+pub struct Chain {
+    /// The project.
+    pub project: Arc<Project>,
     scopes: SmallVec<[Arc<Scope>; 4]>,
 }
 
 impl Chain {
-    pub(crate) fn new(project: Arc<Project>) -> Chain {
+    /// Makes one.
+    pub fn new(project: Arc<Project>) -> Chain {
         let scopes = SmallVec::from_iter([Arc::clone(&project.scope)]);
         Chain { project, scopes }
     }
 
-    pub(crate) fn push(&mut self, scope: Arc<Scope>) {
+    /// Adds the next scope, further in.
+    pub fn push(&mut self, scope: Arc<Scope>) {
         self.scopes.push(scope);
     }
 
-    pub(crate) fn scopes(&self) -> &[Arc<Scope>] {
+    /// The scopes, from the project down.
+    pub fn scopes(&self) -> &[Arc<Scope>] {
         &self.scopes
     }
 
     /// The scope in which the call is made.
-    pub(crate) fn innermost(&self) -> &Arc<Scope> {
+    pub fn innermost(&self) -> &Arc<Scope> {
         &self.scopes[self.scopes.len() - 1]
     }
 
-    pub(crate) fn agent(&self) -> Option<&Arc<Scope>> {
+    /// The agent.
+    pub fn agent(&self) -> Option<&Arc<Scope>> {
         self.scopes.iter().find(|scope| scope.kind() == ScopeKind::Agent)
     }
 
-    pub(crate) fn session(&self) -> Option<&Arc<Scope>> {
+    /// The session.
+    pub fn session(&self) -> Option<&Arc<Scope>> {
         self.scopes.iter().find(|scope| scope.kind() == ScopeKind::Session)
     }
 
     /// The names of what is nested in the session, one below the other.
-    pub(crate) fn nested(&self) -> Option<String> {
+    pub fn nested(&self) -> Option<String> {
         let nested = self.scopes.iter().filter(|scope| scope.kind() == ScopeKind::Nested);
         let names: Vec<&str> = nested.map(|scope| scope.name()).collect();
         (!names.is_empty()).then(|| names.join("/"))
     }
 
     /// Agent and session.
-    pub(crate) fn names(&self) -> (&str, &str) {
+    pub fn names(&self) -> (&str, &str) {
         let agent = self.agent().map_or("", |scope| scope.name());
         (agent, self.session().map_or("", |scope| scope.name()))
     }
 
     /// The policies that hold for it.
-    pub(crate) fn policies(&self) -> Arc<PolicySet> {
+    pub fn policies(&self) -> Arc<PolicySet> {
         self.project.policies(self.agent().map_or("", |scope| scope.name()))
     }
 
     /// What other nodes know of its scopes.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = Arc<Cell>> {
+    pub fn cells(&self) -> impl Iterator<Item = Arc<Cell>> {
         self.scopes.iter().filter_map(|scope| scope.cell().cloned())
     }
 
     /// What ends a call of this chain: the end of any of its scopes.
-    pub(crate) fn stops(&self) -> Vec<CancellationToken> {
+    pub fn stops(&self) -> Vec<CancellationToken> {
         self.scopes.iter().map(|scope| scope.token()).collect()
     }
 }

@@ -5,6 +5,7 @@
 //! changed and what has happened is written in the background (`writer`); a kill and an incident
 //! are written before they are acknowledged.
 
+pub mod alerts;
 mod approvals;
 mod backend;
 mod calls;
@@ -14,12 +15,16 @@ mod events;
 mod govern;
 mod grants;
 mod listing;
+pub mod metrics;
 mod nodes;
+pub mod pins;
+pub mod prices;
 mod project;
 mod recent;
 mod record;
 mod reported;
 mod scope;
+pub mod settings;
 mod step;
 mod texts;
 mod writer;
@@ -37,24 +42,23 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::alerts::Bunches;
-use crate::mcp::pins::Pins;
 use crate::metrics::Metrics;
-use crate::prices;
+use crate::pins::Pins;
 use crate::settings::Settings;
-pub(crate) use approvals::{Answer, Approval, Approvals, Word};
+pub use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub(crate) use calls::{ResultIn, Running, Terms};
-pub(crate) use conversation::Turn;
-pub(crate) use events::{Event, Events};
-pub(crate) use govern::{Booked, Proposed};
-pub(crate) use nodes::{Message, Reload};
-pub(crate) use project::{Policies, Project};
-pub(crate) use recent::{Recent, Said};
-pub(crate) use record::Facts;
-pub(crate) use scope::{Chain, Place, Scope, Tally};
+pub use calls::{ResultIn, Running, Terms};
+pub use conversation::Turn;
+pub use events::{Event, Events};
+pub use govern::{Booked, Proposed};
+pub use nodes::{Message, Reload};
+pub use project::{Policies, Project};
+pub use recent::{Recent, Said};
+pub use record::Facts;
+pub use scope::{Chain, Place, Scope, Tally};
 use step::{Judged, Step};
 use texts::Texts;
-pub(crate) use writer::Outage;
+pub use writer::Outage;
 
 /// Sessions in memory before idle ones are let go; what was written can be read again.
 const MOST_SCOPES: usize = 20_000;
@@ -72,13 +76,13 @@ const BOOKED: Duration = Duration::from_secs(1);
 /// After so long a conversation that has no name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
 /// The project of whoever names none.
-pub(crate) const DEFAULT_PROJECT: &str = "default";
+pub const DEFAULT_PROJECT: &str = "default";
 
 /// Done when a call's end is known to all nodes.
-pub(crate) type Booking = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Booking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The warden.
-pub(crate) struct Warden {
+pub struct Warden {
     /// What holds where nobody has saved anything else.
     configured: Arc<PolicySet>,
     projects: RwLock<HashMap<String, Arc<Project>>>,
@@ -104,35 +108,39 @@ pub(crate) struct Warden {
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
     /// When bunches of alerts may speak again, and who is told that one is in the outbox.
-    pub(crate) bunches: Bunches,
-    pub(crate) posted: Arc<Notify>,
+    pub bunches: Bunches,
+    /// Notified when an alert was put into the outbox.
+    pub posted: Arc<Notify>,
     /// Calls that wait for a person.
-    pub(crate) approvals: Approvals,
-    pub(crate) recent: Recent,
+    pub approvals: Approvals,
+    /// What was said lately, in case an incident is about it.
+    pub recent: Recent,
     /// Tools of MCP servers as they were first seen.
-    pub(crate) pins: Pins,
-    pub(crate) events: Events,
-    pub(crate) metrics: Arc<Metrics>,
+    pub pins: Pins,
+    /// What happens, for people who watch.
+    pub events: Events,
+    /// Counters for Prometheus.
+    pub metrics: Arc<Metrics>,
 }
 
 /// A call that may not run, or not go on.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub struct Refused {
     /// Why, strictest first.
-    pub(crate) trips: Vec<Trip>,
+    pub trips: Vec<Trip>,
     /// The incident that it became, if it is a new one.
-    pub(crate) incident: Option<String>,
+    pub incident: Option<String>,
     /// Why the cluster could not be asked, if that is the reason.
-    pub(crate) unreachable: Option<String>,
+    pub unreachable: Option<String>,
     /// Whether its conversation has gone on meanwhile, so that the request must be read again.
-    pub(crate) stale: bool,
+    pub stale: bool,
     /// Whether it is not refused at all: the client asked before, and it still runs.
     known: bool,
 }
 
 /// What an order wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub enum What {
     /// The scope's end.
     Kill,
     /// The end of its end.
@@ -147,7 +155,7 @@ pub(crate) enum What {
 
 impl What {
     /// The word for it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             What::Kill => "kill",
             What::Clear => "clear",
@@ -158,7 +166,7 @@ impl What {
     }
 
     /// The word for it once it is done.
-    pub(crate) fn done(self) -> &'static str {
+    pub fn done(self) -> &'static str {
         match self {
             What::Kill => "killed",
             What::Clear => "cleared",
@@ -171,13 +179,13 @@ impl What {
 
 /// What a person has ordered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Order<'a> {
+pub struct Order<'a> {
     /// Who.
-    pub(crate) who: &'a str,
+    pub who: &'a str,
     /// What.
-    pub(crate) what: What,
+    pub what: What,
     /// Why.
-    pub(crate) reason: &'a str,
+    pub reason: &'a str,
 }
 
 impl Order<'_> {
@@ -188,7 +196,7 @@ impl Order<'_> {
 }
 
 /// The current time, for the engine.
-pub(crate) fn now() -> Time {
+pub fn now() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
@@ -209,7 +217,7 @@ fn state_of(stored: &StoredScope) -> ScopeState {
 
 impl Warden {
     /// A warden that remembers what the store remembers.
-    pub(crate) async fn new(
+    pub async fn new(
         policies: PolicySet,
         store: Option<Store>,
         redis: Option<Redis>,
@@ -317,7 +325,7 @@ impl Warden {
     }
 
     /// A project by its name.
-    pub(crate) async fn project(&self, name: &str) -> Result<Arc<Project>, StoreError> {
+    pub async fn project(&self, name: &str) -> Result<Arc<Project>, StoreError> {
         if let Some(project) = self.projects.read().get(name) {
             return Ok(Arc::clone(project));
         }
@@ -349,7 +357,7 @@ impl Warden {
     }
 
     /// Whether there is such a project. Asking does not make it.
-    pub(crate) async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
+    pub async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
         if name == DEFAULT_PROJECT || self.projects.read().contains_key(name) {
             return Ok(true);
         }
@@ -358,16 +366,12 @@ impl Warden {
     }
 
     /// All projects.
-    pub(crate) fn projects(&self) -> Vec<Arc<Project>> {
+    pub fn projects(&self) -> Vec<Arc<Project>> {
         self.projects.read().values().cloned().collect()
     }
 
     /// An agent's scope.
-    pub(crate) async fn agent(
-        &self,
-        project: &Project,
-        agent: &str,
-    ) -> Result<Arc<Scope>, StoreError> {
+    pub async fn agent(&self, project: &Project, agent: &str) -> Result<Arc<Scope>, StoreError> {
         let key = scope::key(&project.name, Some(agent), None, &[]);
         self.scope(
             || Place {
@@ -383,7 +387,7 @@ impl Warden {
     }
 
     /// The chain of scopes that a call is charged to.
-    pub(crate) async fn chain(
+    pub async fn chain(
         &self,
         project: Arc<Project>,
         agent: &str,
@@ -415,7 +419,7 @@ impl Warden {
 
     /// The session for a conversation that only its first messages name: after a long silence the
     /// same words open a new one.
-    pub(crate) async fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
+    pub async fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
         let now = self.time();
         let silent = |used: Time| now.since(used).0 > SILENCE_MS;
         for n in 1..1000 {
@@ -576,7 +580,7 @@ impl Warden {
 
     /// Why calls of a chain are refused, if they are: because what must last cannot be written, or
     /// because nobody knows what the stores have of it.
-    pub(crate) fn closed(&self, chain: &Chain) -> Option<&'static str> {
+    pub fn closed(&self, chain: &Chain) -> Option<&'static str> {
         if chain.policies().session.fail_mode != FailMode::Closed {
             return None;
         }
@@ -592,7 +596,7 @@ impl Warden {
     }
 
     /// A person spoke, outside of any model call that would tell it.
-    pub(crate) async fn hear_person(&self, chain: &Chain, words: TextFacts) {
+    pub async fn hear_person(&self, chain: &Chain, words: TextFacts) {
         let done = self.backend.insist(chain, None, move |step| {
             if let Some(state) = step.state() {
                 state.hear(&words);
@@ -602,7 +606,7 @@ impl Warden {
     }
 
     /// The time by which decisions are made.
-    pub(crate) fn time(&self) -> Time {
+    pub fn time(&self) -> Time {
         self.backend.now()
     }
 
@@ -613,12 +617,12 @@ impl Warden {
 
     /// Why the state that nodes share cannot be reached, and since when; `None` if it can, or if there
     /// is one node only.
-    pub(crate) fn unreachable(&self) -> Option<(Time, String)> {
+    pub fn unreachable(&self) -> Option<(Time, String)> {
         self.backend.unreachable()
     }
 
     /// A number that nothing else has.
-    pub(crate) fn number(&self) -> i64 {
+    pub fn number(&self) -> i64 {
         match &self.store {
             Some(store) => store.number(now()),
             None => self.numbers.next(now()),
@@ -659,7 +663,7 @@ impl Warden {
 
     /// Changes one scope's standing by an operator's word; returns when it and its entry in the audit
     /// are on disk, and all nodes must obey it.
-    pub(crate) async fn order(
+    pub async fn order(
         &self,
         scope: &Arc<Scope>,
         order: Order<'_>,
@@ -711,7 +715,7 @@ impl Warden {
 
     /// A fresh start under the same name for a session that was stopped, and for what is nested in
     /// it. What happened before stays with the old number.
-    pub(crate) async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
+    pub async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let below = format!("{}\u{1f}", scope.place.key);
         let mut nested = self.scopes(&scope.place.project);
         nested.retain(|nested| nested.place.key.starts_with(&below));
@@ -738,7 +742,7 @@ impl Warden {
     }
 
     /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.
-    pub(crate) async fn settle_kills(&self, chain: &Chain) {
+    pub async fn settle_kills(&self, chain: &Chain) {
         if !chain.scopes().iter().any(|scope| scope.kill_unwritten()) {
             return;
         }
@@ -748,27 +752,27 @@ impl Warden {
     }
 
     /// Waits until an incident is on disk.
-    pub(crate) async fn settle_incident(&self) {
+    pub async fn settle_incident(&self) {
         if let Err(error) = self.flush().await {
             tracing::error!("an incident could not be written: {error}");
         }
     }
 
     /// Waits until everything that was decided so far is on disk.
-    pub(crate) async fn flush(&self) -> Result<(), String> {
+    pub async fn flush(&self) -> Result<(), String> {
         let (done, written) = oneshot::channel();
         self.queue.send(done).map_err(|_| "the writer has stopped".to_owned())?;
         written.await.map_err(|_| "the writer has stopped".to_owned())?
     }
 
     /// Every scope of a project in memory.
-    pub(crate) fn scopes(&self, project: &str) -> Vec<Arc<Scope>> {
+    pub fn scopes(&self, project: &str) -> Vec<Arc<Scope>> {
         let scopes = self.scopes.lock();
         scopes.values().filter(|scope| scope.place.project == project).cloned().collect()
     }
 
     /// The store, if there is one.
-    pub(crate) fn store(&self) -> Option<&Store> {
+    pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
 }

@@ -16,24 +16,24 @@ const PREFIX: &str = "price:";
 /// An own price, in dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OwnPrice {
+pub struct OwnPrice {
     /// Input.
     #[schema(minimum = 0, maximum = 1_000_000)]
-    pub(crate) input_usd: f64,
+    pub input_usd: f64,
     /// Output.
     #[schema(minimum = 0, maximum = 1_000_000)]
-    pub(crate) output_usd: f64,
+    pub output_usd: f64,
     /// Input that is read from a cache; null for as much as input.
     #[schema(required, minimum = 0, maximum = 1_000_000)]
-    pub(crate) cache_read_usd: Option<f64>,
+    pub cache_read_usd: Option<f64>,
     /// Input that is written to a cache; null for as much as input.
     #[schema(required, minimum = 0, maximum = 1_000_000)]
-    pub(crate) cache_write_usd: Option<f64>,
+    pub cache_write_usd: Option<f64>,
 }
 
 impl OwnPrice {
     /// As it is charged.
-    pub(crate) fn rates(&self) -> Result<Rates, Vec<FieldFault>> {
+    pub fn rates(&self) -> Result<Rates, Vec<FieldFault>> {
         let mut faults = Vec::new();
         let mut read = |field: &str, dollars: f64| {
             NanoUsd::from_dollars(dollars).unwrap_or_else(|| {
@@ -53,17 +53,17 @@ impl OwnPrice {
 }
 
 /// The name of the setting that holds a model's own price.
-pub(crate) fn setting_name(model: &str) -> String {
+pub fn setting_name(model: &str) -> String {
     format!("{PREFIX}{}", model.trim().to_lowercase())
 }
 
 /// The model whose price a setting holds, if it holds one.
-pub(crate) fn model_of(setting: &Setting) -> Option<&str> {
+pub fn model_of(setting: &Setting) -> Option<&str> {
     setting.name.strip_prefix(PREFIX)
 }
 
 /// The prices of a project: its own on top of the catalogue.
-pub(crate) fn in_force<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> Prices {
+pub fn in_force<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> Prices {
     let mut own = BTreeMap::new();
     for setting in settings {
         let Some(model) = model_of(setting) else { continue };

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const ASKED: usize = 2000;
 
 /// What is said about a call that a client proposes.
-pub(crate) enum Proposed {
+pub enum Proposed {
     /// It may run, with these warnings.
     Allowed(Vec<Trip>),
     /// It may not.
@@ -32,7 +32,7 @@ pub(crate) enum Proposed {
 
 /// What a receipt comes to.
 #[derive(Debug, Clone)]
-pub(crate) enum Booked {
+pub enum Booked {
     /// It is booked, and the guards said this about it.
     Now(Decision),
     /// It was booked before, and the guards said this about it then.
@@ -46,7 +46,7 @@ pub(crate) enum Booked {
 impl Warden {
     /// May a client make this call? Where a person must be asked, the client comes back under the
     /// same id for the answer.
-    pub(crate) async fn propose(
+    pub async fn propose(
         self: &Arc<Warden>,
         chain: &Chain,
         id: &str,
@@ -117,13 +117,13 @@ impl Warden {
     }
 
     /// Whether a reported call still runs, as far as this node knows without asking.
-    pub(crate) fn may_run(&self, chain: &Chain, id: &str) -> bool {
+    pub fn may_run(&self, chain: &Chain, id: &str) -> bool {
         self.backend.node().is_some() || chain.innermost().reported.lock().runs(id)
     }
 
     /// How far a reported call is: may it go on? `None` if there is no such call. A call goes on while
     /// the cluster is unreachable.
-    pub(crate) async fn report(
+    pub async fn report(
         self: &Arc<Warden>,
         chain: &Chain,
         id: &str,
@@ -159,7 +159,7 @@ impl Warden {
     }
 
     /// A reported call has ended. `outcome` works out how, from what the call was.
-    pub(crate) async fn receipt(
+    pub async fn receipt(
         self: &Arc<Warden>,
         chain: &Chain,
         id: &str,

@@ -14,33 +14,35 @@ const OVERHEAD: usize = 160;
 
 /// A request and its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Said {
-    pub(crate) request: Excerpt,
-    pub(crate) response: Excerpt,
+pub struct Said {
+    /// The beginning of the request.
+    pub request: Excerpt,
+    /// The beginning of the answer.
+    pub response: Excerpt,
 }
 
 impl Said {
     /// About how many bytes it takes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.request.text().len() + self.response.text().len() + OVERHEAD
     }
 }
 
 /// A call that was made, with what was said in it.
 #[derive(Debug, Clone)]
-pub(crate) struct Exhibit {
+pub struct Exhibit {
     /// The scope in which it was made.
-    pub(crate) scope: i64,
+    pub scope: i64,
     /// Its number there.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The call's id.
-    pub(crate) call: i64,
-    pub(crate) said: Said,
+    pub call: i64,
+    pub said: Said,
 }
 
 /// What was said lately.
 #[derive(Default)]
-pub(crate) struct Recent(Mutex<List>);
+pub struct Recent(Mutex<List>);
 
 #[derive(Default)]
 struct List {
@@ -50,7 +52,7 @@ struct List {
 
 impl Recent {
     /// Remembers a call.
-    pub(crate) fn push(&self, exhibit: Exhibit) {
+    pub fn push(&self, exhibit: Exhibit) {
         let mut gone = Vec::new();
         let mut list = self.0.lock();
         list.bytes += exhibit.said.size();
@@ -66,7 +68,7 @@ impl Recent {
     }
 
     /// The calls of a scope with these numbers, or else its last few, oldest first.
-    pub(crate) fn find(&self, scope: i64, numbers: &[u64], few: usize) -> Vec<Exhibit> {
+    pub fn find(&self, scope: i64, numbers: &[u64], few: usize) -> Vec<Exhibit> {
         let list = self.0.lock();
         let mut found: Vec<Exhibit> = list
             .entries

@@ -1,7 +1,5 @@
 //! The other end: sending a request on to its provider.
 
-mod line;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,10 +8,9 @@ use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::Full;
 
 use super::route::Route;
-use super::{KEY_HEADERS, keep_headers};
 use crate::config::{Provider, Secret};
+use crate::door::{Answer, KEY_HEADERS, Lines, keep_headers};
 use deadstop_protocol::llm::Api;
-pub(crate) use line::{Answer, Lines};
 
 /// Why nothing came back.
 #[derive(Debug, thiserror::Error)]

@@ -18,20 +18,22 @@ type Place = (String, String, String);
 
 /// All tools that were seen.
 #[derive(Default)]
-pub(crate) struct Pins {
+pub struct Pins {
     tools: RwLock<BTreeMap<Place, StoredTool>>,
 }
 
 /// What a listing has brought: all that is to be written, and the names of those that have changed.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct News {
-    pub(crate) write: Vec<StoredTool>,
-    pub(crate) changed: Vec<String>,
+pub struct News {
+    /// Tools to store.
+    pub write: Vec<StoredTool>,
+    /// Tools whose description has changed.
+    pub changed: Vec<String>,
 }
 
 impl Pins {
     /// Knows what the store knows.
-    pub(crate) fn remember(&self, tools: Vec<StoredTool>) {
+    pub fn remember(&self, tools: Vec<StoredTool>) {
         let mut all = self.tools.write();
         for tool in tools {
             let place = (tool.project.clone(), tool.server.clone(), tool.tool.clone());
@@ -40,7 +42,7 @@ impl Pins {
     }
 
     /// Adds to a call's facts what is known of its tool.
-    pub(crate) fn judge(&self, project: &str, server: &str, call: &mut ToolCall) {
+    pub fn judge(&self, project: &str, server: &str, call: &mut ToolCall) {
         let tools = self.tools.read();
         if tools.is_empty() {
             return;
@@ -53,7 +55,7 @@ impl Pins {
     }
 
     /// Takes a listing in.
-    pub(crate) fn listed(&self, project: &str, server: &str, tools: &[Listed], now: Time) -> News {
+    pub fn listed(&self, project: &str, server: &str, tools: &[Listed], now: Time) -> News {
         let mut news = News::default();
         let mut all = self.tools.write();
         for listed in tools {
@@ -86,13 +88,7 @@ impl Pins {
     }
 
     /// Takes a tool as it is described now; `None` if nobody knows it.
-    pub(crate) fn accept(
-        &self,
-        project: &str,
-        server: &str,
-        tool: &str,
-        who: &str,
-    ) -> Option<StoredTool> {
+    pub fn accept(&self, project: &str, server: &str, tool: &str, who: &str) -> Option<StoredTool> {
         let place = (project.to_owned(), server.to_owned(), tool.to_owned());
         let mut all = self.tools.write();
         let tool = all.get_mut(&place)?;
@@ -103,7 +99,7 @@ impl Pins {
     }
 
     /// The tools of a project.
-    pub(crate) fn of(&self, project: &str, server: Option<&str>) -> Vec<StoredTool> {
+    pub fn of(&self, project: &str, server: Option<&str>) -> Vec<StoredTool> {
         let all = self.tools.read();
         let theirs = |tool: &&StoredTool| {
             tool.project == project && server.is_none_or(|server| server == tool.server)

@@ -4,10 +4,10 @@ use axum::body::Body;
 use deadstop_protocol::llm::identity;
 use http::{HeaderMap, Response, StatusCode};
 
+use super::{brought, plain, unavailable};
 use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
 use crate::api::problem::Code;
-use crate::gateway::{brought, plain, unavailable};
-use crate::warden::DEFAULT_PROJECT;
+use deadstop_warden::DEFAULT_PROJECT;
 
 /// On whose behalf a call is made.
 pub(crate) struct Caller {

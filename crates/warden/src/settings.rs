@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The name under which the settings are stored.
-pub(crate) const NAME: &str = "project";
+pub const NAME: &str = "project";
 
 /// What of the requests and answers is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Capture {
+pub enum Capture {
     /// Nothing.
     None,
     /// Those that an incident is about.
@@ -26,25 +26,25 @@ pub(crate) enum Capture {
 /// How many days things are kept; null for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Retention {
+pub struct Retention {
     /// Calls. What they came to by day stays.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) calls_days: Option<u32>,
+    pub calls_days: Option<u32>,
     /// What was said in single calls.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) payloads_days: Option<u32>,
+    pub payloads_days: Option<u32>,
     /// What was said before incidents.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) evidence_days: Option<u32>,
+    pub evidence_days: Option<u32>,
     /// Sessions that nobody has used since.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) sessions_days: Option<u32>,
+    pub sessions_days: Option<u32>,
     /// Incidents, with their evidence.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) incidents_days: Option<u32>,
+    pub incidents_days: Option<u32>,
     /// Alerts that were delivered or given up.
     #[schema(required, minimum = 1, maximum = 36500)]
-    pub(crate) deliveries_days: Option<u32>,
+    pub deliveries_days: Option<u32>,
 }
 
 impl Default for Retention {
@@ -63,31 +63,31 @@ impl Default for Retention {
 /// A pattern of secrets that only this project has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SecretPattern {
+pub struct SecretPattern {
     /// What stands in its place: `[redacted:name]`.
     #[schema(min_length = 1, max_length = 40)]
-    pub(crate) name: String,
+    pub name: String,
     /// A regular expression; if it has a group, only that is removed.
     #[schema(min_length = 1, max_length = 1000)]
-    pub(crate) regex: String,
+    pub regex: String,
 }
 
 /// The settings of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// What of the requests and answers is kept.
-    pub(crate) capture: Capture,
+    pub capture: Capture,
     /// How many days things are kept.
-    pub(crate) retention: Retention,
+    pub retention: Retention,
     /// Own patterns of secrets, besides those that are known.
     #[schema(max_items = 64)]
-    pub(crate) redaction: Vec<SecretPattern>,
+    pub redaction: Vec<SecretPattern>,
 }
 
 impl Settings {
     /// Settings as they are carried out; says which patterns cannot be used.
-    pub(crate) fn in_force(&self) -> Result<InForce, Vec<FieldFault>> {
+    pub fn in_force(&self) -> Result<InForce, Vec<FieldFault>> {
         let redactor =
             if self.redaction.is_empty() { Redactor::default() } else { self.redactor()? };
         Ok(InForce { capture: self.capture, retention: self.retention.clone(), redactor })
@@ -114,15 +114,18 @@ impl Settings {
 
 /// Settings as they are carried out.
 #[derive(Clone, Default)]
-pub(crate) struct InForce {
-    pub(crate) capture: Capture,
-    pub(crate) retention: Retention,
-    pub(crate) redactor: Redactor,
+pub struct InForce {
+    /// What is kept of texts.
+    pub capture: Capture,
+    /// For how long.
+    pub retention: Retention,
+    /// Removes secrets.
+    pub redactor: Redactor,
 }
 
 impl Retention {
     /// How many days a kind is kept; `None` for ever.
-    pub(crate) fn days(&self, kept: Kept) -> Option<u32> {
+    pub fn days(&self, kept: Kept) -> Option<u32> {
         match kept {
             Kept::Calls | Kept::Hours => self.calls_days,
             Kept::Payloads => self.payloads_days,

@@ -42,18 +42,22 @@ pub(super) struct NewIncident {
 
 /// A call as a backtest needs it: facts alone, no texts.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    pub(crate) call: Call,
-    pub(crate) outcome: Outcome,
+pub struct Facts {
+    /// The call, without its arguments.
+    pub call: Call,
+    /// How it ended.
+    pub outcome: Outcome,
 }
 
 impl Facts {
-    pub(crate) fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
+    /// The facts as bytes.
+    pub fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
         let facts = Facts { call: call.without_arguments(), outcome: outcome.clone() };
         postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Option<Facts> {
+    /// Reads facts back; `None` if another version wrote them.
+    pub fn read(bytes: &[u8]) -> Option<Facts> {
         match bytes.split_first() {
             Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
             // Of another version: it counts, but cannot be tried again.
@@ -65,7 +69,7 @@ impl Facts {
 impl Warden {
     /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
     /// that the strictest trip has become.
-    pub(crate) fn record(
+    pub fn record(
         &self,
         chain: &Chain,
         call: &Call,
@@ -185,13 +189,7 @@ impl Warden {
     }
 
     /// Tells whoever watches.
-    pub(crate) fn tell(
-        &self,
-        chain: &Chain,
-        what: &'static str,
-        text: String,
-        incident: Option<String>,
-    ) {
+    pub fn tell(&self, chain: &Chain, what: &'static str, text: String, incident: Option<String>) {
         let (agent, session) = chain.names();
         let event = Event::new(what, &chain.project.name, agent, session, text);
         self.spread(Event { incident, ..event });
@@ -323,7 +321,7 @@ impl Warden {
     }
 
     /// Puts messages into the outbox.
-    pub(crate) fn alert(&self, project: &Project, alert: &Alert<'_>) {
+    pub fn alert(&self, project: &Project, alert: &Alert<'_>) {
         let messages = self.messages(project, alert);
         if !messages.is_empty() {
             self.outbox.lock().deliveries.extend(messages);
@@ -331,7 +329,7 @@ impl Warden {
     }
 
     /// A text as it may be kept in a project.
-    pub(crate) fn redacted(&self, project: &str, text: &str) -> String {
+    pub fn redacted(&self, project: &str, text: &str) -> String {
         match self.projects.read().get(project) {
             Some(project) => project.redact(text),
             None => Redactor::default().redact(text).into_owned(),

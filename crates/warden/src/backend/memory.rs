@@ -4,8 +4,8 @@ use deadstop_core::{Link, Time, settle};
 use deadstop_fleet::Desk;
 use smallvec::SmallVec;
 
-use crate::warden::Chain;
-use crate::warden::step::{self, Judged, Step};
+use crate::Chain;
+use crate::step::{self, Judged, Step};
 
 /// Runs a step under the chain's locks.
 pub(super) fn step<T>(

@@ -35,13 +35,13 @@ const AT_ONCE: usize = 100;
 const BACK_MS: u64 = 60_000;
 
 /// What is done when another node has changed something: policies, keys and all that is read again.
-pub(crate) type Reload =
+pub type Reload =
     Box<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// What nodes tell each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Message {
+pub enum Message {
     /// A scope was ended, cleared, held or released.
     Scope {
         /// Its key.
@@ -100,7 +100,7 @@ pub(super) fn name() -> String {
 
 impl Warden {
     /// Begins to live among other nodes.
-    pub(crate) async fn join(self: &Arc<Warden>) -> Result<(), String> {
+    pub async fn join(self: &Arc<Warden>) -> Result<(), String> {
         let Some(node) = self.node() else { return Ok(()) };
         node.beat().await.map_err(|away| away.to_string())?;
         tokio::spawn(Arc::clone(node).keep());
@@ -115,13 +115,13 @@ impl Warden {
     }
 
     /// Whether there may be other nodes.
-    pub(crate) fn is_clustered(&self) -> bool {
+    pub fn is_clustered(&self) -> bool {
         self.node().is_some()
     }
 
     /// This node, and all nodes that gave signs of life lately, by name; `None` on a server that is
     /// alone.
-    pub(crate) fn peers(&self) -> Option<(String, Vec<String>)> {
+    pub fn peers(&self) -> Option<(String, Vec<String>)> {
         let node = self.node()?;
         let now = node.now();
         let alive = node.peers().into_iter().filter(|peer| peer.until > now);
@@ -156,7 +156,7 @@ impl Warden {
     }
 
     /// Learns what other nodes have done to a project's scopes, so that what is shown here is true.
-    pub(crate) async fn catch_up(&self, project: &str) {
+    pub async fn catch_up(&self, project: &str) {
         let Some(node) = self.node() else { return };
         let Ok(project) = self.project(project).await else { return };
         let Some(root) = project.scope.cell() else { return };
@@ -240,7 +240,7 @@ impl Warden {
     }
 
     /// Makes a chain known to all nodes, before anything is called in it.
-    pub(crate) async fn register(&self, chain: &Chain) {
+    pub async fn register(&self, chain: &Chain) {
         if let Some(node) = self.node()
             && !chain.scopes().iter().all(|scope| scope.cell().is_some_and(|cell| cell.is_known()))
         {
@@ -249,7 +249,7 @@ impl Warden {
     }
 
     /// Tells all nodes something, without waiting.
-    pub(crate) fn tell_nodes(&self, message: Message) {
+    pub fn tell_nodes(&self, message: Message) {
         if self.node().is_some() {
             tokio::spawn(self.telling(message));
         }
@@ -266,7 +266,7 @@ impl Warden {
     }
 
     /// Tells all nodes something, and waits until those that live have taken it in.
-    pub(crate) async fn announce(&self, message: Message) {
+    pub async fn announce(&self, message: Message) {
         let Some(node) = self.node() else { return };
         let (number, me) = (self.number(), node.me());
         // One that dies meanwhile is waited for until its lease is over.
@@ -300,7 +300,7 @@ impl Warden {
     }
 
     /// Tells whoever watches, on whichever node. Single calls are told where they are made.
-    pub(crate) fn spread(&self, event: Event) {
+    pub fn spread(&self, event: Event) {
         if self.node().is_some() && event.what != "call" {
             let project = event.project.clone();
             self.tell_nodes(Message::Event { project, event: event.clone() });
@@ -426,14 +426,14 @@ impl Warden {
     }
 
     /// Waits until everything that was decided so far, on any node, is on disk.
-    pub(crate) async fn flush_everywhere(&self) -> Result<(), String> {
+    pub async fn flush_everywhere(&self) -> Result<(), String> {
         self.announce(Message::Flush {}).await;
         self.flush().await
     }
 
     /// Reads again what is in force: because something was changed in a project, or to see whether
     /// something was.
-    pub(crate) async fn read_again(&self, told: Option<String>) {
+    pub async fn read_again(&self, told: Option<String>) {
         // One after the other: what was read first must not be put into force last.
         let _turn = self.reading.lock().await;
         if let Some(reload) = self.reload.get() {
@@ -445,7 +445,7 @@ impl Warden {
     }
 
     /// What is to be done when another node has changed something.
-    pub(crate) fn on_change(&self, reload: Reload) {
+    pub fn on_change(&self, reload: Reload) {
         let _ = self.reload.set(reload);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
 
-use crate::warden::Answer;
+use crate::Answer;
 
 /// Every guard, in the order of their numbers.
 const GUARDS: [GuardId; 14] = [
@@ -52,7 +52,7 @@ const BUCKETS: [u64; 14] = [
 
 /// What a call was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A model request.
     Model,
     /// A tool call.
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 
 /// Everything that is counted.
 #[derive(Debug, Default)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     model_calls: AtomicU64,
     tool_calls: AtomicU64,
     /// By guard and verdict.
@@ -121,7 +121,7 @@ fn get(counter: &AtomicU64) -> u64 {
 
 impl Metrics {
     /// A call came in.
-    pub(crate) fn call(&self, kind: Kind) {
+    pub fn call(&self, kind: Kind) {
         match kind {
             Kind::Model => add(&self.model_calls, 1),
             Kind::Tool => add(&self.tool_calls, 1),
@@ -129,12 +129,12 @@ impl Metrics {
     }
 
     /// A decision was made: how long it took, apart from everything around it.
-    pub(crate) fn decided(&self, took: Duration) {
+    pub fn decided(&self, took: Duration) {
         self.decisions.count(took);
     }
 
     /// A guard had something to say.
-    pub(crate) fn verdict(&self, guard: GuardId, verdict: Verdict) {
+    pub fn verdict(&self, guard: GuardId, verdict: Verdict) {
         let cell = self.verdicts.get(guard as usize).and_then(|row| row.get(verdict as usize));
         if let Some(counter) = cell {
             add(counter, 1);
@@ -142,12 +142,12 @@ impl Metrics {
     }
 
     /// No guard had anything to say.
-    pub(crate) fn allowed(&self) {
+    pub fn allowed(&self) {
         add(&self.allowed, 1);
     }
 
     /// What a call has used.
-    pub(crate) fn used(&self, usage: &Usage) {
+    pub fn used(&self, usage: &Usage) {
         add(&self.input, usage.input.0);
         add(&self.output, usage.output.0);
         add(&self.cache_read, usage.cache_read.0);
@@ -155,58 +155,58 @@ impl Metrics {
     }
 
     /// What a call has cost.
-    pub(crate) fn spent(&self, cost: NanoUsd) {
+    pub fn spent(&self, cost: NanoUsd) {
         add(&self.money, cost.0);
     }
 
     /// A stream was opened; it is counted until the answer is dropped.
-    pub(crate) fn stream_opened(&self) {
+    pub fn stream_opened(&self) {
         self.streams.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A stream has ended.
-    pub(crate) fn stream_ended(&self) {
+    pub fn stream_ended(&self) {
         self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Things that wait to be written, as they are now.
-    pub(crate) fn queue_depth(&self, waiting: usize) {
+    pub fn queue_depth(&self, waiting: usize) {
         self.queue.store(i64::try_from(waiting).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
     /// A batch was written.
-    pub(crate) fn batch_written(&self, rows: usize) {
+    pub fn batch_written(&self, rows: usize) {
         add(&self.batches, 1);
         add(&self.rows, rows as u64);
     }
 
     /// A batch could not be written.
-    pub(crate) fn batch_failed(&self) {
+    pub fn batch_failed(&self) {
         add(&self.failed_batches, 1);
     }
 
     /// A call had to wait, because the queue was full.
-    pub(crate) fn back_pressure(&self) {
+    pub fn back_pressure(&self) {
         add(&self.waited, 1);
     }
 
     /// Records that were given up, because the queue was full.
-    pub(crate) fn dropped(&self, records: u64) {
+    pub fn dropped(&self, records: u64) {
         add(&self.dropped, records);
     }
 
     /// A call was turned away, because too many were in flight.
-    pub(crate) fn shed(&self) {
+    pub fn shed(&self) {
         add(&self.shed, 1);
     }
 
     /// A call waits for a person.
-    pub(crate) fn asked(&self) {
+    pub fn asked(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// It waits no longer.
-    pub(crate) fn answered(&self, answer: Answer) {
+    pub fn answered(&self, answer: Answer) {
         self.asked.fetch_sub(1, Ordering::Relaxed);
         if let Some(counter) = self.answers.get(answer as usize) {
             add(counter, 1);
@@ -214,34 +214,34 @@ impl Metrics {
     }
 
     /// An alert was delivered.
-    pub(crate) fn delivered(&self) {
+    pub fn delivered(&self) {
         add(&self.deliveries, 1);
     }
 
     /// An alert could not be delivered.
-    pub(crate) fn delivery_failed(&self) {
+    pub fn delivery_failed(&self) {
         add(&self.failed_deliveries, 1);
     }
 
     /// What nodes share is away, or is not.
-    pub(crate) fn set_alone(&self, alone: bool) {
+    pub fn set_alone(&self, alone: bool) {
         if !self.alone.swap(alone, Ordering::Relaxed) && alone {
             add(&self.times_degraded, 1);
         }
     }
 
     /// A call was let pass, because nobody could be asked and the policy says so.
-    pub(crate) fn let_pass_unasked(&self) {
+    pub fn let_pass_unasked(&self) {
         add(&self.passed_unasked, 1);
     }
 
     /// A call was refused, because nobody could be asked and the policy says so.
-    pub(crate) fn refused_unasked(&self) {
+    pub fn refused_unasked(&self) {
         add(&self.refused_unasked, 1);
     }
 
     /// The store works, or does not.
-    pub(crate) fn set_degraded(&self, degraded: bool) {
+    pub fn set_degraded(&self, degraded: bool) {
         if !self.degraded.swap(degraded, Ordering::Relaxed) && degraded {
             add(&self.times_degraded, 1);
         }
@@ -250,17 +250,17 @@ impl Metrics {
 
 impl Metrics {
     /// Whether the store does not work, or what nodes share.
-    pub(crate) fn degraded(&self) -> bool {
+    pub fn degraded(&self) -> bool {
         self.degraded.load(Ordering::Relaxed) || self.alone.load(Ordering::Relaxed)
     }
 
     /// Things that wait to be written.
-    pub(crate) fn waiting(&self) -> i64 {
+    pub fn waiting(&self) -> i64 {
         self.queue.load(Ordering::Relaxed)
     }
 
     /// Everything in Prometheus' text format.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut page = Page(String::with_capacity(8192));
         page.head("deadstop_calls_total", "counter", "Calls that came in.");
         page.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));

@@ -13,17 +13,13 @@ const REMEMBERED_MS: u64 = 7 * 24 * 3600 * 1000;
 
 impl Warden {
     /// Puts policies into force, from the next decision on.
-    pub(crate) async fn set_policies(
-        &self,
-        project: &str,
-        policies: Policies,
-    ) -> Result<(), StoreError> {
+    pub async fn set_policies(&self, project: &str, policies: Policies) -> Result<(), StoreError> {
         self.project(project).await?.set_policies(policies);
         Ok(())
     }
 
     /// Reads where a project's alerts go.
-    pub(crate) async fn reload_targets(&self, project: &str) -> Result<(), StoreError> {
+    pub async fn reload_targets(&self, project: &str) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let targets = store.targets(project).await?;
         *self.project(project).await?.targets.write() = Arc::new(targets);
@@ -31,7 +27,7 @@ impl Warden {
     }
 
     /// Tells all nodes that something of a project was changed, and waits until they know it.
-    pub(crate) async fn announce_project(&self, project: &str) {
+    pub async fn announce_project(&self, project: &str) {
         if self.node().is_some() {
             // Whoever was just reading may have read what was there before.
             self.read_again(Some(project.to_owned())).await;
@@ -40,17 +36,13 @@ impl Warden {
     }
 
     /// An agent's scope, made if need be.
-    pub(crate) async fn agent_in(
-        &self,
-        project: &str,
-        agent: &str,
-    ) -> Result<Arc<Scope>, StoreError> {
+    pub async fn agent_in(&self, project: &str, agent: &str) -> Result<Arc<Scope>, StoreError> {
         let project = self.project(project).await?;
         self.agent(&project, agent).await
     }
 
     /// A session's scope, made if need be.
-    pub(crate) async fn session_in(
+    pub async fn session_in(
         &self,
         project: &str,
         agent: &str,
@@ -62,23 +54,18 @@ impl Warden {
     }
 
     /// An agent's scope, if it is in memory.
-    pub(crate) fn live_agent(&self, project: &str, agent: &str) -> Option<Arc<Scope>> {
+    pub fn live_agent(&self, project: &str, agent: &str) -> Option<Arc<Scope>> {
         self.scopes.lock().get(&scope::key(project, Some(agent), None, &[])).cloned()
     }
 
     /// A session's scope, if it is in memory.
-    pub(crate) fn live_session(
-        &self,
-        project: &str,
-        agent: &str,
-        session: &str,
-    ) -> Option<Arc<Scope>> {
+    pub fn live_session(&self, project: &str, agent: &str, session: &str) -> Option<Arc<Scope>> {
         self.scopes.lock().get(&scope::key(project, Some(agent), Some(session), &[])).cloned()
     }
 
     /// Lets an agent, or a whole project, run again: what tripped the guards below it is forgotten,
     /// so that it does not trip them again at once.
-    pub(crate) async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
+    pub async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let agent = (scope.kind() != ScopeKind::Project).then(|| scope.agent());
         let project = scope.place.project.clone();
         self.forget_sessions(&project, agent);
@@ -116,7 +103,7 @@ impl Warden {
     }
 
     /// Tells those who watch a project that something was changed.
-    pub(crate) fn tell_change(&self, project: &str, agent: &str, text: String) {
+    pub fn tell_change(&self, project: &str, agent: &str, text: String) {
         self.spread(Event::new("change", project, agent, "", text));
     }
 }

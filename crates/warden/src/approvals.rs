@@ -38,21 +38,29 @@ const AUDITED: usize = 300;
 
 /// A call that waits for a person, or did.
 #[derive(Debug)]
-pub(crate) struct Approval {
-    pub(crate) id: String,
-    pub(crate) project: String,
-    pub(crate) agent: String,
-    pub(crate) session: String,
-    pub(crate) nested: Option<String>,
-    pub(crate) call: Call,
+pub struct Approval {
+    /// Its id.
+    pub id: String,
+    /// The project.
+    pub project: String,
+    /// The agent.
+    pub agent: String,
+    /// The session.
+    pub session: String,
+    /// The nested scopes, joined by slashes.
+    pub nested: Option<String>,
+    /// The call.
+    pub call: Call,
     /// The beginning of what it was asked with, without secrets.
-    pub(crate) asked: String,
+    pub asked: String,
     /// Why it waits, strictest first.
-    pub(crate) trips: Vec<Trip>,
-    pub(crate) since: Time,
-    pub(crate) until: Time,
+    pub trips: Vec<Trip>,
+    /// Since when it waits.
+    pub since: Time,
+    /// When it is denied automatically.
+    pub until: Time,
     /// The id that a client gave it.
-    pub(crate) client: Option<String>,
+    pub client: Option<String>,
     /// Whether it waits on another node.
     remote: bool,
     word: watch::Sender<Option<Word>>,
@@ -60,7 +68,7 @@ pub(crate) struct Approval {
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// A person lets it pass.
     Approved,
     /// A person does not.
@@ -75,11 +83,11 @@ pub(crate) enum Answer {
 
 impl Answer {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Answer; 5] =
+    pub const ALL: [Answer; 5] =
         [Answer::Approved, Answer::Denied, Answer::Lapsed, Answer::Withdrawn, Answer::Stopped];
 
     /// The word for it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Answer::Approved => "approved",
             Answer::Denied => "denied",
@@ -92,16 +100,20 @@ impl Answer {
 
 /// Who said what about it, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Word {
-    pub(crate) answer: Answer,
-    pub(crate) by: String,
-    pub(crate) reason: String,
-    pub(crate) at: Time,
+pub struct Word {
+    /// What was decided.
+    pub answer: Answer,
+    /// Who decided.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Time,
 }
 
 impl Word {
     /// A person's.
-    pub(crate) fn said(answer: Answer, by: &str, reason: &str, at: Time) -> Word {
+    pub fn said(answer: Answer, by: &str, reason: &str, at: Time) -> Word {
         Word { answer, by: by.to_owned(), reason: reason.to_owned(), at }
     }
 
@@ -128,12 +140,12 @@ impl Word {
 
 impl Approval {
     /// The last word about it, if there is one.
-    pub(crate) fn word(&self) -> Option<Word> {
+    pub fn word(&self) -> Option<Word> {
         self.word.borrow().clone()
     }
 
     /// Waits for the last word.
-    pub(crate) async fn decided(&self) -> Word {
+    pub async fn decided(&self) -> Word {
         let mut word = self.word.subscribe();
         match word.wait_for(Option::is_some).await.map(|word| word.clone()) {
             Ok(Some(word)) => word,
@@ -142,7 +154,7 @@ impl Approval {
     }
 
     /// Whether what was said about it still counts.
-    pub(crate) fn counts(&self) -> bool {
+    pub fn counts(&self) -> bool {
         self.word().is_none_or(|word| !matches!(word.answer, Answer::Withdrawn | Answer::Stopped))
     }
 
@@ -158,12 +170,12 @@ impl Approval {
     }
 
     /// Why it waits.
-    pub(crate) fn trip(&self) -> Option<&Trip> {
+    pub fn trip(&self) -> Option<&Trip> {
         self.trips.first()
     }
 
     /// Whether an approval still lets it pass: as long again as it could have been waited for.
-    pub(crate) fn is_approved(&self, now: Time) -> bool {
+    pub fn is_approved(&self, now: Time) -> bool {
         let wait = self.until.since(self.since);
         self.word()
             .is_some_and(|word| word.answer == Answer::Approved && now.since(word.at) <= wait)
@@ -209,16 +221,16 @@ impl Approval {
 
 /// All that wait, and those that did a moment ago, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Approvals(Mutex<BTreeMap<String, Arc<Approval>>>);
+pub struct Approvals(Mutex<BTreeMap<String, Arc<Approval>>>);
 
 impl Approvals {
     /// One of a project by its id.
-    pub(crate) fn get(&self, project: &str, id: &str) -> Option<Arc<Approval>> {
+    pub fn get(&self, project: &str, id: &str) -> Option<Arc<Approval>> {
         self.0.lock().get(id).filter(|approval| approval.project == project).cloned()
     }
 
     /// Those of a project that wait.
-    pub(crate) fn waiting(&self, project: &str, now: Time) -> Vec<Arc<Approval>> {
+    pub fn waiting(&self, project: &str, now: Time) -> Vec<Arc<Approval>> {
         let all = self.0.lock();
         let waits =
             |a: &&Arc<Approval>| a.project == project && a.word().is_none() && !a.is_orphan(now);
@@ -226,7 +238,7 @@ impl Approvals {
     }
 
     /// One that a client asks about by its own id, on whichever node.
-    pub(crate) fn asked_as(
+    pub fn asked_as(
         &self,
         chain: &Chain,
         id: &str,
@@ -287,7 +299,7 @@ impl Approvals {
 
 /// A call that waits for a person, as nodes tell each other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub struct Asked {
     id: String,
     project: String,
     agent: String,
@@ -344,23 +356,23 @@ impl From<Asked> for Approval {
 }
 
 /// A call whose carrier waits for a person's word. Dropped without one, it is withdrawn.
-pub(crate) struct Question {
+pub struct Question {
     warden: Arc<Warden>,
     chain: Chain,
-    pub(crate) approval: Arc<Approval>,
+    pub approval: Arc<Approval>,
     request: Excerpt,
     terms: Terms,
 }
 
 impl Question {
     /// Waits for the word, and lets the call run if it says so.
-    pub(crate) async fn answer(self) -> Result<(Running, Vec<Trip>), Refused> {
+    pub async fn answer(self) -> Result<(Running, Vec<Trip>), Refused> {
         let word = self.wait().await;
         self.carry_out(&word).await
     }
 
     /// Waits without anybody who holds the line: the client comes back for the answer.
-    pub(crate) fn detach(self) {
+    pub fn detach(self) {
         tokio::spawn(async move {
             let word = self.wait().await;
             if matches!(word.answer, Answer::Denied | Answer::Lapsed) {
@@ -437,7 +449,7 @@ impl Drop for Question {
 
 impl Refused {
     /// Whether a person may still say yes.
-    pub(crate) fn asks(&self) -> bool {
+    pub fn asks(&self) -> bool {
         self.trips.first().is_some_and(|trip| trip.verdict == Verdict::Ask)
     }
 }
@@ -445,7 +457,7 @@ impl Refused {
 impl Warden {
     /// May this call run? Where the policy says so, a person is asked, and this waits for the word
     /// as long as the policy allows. Whoever stops waiting withdraws the question.
-    pub(crate) async fn admit_asking(
+    pub async fn admit_asking(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -462,7 +474,7 @@ impl Warden {
 
     /// The same, and a call in a scope that is held waits for a person's word as well, for so long.
     /// What refuses it is on disk before anybody is told.
-    pub(crate) async fn admit_patiently(
+    pub async fn admit_patiently(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -496,7 +508,7 @@ impl Warden {
     }
 
     /// Asks people about a call that the engine wants them asked about.
-    pub(crate) fn ask(
+    pub fn ask(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -617,7 +629,7 @@ impl Warden {
 
     /// A person's word about a call that waits; on disk when this returns. `None` in place of it if
     /// somebody was faster.
-    pub(crate) async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
+    pub async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
         if approval.word().is_some() {
             return None;
         }
@@ -644,12 +656,12 @@ impl Warden {
     }
 
     /// Tells all nodes that a call waits, and waits until they know.
-    pub(crate) async fn announce_asked(&self, approval: &Approval) {
+    pub async fn announce_asked(&self, approval: &Approval) {
         self.announce(Message::Asked(Asked::of(approval))).await;
     }
 
     /// What a call is told that was not approved, once more.
-    pub(crate) fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
+    pub fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
         Refused { trips: approval.judged(word), ..Refused::default() }
     }
 }

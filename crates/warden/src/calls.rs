@@ -18,10 +18,11 @@ use super::{Approval, BOOKED, Booking, Chain, Refused, Said, Warden, record};
 
 /// A call that was admitted.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     /// Its number among all calls.
-    pub(crate) id: i64,
-    pub(crate) ticket: Ticket,
+    pub id: i64,
+    /// What it has reserved.
+    pub ticket: Ticket,
     /// The warning it was admitted with.
     warned: Option<Box<Trip>>,
     /// Who settles it.
@@ -49,11 +50,11 @@ impl Running {
 
 /// On which terms a call is admitted.
 #[derive(Clone, Default)]
-pub(crate) struct Terms {
+pub struct Terms {
     /// A person has approved it.
     pub(super) approval: Option<Arc<Approval>>,
     /// The request that it comes with.
-    pub(crate) turn: Option<Turn>,
+    pub turn: Option<Turn>,
     carrier: Carrier,
 }
 
@@ -71,12 +72,12 @@ enum Carrier {
 
 impl Terms {
     /// A model call that comes with a request of a conversation.
-    pub(crate) fn in_turn(turn: Option<Turn>) -> Terms {
+    pub fn in_turn(turn: Option<Turn>) -> Terms {
         Terms { turn, ..Terms::default() }
     }
 
     /// A tool call in a model's answer: its result comes with a later request.
-    pub(crate) fn answered_later(id: &str) -> Terms {
+    pub fn answered_later(id: &str) -> Terms {
         Terms { carrier: Carrier::Agent(id.to_owned()), ..Terms::default() }
     }
 
@@ -188,13 +189,15 @@ pub(super) fn admission(
 }
 
 /// A tool's result, as a request brings it.
-pub(crate) struct ResultIn {
+pub struct ResultIn {
     /// The model's id for the call.
-    pub(crate) id: String,
+    pub id: String,
     /// The tool's name, where there is no id.
-    pub(crate) name: Option<String>,
-    pub(crate) outcome: Outcome,
-    pub(crate) text: String,
+    pub name: Option<String>,
+    /// How the call ended.
+    pub outcome: Outcome,
+    /// The result.
+    pub text: String,
 }
 
 /// A call as it is recorded: its number among all, and what its ticket said.
@@ -214,12 +217,12 @@ impl Numbered {
 
 impl Warden {
     /// How far the conversation of a chain has been read.
-    pub(crate) fn heard(&self, chain: &Chain) -> Heard {
+    pub fn heard(&self, chain: &Chain) -> Heard {
         chain.innermost().heard()
     }
 
     /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
-    pub(crate) async fn admit(
+    pub async fn admit(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -334,7 +337,7 @@ impl Warden {
     }
 
     /// May this call go on? With the incident, if it may not.
-    pub(crate) fn progress(
+    pub fn progress(
         &self,
         chain: &Chain,
         call: &Call,
@@ -355,16 +358,13 @@ impl Warden {
     }
 
     /// What to wait for until it is certain that a call may have what it has used; `None` if it is.
-    pub(crate) fn undecided(
-        &self,
-        running: &Running,
-    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+    pub fn undecided(&self, running: &Running) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.backend.undecided(running)
     }
 
     /// Ends a call. Steps that come later see its end. The result is what to wait for before anyone
     /// is told of the end, if there is something to wait for.
-    pub(crate) fn settle(
+    pub fn settle(
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
@@ -403,7 +403,7 @@ impl Warden {
     }
 
     /// Tool results have come in: the calls they answer are over. Returns what tripped.
-    pub(crate) async fn results_in(
+    pub async fn results_in(
         self: &Arc<Warden>,
         chain: &Chain,
         results: Vec<ResultIn>,
@@ -456,7 +456,7 @@ impl Warden {
     }
 
     /// Tool calls whose results will not come, by their numbers in the scope, are over.
-    pub(crate) fn take_back(self: &Arc<Warden>, chain: &Chain, numbers: Vec<u64>) {
+    pub fn take_back(self: &Arc<Warden>, chain: &Chain, numbers: Vec<u64>) {
         if self.backend.node().is_some() {
             let taken = chain.innermost().conversation.lock().take_back(&numbers);
             self.settle_offline(chain, taken, &cancelled(), "");

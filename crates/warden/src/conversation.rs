@@ -24,25 +24,27 @@ pub(crate) struct Conversation {
 
 /// How far a conversation has been read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Heard {
+pub struct Heard {
     /// The messages of the last request.
-    pub(crate) seen: Seen,
+    pub seen: Seen,
     /// The words that opened the conversation.
     opening: Option<Digest>,
 }
 
 impl Heard {
     /// Whether these words open the conversation: the first words, or the same ones repeated.
-    pub(crate) fn opens_with(&mut self, words: Digest) -> bool {
+    pub fn opens_with(&mut self, words: Digest) -> bool {
         *self.opening.get_or_insert(words) == words
     }
 }
 
 /// What a request found of its conversation, and what it leaves for the next request.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
-    pub(crate) before: Heard,
-    pub(crate) after: Heard,
+pub struct Turn {
+    /// What it found.
+    pub before: Heard,
+    /// What it leaves.
+    pub after: Heard,
 }
 
 /// A tool call that the model asked for and whose result has not come yet.

@@ -14,29 +14,33 @@ use crate::settings::InForce;
 use deadstop_protocol::prices::Prices;
 
 /// A project in use.
-pub(crate) struct Project {
-    pub(crate) name: String,
-    pub(crate) scope: Arc<Scope>,
+pub struct Project {
+    /// Its name.
+    pub name: String,
+    /// Its scope, the root of every chain.
+    pub scope: Arc<Scope>,
     policies: RwLock<Policies>,
     /// Where its alerts go.
-    pub(crate) targets: RwLock<Arc<Vec<AlertTarget>>>,
-    pub(crate) settings: RwLock<Arc<InForce>>,
+    pub targets: RwLock<Arc<Vec<AlertTarget>>>,
+    /// What is kept, and for how long.
+    pub settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
     /// Up to when it is known here which of its scopes other nodes have touched.
-    pub(crate) caught_up: AtomicU64,
+    pub caught_up: AtomicU64,
 }
 
 /// The policies of a project: its default, and those of agents that have something of their own.
 #[derive(Debug, Clone)]
-pub(crate) struct Policies {
+pub struct Policies {
     /// For everybody else.
-    pub(crate) default: Arc<PolicySet>,
+    pub default: Arc<PolicySet>,
     /// By agent.
-    pub(crate) agents: HashMap<String, Arc<PolicySet>>,
+    pub agents: HashMap<String, Arc<PolicySet>>,
 }
 
 impl Project {
-    pub(crate) fn new(name: &str, scope: Arc<Scope>, default: Arc<PolicySet>) -> Project {
+    /// A project whose policies are the defaults.
+    pub fn new(name: &str, scope: Arc<Scope>, default: Arc<PolicySet>) -> Project {
         Project {
             name: name.to_owned(),
             scope,
@@ -49,33 +53,33 @@ impl Project {
     }
 
     /// What holds for an agent.
-    pub(crate) fn policies(&self, agent: &str) -> Arc<PolicySet> {
+    pub fn policies(&self, agent: &str) -> Arc<PolicySet> {
         let policies = self.policies.read();
         Arc::clone(policies.agents.get(agent).unwrap_or(&policies.default))
     }
 
     /// Puts policies into force, from the next decision on.
-    pub(crate) fn set_policies(&self, policies: Policies) {
+    pub fn set_policies(&self, policies: Policies) {
         *self.policies.write() = policies;
     }
 
     /// Puts settings into force.
-    pub(crate) fn set_settings(&self, settings: InForce) {
+    pub fn set_settings(&self, settings: InForce) {
         *self.settings.write() = Arc::new(settings);
     }
 
     /// What models cost here.
-    pub(crate) fn prices(&self) -> Arc<Prices> {
+    pub fn prices(&self) -> Arc<Prices> {
         Arc::clone(&self.prices.read())
     }
 
     /// Puts prices into force.
-    pub(crate) fn set_prices(&self, prices: Prices) {
+    pub fn set_prices(&self, prices: Prices) {
         *self.prices.write() = Arc::new(prices);
     }
 
     /// A name without secrets. Names that differ still differ, so that guards tell them apart.
-    pub(crate) fn redact_name(&self, name: &str) -> String {
+    pub fn redact_name(&self, name: &str) -> String {
         let settings = Arc::clone(&self.settings.read());
         match settings.redactor.redact(name) {
             Cow::Borrowed(name) => name.to_owned(),
@@ -85,7 +89,7 @@ impl Project {
 
     /// A call whose names hold no secrets: they become part of states, sentences and rows. What it
     /// was called with stays as it is, since rules look at it; that is never kept.
-    pub(crate) fn redact_call(&self, mut call: Call) -> Call {
+    pub fn redact_call(&self, mut call: Call) -> Call {
         let named = |name: &mut String| *name = self.redact_name(name);
         match &mut call {
             Call::Model(call) => {
@@ -106,7 +110,7 @@ impl Project {
 
     /// Why a guard has tripped, without secrets. A chant is quoted from any of its words on, so what
     /// tells that a secret follows may stand at the quote's end: it is read going round.
-    pub(crate) fn redact_reason(&self, because: &str) -> String {
+    pub fn redact_reason(&self, because: &str) -> String {
         if let Some((said, quote)) = because.split_once(": \"") {
             let round = quote.trim_end_matches('"');
             let round = format!("{round} {round}");
@@ -122,13 +126,13 @@ impl Project {
     }
 
     /// The beginning of a text without secrets.
-    pub(crate) fn redact_start(&self, text: &str, most: usize) -> String {
+    pub fn redact_start(&self, text: &str, most: usize) -> String {
         let settings = Arc::clone(&self.settings.read());
         settings.redactor.redact_start(text, most)
     }
 
     /// A text without secrets.
-    pub(crate) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let settings = Arc::clone(&self.settings.read());
         settings.redactor.redact(text).into_owned()
     }
@@ -137,7 +141,7 @@ impl Project {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::warden::{Place, Tally};
+    use crate::{Place, Tally};
     use deadstop_core::{Destruction, Preset, ScopeKind, ScopeState, Time, ToolCall};
 
     const KEY: &str = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";

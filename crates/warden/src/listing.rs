@@ -8,7 +8,7 @@ use super::{Chain, Message, Warden, now};
 
 impl Warden {
     /// Whether a tool is not to be offered: its calls would be refused whatever their arguments.
-    pub(crate) fn hides(&self, chain: &Chain, server: &str, tool: &str) -> bool {
+    pub fn hides(&self, chain: &Chain, server: &str, tool: &str) -> bool {
         let policies = chain.policies();
         chain.scopes().iter().any(|scope| {
             let policy = policies.of(scope.kind());
@@ -18,7 +18,7 @@ impl Warden {
 
     /// A server has listed its tools: those that are new are remembered, those that have changed
     /// are told. Must be called inside a runtime. Gives the names of those that have changed.
-    pub(crate) fn listed(&self, chain: &Chain, server: &str, tools: &[Listed]) -> Vec<String> {
+    pub fn listed(&self, chain: &Chain, server: &str, tools: &[Listed]) -> Vec<String> {
         let at = now();
         let news = self.pins.listed(&chain.project.name, server, tools, at);
         for tool in &news.changed {

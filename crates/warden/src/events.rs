@@ -19,27 +19,33 @@ const WATCHED_MS: u64 = 5 * 60 * 1000;
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Event {
+pub struct Event {
     /// Its number; the next one is larger.
-    pub(crate) id: u64,
-    pub(crate) at: Time,
-    pub(crate) what: Cow<'static, str>,
+    pub id: u64,
+    /// When.
+    pub at: Time,
+    /// What happened, in a word.
+    pub what: Cow<'static, str>,
     /// Not told: whoever sees the event knows it.
     #[serde(skip)]
-    pub(crate) project: String,
-    pub(crate) agent: String,
-    pub(crate) session: String,
-    pub(crate) text: String,
+    pub project: String,
+    /// The agent.
+    pub agent: String,
+    /// The session.
+    pub session: String,
+    /// What happened, in a sentence.
+    pub text: String,
+    /// The incident it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) incident: Option<String>,
+    pub incident: Option<String>,
     /// The call that waits for a person, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) approval: Option<String>,
+    pub approval: Option<String>,
 }
 
 impl Event {
     /// Something that happens now.
-    pub(crate) fn new(
+    pub fn new(
         what: &'static str,
         project: &str,
         agent: &str,
@@ -61,21 +67,21 @@ impl Event {
 }
 
 /// All that happens.
-pub(crate) struct Events {
+pub struct Events {
     sender: broadcast::Sender<Event>,
     kept: Mutex<VecDeque<Event>>,
     last: AtomicU64,
     watched: AtomicU64,
     /// Another number when anything but a single call was told of: for those who only want to know
     /// that they should look again.
-    pub(crate) changes: watch::Sender<u64>,
+    pub changes: watch::Sender<u64>,
     /// Nothing more will happen: whoever watches need not wait for it.
-    pub(crate) over: CancellationToken,
+    pub over: CancellationToken,
 }
 
 impl Events {
     /// `first` makes the numbers go on over a restart: a time is enough.
-    pub(crate) fn new(first: u64) -> Events {
+    pub fn new(first: u64) -> Events {
         Events {
             sender: broadcast::channel(1024).0,
             kept: Mutex::new(VecDeque::new()),
@@ -87,7 +93,7 @@ impl Events {
     }
 
     /// Tells of something.
-    pub(crate) fn tell(&self, mut event: Event) {
+    pub fn tell(&self, mut event: Event) {
         let mut kept = self.kept.lock();
         event.id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         if kept.len() == KEPT {
@@ -102,19 +108,19 @@ impl Events {
     }
 
     /// Whether anybody watches, or did shortly before.
-    pub(crate) fn watched(&self, now: Time) -> bool {
+    pub fn watched(&self, now: Time) -> bool {
         self.sender.receiver_count() > 0
             || now.0.saturating_sub(self.watched.load(Ordering::Relaxed)) < WATCHED_MS
     }
 
     /// The number of the last event.
-    pub(crate) fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
     /// What was missed since an event, and everything from now on. `None` in place of what was
     /// missed when it is too long ago to tell.
-    pub(crate) fn watch(
+    pub fn watch(
         &self,
         since: Option<u64>,
         now: Time,

@@ -11,7 +11,7 @@ use super::{Chain, Scope, Warden, in_time, now};
 
 impl Warden {
     /// Gives a scope a grant; on disk when this returns.
-    pub(crate) async fn give(
+    pub async fn give(
         &self,
         scope: &Arc<Scope>,
         grant: Grant,
@@ -32,7 +32,7 @@ impl Warden {
     }
 
     /// Takes a grant back; `None` if there is none of that number any more.
-    pub(crate) async fn revoke_grant(
+    pub async fn revoke_grant(
         &self,
         scope: &Arc<Scope>,
         id: u64,

@@ -21,7 +21,7 @@ pub(super) use cluster::{Node, Page, Slice, Stores};
 /// Why the state cannot be reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Unreachable {
-    pub(crate) why: String,
+    pub why: String,
 }
 
 /// Where the state of live scopes is kept.

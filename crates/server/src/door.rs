@@ -1,0 +1,157 @@
+//! What the doors that pass calls on have in common: who is calling, the beginning of a path, bodies
+//! up to a size, connections to upstreams, and errors of our own.
+
+mod caller;
+pub(crate) mod decode;
+mod line;
+
+use axum::body::Body;
+use bytes::Bytes;
+use deadstop_core::Trip;
+use deadstop_protocol::llm::identity::{self, Identity};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+
+use crate::api::auth::{KEY_HEADER, PROJECT_HEADER};
+pub(crate) use caller::Caller;
+pub(crate) use line::{Answer, Lines};
+
+/// The beginning of a path: `/agent/{name}` and `/session/{id}`, both optional.
+pub(crate) struct Prefix<'a> {
+    pub(crate) agent: Option<String>,
+    pub(crate) session: Option<String>,
+    /// What follows, without its slash.
+    pub(crate) rest: &'a str,
+}
+
+impl Prefix<'_> {
+    pub(crate) fn of(uri: &Uri) -> Option<Prefix<'_>> {
+        let mut rest = uri.path().strip_prefix('/')?;
+        let mut named = |what: &str| {
+            let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
+            rest = after;
+            let name = percent_decode_str(name).decode_utf8_lossy().into_owned();
+            Some(name).filter(|name| !name.is_empty())
+        };
+        let (agent, session) = (named("agent/"), named("session/"));
+        Some(Prefix { agent, session, rest })
+    }
+}
+
+/// Who a request says that it comes from.
+pub(crate) fn identify(
+    agent: Option<&str>,
+    headers: &HeaderMap,
+    hints: &deadstop_protocol::llm::BodyHints,
+) -> Identity {
+    let readable: Vec<(&str, &str)> = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
+    identity::identify(agent, &readable, hints)
+}
+
+/// Where clients put their keys.
+pub(crate) const KEY_HEADERS: [&str; 4] =
+    ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+/// The keys that a client has brought.
+pub(crate) fn brought(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    KEY_HEADERS
+        .iter()
+        .filter_map(|name| headers.get(*name)?.to_str().ok())
+        .map(|value| value.strip_prefix("Bearer ").unwrap_or(value))
+}
+
+/// Headers that belong to one connection, not to the message.
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<String> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    keep_headers(headers, |name| {
+        !HOP_BY_HOP.contains(&name.as_str()) && !named.iter().any(|named| named == name.as_str())
+    });
+}
+
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers that are for us and not for the provider.
+pub(crate) const OURS: [&str; 5] =
+    ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
+
+/// Keeps some headers, in their order: to remove them one by one would stir the others.
+pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+    if headers.keys().all(&keep) {
+        return;
+    }
+    let all = std::mem::take(headers);
+    let mut last = None;
+    for (name, value) in all {
+        // A value without a name is one more of the name before.
+        last = name.or(last);
+        if let Some(name) = last.as_ref().filter(|name| keep(name)) {
+            headers.append(name, value);
+        }
+    }
+}
+
+/// Reads a request's body, up to a size.
+pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Response<Body>> {
+    match Limited::new(body, most).collect().await {
+        Ok(read) => Ok(read.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let text = "the request is larger than max_body_mib allows";
+            Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
+        }
+        Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
+    }
+}
+
+/// Not without the database; it will be back.
+pub(crate) fn unavailable(text: &str) -> Response<Body> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
+/// An answer of the gateway's own, in a shape that every SDK can show.
+pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
+    let body =
+        serde_json::json!({ "error": { "message": text, "type": "deadstop", "code": null } });
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// Warnings go out in headers.
+pub(crate) fn warned(mut response: Response<Body>, trips: &[Trip]) -> Response<Body> {
+    for trip in trips {
+        if let Ok(value) = HeaderValue::from_str(&ascii(&trip.explain())) {
+            response.headers_mut().append("x-deadstop-warning", value);
+        }
+    }
+    response
+}
+
+/// Header values are ASCII; sentences may not be.
+pub(crate) fn ascii(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect()
+}
