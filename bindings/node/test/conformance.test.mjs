@@ -18,8 +18,8 @@ const HOW = { ok: 0, error: 1, fault: 2, cancelled: 3 };
 
 function ask(engine, scope, step) {
   if ('tool' in step) return engine.tool(scope, step.tool, step.server ?? null, JSON.stringify(step.arguments));
-  const { model, input_tokens = 0, max_output_tokens, prompt, from_person = false } = step;
-  return engine.model(scope, JSON.stringify({ model, input_tokens, max_output_tokens, prompt, from_person }));
+  const { model, input_tokens = 0, max_output_tokens, prompt, provider, from_person = false } = step;
+  return engine.model(scope, JSON.stringify({ model, input_tokens, max_output_tokens, prompt, provider, from_person }));
 }
 
 function last(engine, what) {

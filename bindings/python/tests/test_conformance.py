@@ -25,6 +25,7 @@ def ask(scope, step):
                 input_tokens=step.get("input_tokens", 0),
                 max_output_tokens=step.get("max_output_tokens"),
                 prompt=step.get("prompt"),
+                provider=step.get("provider"),
                 from_person=step.get("from_person", False),
             )
     except (deadstop.DeadstopKilled, deadstop.DeadstopBlocked) as refused:

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::Failure;
 use crate::text::TextFacts;
 use crate::units::{NanoUsd, Tokens};
 
@@ -55,6 +56,16 @@ impl Call {
         }
     }
 
+    /// Whether what it will use is only estimated before its bill is in.
+    pub(crate) fn estimated(&self) -> bool {
+        self.model().is_some_and(|call| call.estimated)
+    }
+
+    /// Whether it asks about models and runs none.
+    pub(crate) fn lookup(&self) -> bool {
+        self.model().is_some_and(|call| call.lookup)
+    }
+
     /// The tool call, if it is one.
     pub fn tool(&self) -> Option<&ToolCall> {
         match self {
@@ -90,6 +101,18 @@ pub struct ModelCall {
     /// Whether a person (or whatever plays one) says something in what is new; tool results alone
     /// do not count.
     pub from_person: bool,
+    /// A salted digest of the key that it is sent with: the breaker leaves a provider alone for
+    /// one credential and one model, not for strangers.
+    pub credential: Option<Digest>,
+    /// Whether it is another attempt at the request before it, by its own word or byte for byte.
+    pub retry: bool,
+    /// Whether `input` is an estimate. An estimate may delay or refuse the call, never end a scope.
+    pub estimated: bool,
+    /// Whether it asks about models and runs none (a list of models, a count of tokens): no limit
+    /// on model calls counts it.
+    pub lookup: bool,
+    /// The longest answer that the model can give, where that is known.
+    pub longest_output: Option<Tokens>,
 }
 
 /// A call of a tool.
@@ -237,6 +260,11 @@ impl Status {
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
+    /// Why it failed, where the door knows; see [`Outcome::failure`].
+    pub failure: Option<Failure>,
+    /// What it was billed, where that is known better than by the rates of the request: the model
+    /// that the answer names, tiers, searches, audio.
+    pub billed: Option<NanoUsd>,
     /// The tokens it used, by the provider's figures where there are any.
     pub usage: Usage,
     /// A tool's result.

@@ -9,18 +9,21 @@
 //! Nothing here knows where states live or what time it is. The same states, policies, call and
 //! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
 
+mod claim;
+
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
+use crate::call::{Call, Outcome, Status};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
 use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
-use crate::ledger::{Learn, Reservation, Reserved, output_cost};
+use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
-use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
-use crate::units::{NanoUsd, Time, Tokens};
+use crate::trip::{Action, Ends, GuardId, Trip, Verdict};
+use crate::units::{Time, Tokens};
+use claim::{beyond_ceiling, claim, extend, raise_ceiling, tool_price};
 
 /// The answer to "may it?".
 #[derive(Debug, Clone, PartialEq)]
@@ -245,6 +248,7 @@ pub fn progress(
     for link in chain.iter_mut() {
         link.state.ledger.roll(link.policy.budget.per, now);
     }
+    raise_ceiling(chain, call, ticket, progress.output);
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
@@ -289,7 +293,7 @@ pub fn settle(
     now: Time,
 ) -> Decision {
     let cost = match call {
-        Call::Model(call) => call.rates.cost(&outcome.usage),
+        Call::Model(call) => outcome.billed.unwrap_or_else(|| call.rates.cost(&outcome.usage)),
         Call::Tool(call) => tool_price(chain, &call.name),
     };
     let last = chain.len().wrapping_sub(1);
@@ -302,6 +306,10 @@ pub fn settle(
         scope.ledger.in_flight = scope.ledger.in_flight.saturating_sub(1);
         scope.ledger.release(ticket.reserved);
         scope.ledger.charge(&outcome.usage, cost, learn);
+        let own = matches!(scope.kind, ScopeKind::Session | ScopeKind::Nested);
+        if let (Call::Model(call), Learn::Yes, true) = (call, learn, own) {
+            scope.measured.learn(call, &outcome.usage);
+        }
         let innermost = depth == last;
         let mut lesson = Lesson { scope, policy: link.policy, innermost };
         for guard in GUARDS {
@@ -392,9 +400,11 @@ fn refuse(mut trips: Vec<Trip>) -> Admission {
     Admission { verdict: worst(&trips), trips, ticket: None }
 }
 
-/// A refusal by a guard: counts as a strike, and may be the last one.
+/// A refusal by a guard. It counts as a strike if it is about what the agent wanted to do, and may
+/// be the last one.
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
-    if worst(&trips) == Verdict::Block {
+    let strike = |trip: &Trip| trip.verdict == Verdict::Block && trip.guard.strikes();
+    if worst(&trips) == Verdict::Block && trips.iter().any(strike) {
         for link in chain.iter_mut() {
             link.state.refused(Blocked::of(view.call));
         }
@@ -429,88 +439,6 @@ fn ended(chain: &[Link<'_>], trip: &Trip) -> usize {
     let found = chain.iter().position(|link| link.state.kind == wanted);
     // A trip in the agent's own scope that should end a session ends the one that made the call.
     found.unwrap_or(trip.context.depth)
-}
-
-/// What a call is about to reserve, and the longest answer it may give where that is a ceiling.
-fn claim(chain: &[Link<'_>], call: &Call) -> (Reserved, Option<Tokens>) {
-    let call = match call {
-        Call::Tool(call) => {
-            let cost = tool_price(chain, &call.name);
-            return (Reserved { cost, ..Reserved::default() }, None);
-        }
-        Call::Model(call) => call,
-    };
-    let strict = |link: &Link<'_>| link.policy.budget.reservation == Reservation::Ceiling;
-    let ceiling = chain.iter().any(strict);
-    let mut rates = call.rates;
-    if ceiling {
-        // Some providers bill a prompt that goes into their cache higher than one that does not.
-        rates.input = rates.input.max(rates.cache_write);
-    }
-    let room = affordable(chain, call, &rates);
-    let most = if ceiling { call.max_output.or(room) } else { None };
-    let output = most.unwrap_or_else(|| {
-        let ledger = chain.last().map(|link| &link.state.ledger);
-        let expected = ledger.map_or(Tokens(0), |l| l.expected_output(call.max_output));
-        // An answer is not expected to be longer than what is left for it: the stream will tell.
-        room.map_or(expected, |room| expected.min(room))
-    });
-    let output = output.max(Tokens(1));
-    let usage = Usage { input: call.input, output, ..Usage::default() };
-    (Reserved { input: call.input, output, cost: rates.cost(&usage) }, most.map(|_| output))
-}
-
-/// The longest answer that every limit of the chain has room for; `None` if nothing limits it.
-fn affordable(chain: &[Link<'_>], call: &ModelCall, rates: &Rates) -> Option<Tokens> {
-    let by_tokens = chain.iter().filter_map(|link| {
-        let ledger = &link.state.ledger;
-        let limit = link.policy.tokens.output_token_limit?;
-        Some(limit - ledger.spent.output - ledger.reserved.output)
-    });
-    let by_total = chain.iter().filter_map(|link| {
-        let (spent, held) = (&link.state.ledger.spent, &link.state.ledger.reserved);
-        let limit = link.policy.tokens.total_token_limit?;
-        Some(limit - spent.input - spent.output - held.input - held.output - call.input)
-    });
-    let by_money = chain.iter().filter_map(|link| {
-        let limit = link.policy.budget.max_cost_usd?.0;
-        let prompt = rates.cost(&Usage { input: call.input, ..Usage::default() });
-        let left = limit - link.state.ledger.committed() - prompt;
-        let tokens = u128::from(left.0) * 1_000_000 / u128::from(rates.output.0.max(1));
-        Some(Tokens(u64::try_from(tokens).unwrap_or(u64::MAX)))
-    });
-    by_tokens.chain(by_total).chain(by_money).min()
-}
-
-/// What one call of a tool costs, by the innermost policy that has a price for it.
-fn tool_price(chain: &[Link<'_>], tool: &str) -> NanoUsd {
-    let price = chain.iter().rev().find_map(|link| link.policy.budget.tool_price(tool));
-    price.unwrap_or_default()
-}
-
-/// Takes more for an answer that has outgrown what was set aside for it.
-fn extend(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, output: Tokens) {
-    let more = output - ticket.reserved.output;
-    let cost = call.model().map_or(NanoUsd(0), |call| output_cost(&call.rates, more));
-    let more = Reserved { input: Tokens(0), output: more, cost };
-    for link in chain.iter_mut() {
-        link.state.ledger.reserve(more);
-    }
-    ticket.reserved.output += more.output;
-    ticket.reserved.cost += more.cost;
-}
-
-/// An answer that is longer than its request allowed: under `ceiling` it may not go on.
-fn beyond_ceiling(seat: &Seat<'_>, held: Tokens) -> Option<Trip> {
-    let budget = &seat.policy.budget;
-    if budget.reservation != Reservation::Ceiling {
-        return None;
-    }
-    let mut trip = seat.trip(GuardId::Budget, "reservation_exceeded", budget.action);
-    trip.measured = Measure::Tokens(seat.reserved.output);
-    trip.limit = Measure::Tokens(held);
-    trip.because = format!("the answer went over the {held} that were set aside for it");
-    Some(trip)
 }
 
 #[cfg(test)]

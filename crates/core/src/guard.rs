@@ -137,6 +137,7 @@ impl Seat<'_> {
             evidence: Vec::new(),
             signals: Vec::new(),
             window: None,
+            waits: None,
             because: String::new(),
             context: Context {
                 who: self.name.to_owned(),

@@ -63,11 +63,13 @@ pub enum Period {
 }
 
 impl Period {
+    /// The number of the period that a moment lies in. Periods of different lengths are told apart
+    /// by [`KINDS`].
     fn index(self, now: Time) -> u64 {
         match self {
             Period::Total => 0,
-            Period::Hour => now.0 / Millis::from_secs(3600).0,
-            Period::Day => now.0 / Millis::from_secs(86_400).0,
+            Period::Hour => KINDS + now.0 / Millis::from_secs(3600).0 % KINDS,
+            Period::Day => 2 * KINDS + now.0 / Millis::from_secs(86_400).0 % KINDS,
         }
     }
 
@@ -76,6 +78,9 @@ impl Period {
         self.index(one) == self.index(other)
     }
 }
+
+/// More periods than there are of one length.
+const KINDS: u64 = 1_000_000_000;
 
 /// Tokens assumed for an answer before a scope has seen any.
 const FIRST_GUESS: Tokens = Tokens(256);
@@ -97,10 +102,15 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Starts a new period if `now` lies in one.
+    /// Starts a new period if `now` lies in one. It never returns to an earlier period: a clock
+    /// that is set back must not hand out the same budget twice.
     pub(crate) fn roll(&mut self, period: Period, now: Time) {
         let index = period.index(now);
-        if index != self.period_index {
+        let known = self.period_index;
+        if known > 0 && known < KINDS && known == index % KINDS {
+            // Written before periods said of which length they are.
+            self.period_index = index;
+        } else if known / KINDS != index / KINDS || known < index {
             self.period_index = index;
             self.period_cost = NanoUsd(0);
         }
@@ -109,6 +119,13 @@ impl Ledger {
     /// The number of the current period.
     pub(crate) fn period_index(&self) -> u64 {
         self.period_index
+    }
+
+    /// Says of which length the current period is, as far as its number does not say it yet.
+    pub(crate) fn name_period(&mut self, period: Period) {
+        if self.period_index < KINDS {
+            self.period_index += period.index(Time(0));
+        }
     }
 
     /// Takes over what an answer typically takes.
@@ -128,7 +145,9 @@ impl Ledger {
 
     /// The same at a later moment: what was spent in a period that is over counts no more.
     pub(crate) fn committed_at(&self, period: Period, now: Time) -> NanoUsd {
-        if period.index(now) == self.period_index { self.committed() } else { self.reserved.cost }
+        let mut then = self.clone();
+        then.roll(period, now);
+        then.committed()
     }
 
     /// The answer's length to expect, given the request's own limit.
@@ -264,6 +283,9 @@ mod tests {
             ledger.roll(period, Time(0));
             ledger.charge(&answer(1), NanoUsd(5), Learn::Yes);
             ledger.roll(period, Time(later));
+            // Back again: the same budget is not handed out twice.
+            ledger.charge(&answer(1), NanoUsd(0), Learn::Yes);
+            ledger.roll(period, Time(0));
             assert_eq!(ledger.period_cost, NanoUsd(expected), "{period:?} after {later}");
             assert_eq!(ledger.spent.cost, NanoUsd(5));
         }

@@ -5,6 +5,7 @@
 //! nested), each with a [`Policy`] and a bounded [`ScopeState`]; [`admit`], [`progress`] and
 //! [`settle`] are its three moments.
 
+mod blame;
 mod call;
 mod chant;
 mod engine;
@@ -12,6 +13,7 @@ mod gauge;
 mod grant;
 mod guard;
 mod ledger;
+mod measured;
 mod pattern;
 mod policy;
 mod scope;
@@ -21,6 +23,7 @@ pub mod text;
 mod trip;
 mod units;
 
+pub use blame::{Blame, Failure, How};
 pub use call::{
     Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
     Status, ToolCall, Usage,
@@ -47,5 +50,5 @@ pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, Sco
 pub use settings::{BadSetting, Dollars, Seconds};
 pub use share::{Bounds, Held, Totals, settle_buried, settle_late};
 pub use text::{Sketch, TextFacts, TextHasher};
-pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict};
+pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict, Wait};
 pub use units::{Millis, NanoUsd, Time, Tokens};

@@ -16,6 +16,7 @@ use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::text_loop::Said;
 use crate::guard::velocity::Pace;
 use crate::ledger::Ledger;
+use crate::measured::Measured;
 use crate::policy::Policy;
 use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
@@ -111,6 +112,8 @@ pub struct ScopeState {
     /// How often its standing was changed, but for what it shows by itself: see
     /// [`ScopeState::turns`].
     pub(crate) turned: u64,
+    /// What estimates of prompts came to; a session's own.
+    pub(crate) measured: Measured,
 }
 
 impl ScopeState {
@@ -133,6 +136,7 @@ impl ScopeState {
             grants: Grants::default(),
             blocked: Blocked::default(),
             turned: 0,
+            measured: Measured::default(),
         }
     }
 
@@ -294,6 +298,7 @@ impl ScopeState {
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
             self.blocked = meanwhile.blocked;
+            self.measured = meanwhile.measured;
             self.grants.deeds = meanwhile.grants.deeds.clone();
         }
         let mut given = meanwhile.grants;

@@ -10,7 +10,7 @@ use crate::call::{Call, Outcome};
 use crate::engine::{Decision, Ticket, settle};
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;
-use crate::ledger::{Ledger, Period, Reserved, Spent};
+use crate::ledger::{Ledger, Reserved, Spent};
 use crate::policy::Policy;
 use crate::scope::{Kill, Link, ScopeState};
 use crate::units::{NanoUsd, Time, Tokens};
@@ -105,9 +105,6 @@ pub struct Bounds {
     pub cost: Option<u64>,
 }
 
-/// Periods of different lengths are told apart by their first digit.
-const KINDS: u64 = 1_000_000_000;
-
 impl Policy {
     /// What counters may go up to.
     pub fn bounds(&self) -> Bounds {
@@ -130,16 +127,13 @@ impl Policy {
 impl ScopeState {
     /// Its counters, under a policy.
     pub fn totals(&self, policy: &Policy) -> Totals {
-        let kind = match policy.budget.per {
-            Period::Total => 0,
-            Period::Hour => 1,
-            Period::Day => 2,
-        };
+        let mut ledger = self.ledger.clone();
+        ledger.name_period(policy.budget.per);
         Totals {
             calls: self.calls,
             spent: self.ledger.spent,
             held: self.held(),
-            period: kind * KINDS + self.ledger.period_index() % KINDS,
+            period: ledger.period_index(),
             period_cost: self.ledger.period_cost,
             pace: self.pace.entries().collect(),
         }
@@ -150,7 +144,7 @@ impl ScopeState {
         self.calls = totals.calls;
         self.ledger.spent = totals.spent;
         self.set_held(totals.held);
-        self.ledger.set_period(totals.period % KINDS, totals.period_cost);
+        self.ledger.set_period(totals.period, totals.period_cost);
         self.pace = Pace::of(&totals.pace);
     }
 
@@ -318,6 +312,7 @@ pub fn settle_late(
         link.state.ledger.in_flight += 1;
         match call {
             Call::Tool(_) => link.state.ledger.spent.steps += 1,
+            Call::Model(call) if call.lookup => {}
             Call::Model(_) => link.state.ledger.spent.model_calls += 1,
         }
     }

@@ -78,6 +78,16 @@ pub enum Ends {
     Agent,
 }
 
+/// What a call that does not pass now would have to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// It may fit once calls in flight have settled.
+    Settle,
+    /// It may pass after this long.
+    For(Millis),
+}
+
 /// Every guard by name, in the order in which they are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,6 +153,27 @@ impl GuardId {
             GuardId::Budget | GuardId::Time => "budget_exceeded",
             GuardId::Breaker => "circuit_breaker_open",
             other => other.name(),
+        }
+    }
+
+    /// Whether a call that this guard blocks counts as a strike. A limit that has no room, a pace,
+    /// a hold or a server that is left alone say nothing about what the agent wanted to do.
+    pub fn strikes(self) -> bool {
+        match self {
+            GuardId::Access
+            | GuardId::Destructive
+            | GuardId::Loop
+            | GuardId::Similarity
+            | GuardId::TextLoop
+            | GuardId::Strikes => true,
+            GuardId::Killed
+            | GuardId::Paused
+            | GuardId::Steps
+            | GuardId::Tokens
+            | GuardId::Budget
+            | GuardId::Time
+            | GuardId::Velocity
+            | GuardId::Breaker => false,
         }
     }
 
@@ -267,6 +298,9 @@ pub struct Trip {
     /// How many requests were looked at, where that is a setting.
     #[serde(default)]
     pub window: Option<u32>,
+    /// Whether the same call may pass later without anything being changed, and when.
+    #[serde(default)]
+    pub waits: Option<Wait>,
     /// One clause a person understands, without the verdict.
     pub because: String,
     /// Where it happened.

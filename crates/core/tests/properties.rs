@@ -105,7 +105,7 @@ mod properties {
             text in (any::<bool>(), 2..8u32, an_action(), an_end()),
             destructive in (any::<bool>(), 1..9u32, 1..9u32, 1..90u64, an_action(), an_end()),
             breaker in (any::<bool>(), 1..6u32, 1..60u64, 1..4u32, an_action()),
-            strikes in (any::<bool>(), 1..8u32, 1..5u32, an_action()),
+            strikes in (any::<bool>(), 1..8u32, 1..5u32, an_action(), any::<bool>()),
         ) -> Policy {
             policy.loops =
                 LoopSettings { enabled: loops.0, threshold: loops.1, action: loops.2, ends: loops.3 };
@@ -144,6 +144,7 @@ mod properties {
                 consecutive_blocks: strikes.1,
                 consecutive_errors: strikes.2,
                 action: strikes.3,
+                provider_errors: strikes.4,
             };
             policy
         }
@@ -171,12 +172,15 @@ mod properties {
             input in a_size(),
             max_output in weighted(0.5, a_size()),
             prompt in weighted(0.7, a_text()),
-            from_person in any::<bool>(),
+            (from_person, estimated, retry, lookup) in any::<(bool, bool, bool, bool)>(),
             server in weighted(0.3, select(vec!["x", "y"])),
         ) -> Call {
             Call::Model(ModelCall {
                 prompt: prompt.map(TextFacts::of),
                 from_person,
+                estimated,
+                retry,
+                lookup,
                 server: server.map(str::to_owned),
                 ..request(input, max_output)
             })
@@ -213,6 +217,8 @@ mod properties {
             brings in weighted(0.9, a_text()),
             says in weighted(0.7, a_text()),
             calls in weighted(0.3, 0..3u64),
+            http in weighted(0.3, select(vec![401u16, 429, 503])),
+            billed in weighted(0.2, a_size()),
         ) -> Outcome {
             let usage = Usage {
                 input: Tokens(input),
@@ -226,6 +232,8 @@ mod properties {
                 answer: Some(answer),
                 result: brings.and_then(|text| result(status, text).result),
                 status,
+                failure: http.and_then(Failure::of_status),
+                billed: billed.map(NanoUsd),
             }
         }
     }

@@ -4,15 +4,18 @@
 //! and nothing more, whatever the chunk boundaries are, with bounded memory.
 
 pub mod answer;
+pub mod conversation;
 pub mod identity;
 pub mod refusal;
 pub mod request;
 pub mod words;
 
-use deadstop_core::{TextFacts, Tokens, Usage};
+use deadstop_core::{ModelCall, TextFacts, Tokens, Usage};
 use serde_json::Value;
 
 use deadstop_redact::excerpt::Excerpt;
+
+use crate::prices::Prices;
 
 /// The dialect of one API call: which shape its request, its answer and its errors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,8 +85,28 @@ pub struct Request {
     pub results: Vec<ToolResult>,
     /// Whether the client asked for the usage chunk of a stream itself (OpenAI chat only).
     pub wants_usage: bool,
+    /// Whether it asks about models and runs none: a list of models, a count of tokens.
+    pub lookup: bool,
     /// Who is calling, as far as the body tells: see `identity`.
     pub hints: BodyHints,
+}
+
+impl Request {
+    /// The call that it is, at the prices of its model. Its input is an estimate.
+    pub fn call(&self, provider: &str, prices: &Prices) -> ModelCall {
+        ModelCall {
+            model: self.model.clone(),
+            server: Some(provider.to_owned()),
+            rates: prices.price(&self.model).rates,
+            input: self.input,
+            max_output: self.max_output,
+            prompt: self.prompt,
+            from_person: self.from_person,
+            estimated: true,
+            lookup: self.lookup,
+            ..ModelCall::default()
+        }
+    }
 }
 
 /// What a body says about who is calling.
@@ -91,6 +114,8 @@ pub struct Request {
 pub struct BodyHints {
     /// Anthropic `metadata.user_id`, whole.
     pub metadata_user_id: Option<String>,
+    /// A `session_id` or `conversation_id` in the body or its metadata, or OpenAI's `conversation`.
+    pub session: Option<String>,
     /// OpenAI `prompt_cache_key`.
     pub prompt_cache_key: Option<String>,
     /// OpenAI `previous_response_id`.

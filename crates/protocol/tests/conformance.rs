@@ -103,12 +103,13 @@ impl Run {
         let model = step["model"].as_str().unwrap();
         Call::Model(ModelCall {
             model: model.to_owned(),
-            server: None,
+            server: step["provider"].as_str().map(str::to_owned),
             rates: self.prices.price(model).rates,
             input: Tokens(step["input_tokens"].as_u64().unwrap_or_default()),
             max_output: step["max_output_tokens"].as_u64().map(Tokens),
             prompt: step["prompt"].as_str().map(TextFacts::of),
             from_person: step["from_person"].as_bool().unwrap_or_default(),
+            ..ModelCall::default()
         })
     }
 
@@ -132,6 +133,7 @@ impl Run {
             usage: Usage { input: tokens("input"), output: tokens("output"), ..Usage::default() },
             result: step["result"].as_str().map(facts::result),
             answer: call.model().map(|_| Answer { text, calls: None }),
+            ..Outcome::default()
         };
         self.chain(path, |links| settle(links, call, ticket, &outcome, now)).verdict
     }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use deadstop_core::{Answer, Call, Digest, ModelCall, Outcome, Status, Tokens, Usage};
+use deadstop_core::{Answer, Call, Digest, Failure, How, Outcome, Status, Tokens, Usage};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::request::{self, Open};
@@ -68,6 +68,8 @@ pub struct Exchange {
     output: Tokens,
     usage: Option<Usage>,
     failed: bool,
+    /// Why the call failed, if it did.
+    failure: Option<Failure>,
     /// Whether the answer says that it is over.
     done: bool,
     stop: Stop,
@@ -110,15 +112,7 @@ impl Scope {
             },
         };
         self.results(&request)?;
-        let call = Call::Model(ModelCall {
-            model: request.model.clone(),
-            server: Some(provider.to_owned()),
-            rates: self.session.prices().price(&request.model).rates,
-            input: request.input,
-            max_output: request.max_output,
-            prompt: request.prompt,
-            from_person: request.from_person,
-        });
+        let call = Call::Model(request.call(provider, self.session.prices()));
         let running = self.admit(call, || Asked::Model {
             model: request.model.clone(),
             provider: Some(provider.to_owned()),
@@ -145,6 +139,7 @@ impl Scope {
             output: Tokens(0),
             usage: None,
             failed: false,
+            failure: None,
             done: false,
         })
     }
@@ -184,8 +179,8 @@ impl Exchange {
     /// The answer begins: its status and content type.
     pub fn answer(&mut self, status: u16, content_type: &str) {
         if status >= 400 {
-            // A server's fault counts as one, a client's as an answer.
-            self.settle(if status >= 500 { Status::Fault } else { Status::Error }).ok();
+            self.failure = Failure::of_status(status);
+            self.settle(self.failure.map_or(Status::Error, Failure::status)).ok();
             return;
         }
         let kind = content_type.trim().to_ascii_lowercase();
@@ -252,6 +247,8 @@ impl Exchange {
     /// The call was not answered, or its answer broke off.
     pub fn broken(&mut self) {
         self.take_back();
+        let how = if self.output > Tokens(0) { How::Torn } else { How::Connection };
+        self.failure = Some(Failure::provider(how));
         self.settle(Status::Fault).ok();
     }
 
@@ -346,7 +343,13 @@ impl Exchange {
             text: std::mem::take(&mut self.words).finish(),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
-        let outcome = Outcome { status, usage, answer: Some(answer), result: None };
+        let failure = match status {
+            Status::Fault if self.failed => self.failure.or(Some(Failure::provider(How::Reported))),
+            Status::Ok | Status::Cancelled => None,
+            Status::Error | Status::Fault => self.failure,
+        };
+        let outcome =
+            Outcome { status, failure, usage, answer: Some(answer), ..Outcome::default() };
         running.close(&outcome, Some(self.said.text()))
     }
 }

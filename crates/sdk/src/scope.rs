@@ -178,6 +178,7 @@ impl Scope {
             max_output: ask.max_output_tokens.map(Tokens),
             prompt: ask.prompt.map(TextFacts::of),
             from_person: ask.from_person,
+            ..ModelCall::default()
         });
         self.admit(call, || Asked::Model {
             model: ask.model.to_owned(),
@@ -469,7 +470,7 @@ impl Running {
     pub fn end_model(mut self, status: Status, usage: Usage, text: &str) -> Result<(), Refused> {
         let said = (!text.is_empty()).then(|| TextFacts::of(text));
         let answer = Some(Answer { text: said, calls: None });
-        self.close(&Outcome { status, usage, answer, result: None }, Some(text))
+        self.close(&Outcome { status, usage, answer, ..Outcome::default() }, Some(text))
     }
 
     /// It has ended, as told by whoever knows all about it.

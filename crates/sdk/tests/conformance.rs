@@ -30,7 +30,7 @@ fn ask(scope: &Scope, step: &Value) -> Result<Running, Refused> {
     }
     scope.model(&ModelAsk {
         model: step["model"].as_str().unwrap(),
-        provider: None,
+        provider: step["provider"].as_str(),
         input_tokens: step["input_tokens"].as_u64().unwrap_or_default(),
         max_output_tokens: step["max_output_tokens"].as_u64(),
         prompt: step["prompt"].as_str(),

@@ -333,13 +333,5 @@ fn not_found(config: &Config) -> Response<Body> {
 }
 
 fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {
-    ModelCall {
-        model: facts.model.clone(),
-        server: Some(route.name.to_owned()),
-        rates: project.prices().price(&facts.model).rates,
-        input: facts.input,
-        max_output: facts.max_output,
-        prompt: facts.prompt,
-        from_person: facts.from_person,
-    }
+    facts.call(route.name, &project.prices())
 }

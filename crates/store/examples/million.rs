@@ -451,6 +451,7 @@ fn trip(session: &StoredSession) -> Trip {
         limit: Measure::Count(5),
         evidence: vec![1, 2, 3, 4, 5],
         window: None,
+        waits: None,
         signals: Vec::new(),
         because: "search_files was called 5 times with the same arguments".into(),
         context: Context {

@@ -41,6 +41,8 @@ export const SECTIONS: Section[] = [
       { key: 'soft_alert_threshold_usd', label: 'Warn at', unit: 'USD', hint: 'Must be less than the limit.' },
       { key: 'per', label: 'Counts', choices: [['total', 'in total'], ['hour', 'each hour anew'], ['day', 'each day anew']] },
       { key: 'reservation', label: 'Reserve before a call', choices: [['expected', 'what is usual'], ['ceiling', 'the most it can cost']] },
+      { key: 'ceiling_share', label: 'Share of the rest for a call without a maximum', hint: 'Under ceiling; 0.125 is an eighth.' },
+      { key: 'wait_s', label: 'Wait for room', unit: 's', hint: 'How long a call waits for room that calls in flight may leave.' },
       { key: 'tool_prices', label: 'Prices of tools', hint: 'By name or pattern, in dollars a call, as JSON: {"search_*": 0.01}.' }, ACTION,
     ],
   },
@@ -91,7 +93,7 @@ export const SECTIONS: Section[] = [
   },
   {
     key: 'strikes', name: 'Strikes', about: 'Blocked or failed calls in a row.',
-    fields: [ENABLED, { key: 'consecutive_blocks', label: 'Blocked calls in a row' }, { key: 'consecutive_errors', label: 'Failed calls in a row' }, ACTION],
+    fields: [ENABLED, { key: 'consecutive_blocks', label: 'Blocked calls in a row' }, { key: 'consecutive_errors', label: 'Tool calls without an answer in a row' }, { key: 'provider_errors', label: 'Count provider errors, too' }, ACTION],
   },
   {
     key: 'access', name: 'Access', about: 'Which tools may be called.',

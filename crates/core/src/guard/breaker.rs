@@ -1,28 +1,34 @@
 //! *breaker*: leaves a failing server alone for a while, per agent and server.
 //!
 //! # Trip conditions
-//! A server's circuit opens after `open_after_failures` failures in a row: errors and faults alike,
-//! since a server that answers every call with an error is as useless as one that does not answer.
-//! While it is open, calls to that server are blocked; other servers are not affected.
+//! A tool server's circuit opens after `open_after_failures` failures in a row: errors and faults
+//! alike, since a server that answers every call with an error is as useless as one that does not
+//! answer. A model provider's circuit is kept per credential and model, and only failures of the
+//! provider count (5xx, 429, time-outs, torn streams): one client's wrong key must not shut another
+//! client out. While a circuit is open, its calls are blocked; other servers are not affected. Such
+//! a block is never a strike.
 //!
 //! # Recovery conditions
-//! After `cooldown_seconds` the circuit is half-open: `half_open_max_calls` trial calls are let
-//! through, counted when they are admitted, not when they return, so that a burst cannot slip in.
-//! When that many have succeeded the circuit closes; one failure opens it again and the cool-down
-//! starts anew. Trials that never return (their node died) free their places after another
-//! cool-down.
+//! After a cool-down the circuit is half-open: `half_open_max_calls` trial calls are let through,
+//! counted when they are admitted, not when they return, so that a burst cannot slip in. When that
+//! many have succeeded the circuit closes; one failure opens it again and the cool-down starts
+//! anew. For a tool server the cool-down is `cooldown_seconds`. For a provider it backs off:
+//! [`FIRST_BACKOFF`], doubled with every failed trial, up to `cooldown_seconds`, because most
+//! outages of a provider last seconds and every call of the agent needs it. Trials that never
+//! return (their node died) free their places after another cool-down.
 //!
 //! The state belongs to the agent's scope and remembers the [`SERVERS`] used last.
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::{Blame, How};
 use crate::call::{Call, Digest, Status};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
 use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, Seconds, in_range, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
-use crate::units::Time;
+use crate::trip::{Action, GuardId, Measure, Trip, Wait};
+use crate::units::{Millis, Time};
 
 settings! {
     /// When to leave a failing server alone.
@@ -31,7 +37,7 @@ settings! {
         enabled: bool = true,
         /// Failures in a row that open the circuit.
         open_after_failures: u32 = 5,
-        /// Seconds it stays open.
+        /// Seconds it stays open; for a model's provider, the longest back-off.
         cooldown_seconds: Seconds = Seconds(30),
         /// Trial calls after that.
         half_open_max_calls: u32 = 3,
@@ -52,17 +58,75 @@ impl BreakerSettings {
 /// Servers that an agent's state remembers.
 pub(crate) const SERVERS: usize = 16;
 
+/// The first cool-down of a provider's circuit.
+const FIRST_BACKOFF: Millis = Millis(2000);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Phase {
     Closed { failures: u32 },
-    Open { since: Time },
-    HalfOpen { since: Time, started: u32, succeeded: u32 },
+    Open { since: Time, round: u8 },
+    HalfOpen { since: Time, round: u8, started: u32, succeeded: u32 },
+}
+
+/// What a circuit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Kind {
+    Tools,
+    Provider,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Circuit {
+    /// The server's name; for a provider with the credential and the model.
+    key: Digest,
+    /// The server's name alone.
     server: Digest,
+    kind: Kind,
     phase: Phase,
+    /// What was seen of the last failure.
+    last: How,
+}
+
+impl Circuit {
+    /// The circuit of a call that has not failed yet; `None` where no server is known.
+    fn of(call: &Call) -> Option<Circuit> {
+        let name = server(call)?;
+        let (kind, key) = match call {
+            Call::Tool(_) => (Kind::Tools, Digest::of(name.as_bytes())),
+            Call::Model(call) => {
+                let credential = call.credential.map_or(0, |credential| credential.0);
+                let key = format!("{name}\0{}\0{credential:x}", call.model);
+                (Kind::Provider, Digest::of(key.as_bytes()))
+            }
+        };
+        let phase = Phase::Closed { failures: 0 };
+        Some(Circuit { key, server: Digest::of(name.as_bytes()), kind, phase, last: How::Unsaid })
+    }
+
+    fn cooldown(&self, settings: &BreakerSettings, round: u8) -> Millis {
+        let most = settings.cooldown_seconds.millis();
+        match self.kind {
+            Kind::Tools => most,
+            Kind::Provider => most.min(Millis(FIRST_BACKOFF.0 << round.min(20))),
+        }
+    }
+
+    /// What a call would meet: the phase after time has done its part.
+    fn at(&self, settings: &BreakerSettings, now: Time) -> Phase {
+        // A clock that went back must not keep a server away until it has caught up.
+        let cooled =
+            |since: Time, round| now < since || now.since(since) >= self.cooldown(settings, round);
+        let trial = |round| Phase::HalfOpen { since: now, round, started: 0, succeeded: 0 };
+        match self.phase {
+            Phase::Open { since, round } if cooled(since, round) => trial(round),
+            Phase::HalfOpen { since, round, started, .. }
+                if started >= settings.half_open_max_calls && cooled(since, round) =>
+            {
+                trial(round)
+            }
+            other => other,
+        }
+    }
 }
 
 /// The circuits of one agent, the one used last at the end.
@@ -70,32 +134,18 @@ struct Circuit {
 pub(crate) struct Circuits(Vec<Circuit>);
 
 impl Circuits {
-    fn phase(&self, server: Digest) -> Phase {
-        let found = self.0.iter().find(|circuit| circuit.server == server);
-        found.map_or(Phase::Closed { failures: 0 }, |circuit| circuit.phase)
+    /// The circuit of a call, as it is known.
+    fn of(&self, call: &Call) -> Option<Circuit> {
+        let fresh = Circuit::of(call)?;
+        Some(self.0.iter().find(|known| known.key == fresh.key).copied().unwrap_or(fresh))
     }
 
-    fn set(&mut self, server: Digest, phase: Phase) {
-        self.0.retain(|circuit| circuit.server != server);
+    fn set(&mut self, circuit: Circuit) {
+        self.0.retain(|known| known.key != circuit.key);
         if self.0.len() == SERVERS {
             self.0.remove(0);
         }
-        self.0.push(Circuit { server, phase });
-    }
-}
-
-/// What a call would meet: the phase after time has done its part.
-fn at(phase: Phase, settings: &BreakerSettings, now: Time) -> Phase {
-    let cooled = |since: Time| now.since(since) >= settings.cooldown_seconds.millis();
-    let trial = Phase::HalfOpen { since: now, started: 0, succeeded: 0 };
-    match phase {
-        Phase::Open { since } if cooled(since) => trial,
-        Phase::HalfOpen { since, started, .. }
-            if started >= settings.half_open_max_calls && cooled(since) =>
-        {
-            trial
-        }
-        other => other,
+        self.0.push(circuit);
     }
 }
 
@@ -103,6 +153,15 @@ fn server(call: &Call) -> Option<&str> {
     match call {
         Call::Tool(call) => call.server.as_deref(),
         Call::Model(call) => call.server.as_deref(),
+    }
+}
+
+/// "the server files", "openai (gpt-4o)".
+fn name(call: &Call) -> String {
+    let server = server(call).unwrap_or_default();
+    match call {
+        Call::Tool(_) => format!("the server {server}"),
+        Call::Model(call) => format!("{server} ({})", call.model),
     }
 }
 
@@ -114,54 +173,71 @@ impl super::Guard for Guard {
         if !settings.enabled || seat.scope.kind != ScopeKind::Agent {
             return None;
         }
-        let server = server(seat.call)?;
-        let phase = seat.scope.circuits.phase(Digest::of(server.as_bytes()));
-        let (since, how) = match at(phase, settings, seat.now) {
+        let circuit = seat.scope.circuits.of(seat.call)?;
+        let (since, round, how) = match circuit.at(settings, seat.now) {
             Phase::Closed { .. } => return None,
             Phase::HalfOpen { started, .. } if started < settings.half_open_max_calls => {
                 return None;
             }
-            Phase::HalfOpen { since, .. } => (since, "is being tried out by other calls"),
-            Phase::Open { since } => (since, "keeps failing and is left alone"),
+            Phase::HalfOpen { since, round, .. } => {
+                (since, round, "is being tried out by other calls")
+            }
+            Phase::Open { since, round } => (since, round, "keeps failing and is left alone"),
         };
         let mut trip = seat.trip(GuardId::Breaker, "circuit_breaker_open", settings.action);
-        let cooldown = settings.cooldown_seconds.millis();
+        let cooldown = circuit.cooldown(settings, round);
         trip.measured = Measure::Time(seat.now.since(since));
         trip.limit = Measure::Time(cooldown);
         let left = cooldown - seat.now.since(since);
-        trip.because = format!("the server {server} {how} for another {left}");
+        trip.waits = Some(Wait::For(left));
+        let who = name(seat.call);
+        let last = match circuit.last {
+            How::Unsaid => String::new(),
+            last => format!(" (last failure: {last})"),
+        };
+        trip.because = format!("{who} {how}{last} for another {left}");
         Some(trip)
     }
 
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
         let settings = &note.policy.breaker;
-        let (true, ScopeKind::Agent, Some(name)) =
-            (settings.enabled, scope.kind, server(note.call))
-        else {
+        if !settings.enabled || scope.kind != ScopeKind::Agent {
             return;
-        };
-        let server = Digest::of(name.as_bytes());
-        if let Phase::HalfOpen { since, started, succeeded } =
-            at(scope.circuits.phase(server), settings, note.now)
+        }
+        let Some(circuit) = scope.circuits.of(note.call) else { return };
+        if let Phase::HalfOpen { since, round, started, succeeded } = circuit.at(settings, note.now)
         {
             note.ticket.trial = Some(since);
-            let phase = Phase::HalfOpen { since, started: started.saturating_add(1), succeeded };
-            scope.circuits.set(server, phase);
+            let started = started.saturating_add(1);
+            let phase = Phase::HalfOpen { since, round, started, succeeded };
+            scope.circuits.set(Circuit { phase, ..circuit });
         }
     }
 
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
         let settings = &lesson.policy.breaker;
-        let (true, ScopeKind::Agent, Some(name)) =
-            (settings.enabled, lesson.scope.kind, server(end.call))
-        else {
+        if !settings.enabled || lesson.scope.kind != ScopeKind::Agent {
             return;
+        }
+        let Some(before) = lesson.scope.circuits.of(end.call) else { return };
+        let failure = end.outcome.failure(end.call);
+        let result = match (before.kind, failure) {
+            (_, None) if end.outcome.status == Status::Ok => Shown::Works,
+            (_, None) => Shown::Unknown,
+            (Kind::Tools, Some(_)) => Shown::Fails,
+            (Kind::Provider, Some(failure)) => match failure.blame {
+                Blame::Provider => Shown::Fails,
+                // It answered, if only with a refusal of this one client's request.
+                Blame::Caller | Blame::Tool | Blame::Agent => Shown::Unknown,
+            },
         };
-        let server = Digest::of(name.as_bytes());
-        let before = lesson.scope.circuits.phase(server);
-        let after = settled(before, settings, end.outcome.status, end.ticket.trial, end.now);
+        let mut after = before;
+        after.phase = settled(before.phase, settings, result, end.ticket.trial, end.now);
+        if let (Shown::Fails, Some(failure)) = (result, failure) {
+            after.last = failure.how;
+        }
         if after != before {
-            lesson.scope.circuits.set(server, after);
+            lesson.scope.circuits.set(after);
         }
     }
 
@@ -171,14 +247,14 @@ impl super::Guard for Guard {
             return Vec::new();
         }
         let read = |circuit: &Circuit| {
-            let mut gauge = match at(circuit.phase, settings, dial.now) {
+            let mut gauge = match circuit.at(settings, dial.now) {
                 Phase::Closed { failures } => {
                     let most = settings.open_after_failures.into();
                     Gauge::count(GuardId::Breaker, "failures_in_a_row", failures.into(), most)
                 }
-                Phase::Open { since } => {
+                Phase::Open { since, round } => {
                     let open = Measure::Time(dial.now.since(since));
-                    let cooldown = Measure::Time(settings.cooldown_seconds.millis());
+                    let cooldown = Measure::Time(circuit.cooldown(settings, round));
                     Gauge {
                         share: 1.0,
                         ..Gauge::new(GuardId::Breaker, "circuit_open", open, cooldown)
@@ -200,33 +276,46 @@ impl super::Guard for Guard {
     }
 }
 
+/// What a call has shown of its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Works,
+    Fails,
+    Unknown,
+}
+
 /// The phase after a call has ended.
 fn settled(
     phase: Phase,
     settings: &BreakerSettings,
-    status: Status,
+    result: Shown,
     trial: Option<Time>,
     now: Time,
 ) -> Phase {
     // A trial of an earlier round says nothing about this one.
     let trial = matches!(phase, Phase::HalfOpen { since, .. } if trial == Some(since));
-    match phase {
-        Phase::Closed { failures } if status.failed() => match failures.saturating_add(1) {
-            failures if failures >= settings.open_after_failures => Phase::Open { since: now },
+    match (phase, result) {
+        (Phase::Closed { failures }, Shown::Fails) => match failures.saturating_add(1) {
+            failures if failures >= settings.open_after_failures => {
+                Phase::Open { since: now, round: 0 }
+            }
             failures => Phase::Closed { failures },
         },
-        Phase::Closed { .. } if status == Status::Ok => Phase::Closed { failures: 0 },
-        Phase::HalfOpen { .. } if trial && status.failed() => Phase::Open { since: now },
-        Phase::HalfOpen { since, started, succeeded } if trial && status == Status::Ok => {
+        (Phase::Closed { .. }, Shown::Works) => Phase::Closed { failures: 0 },
+        (Phase::HalfOpen { round, .. }, Shown::Fails) if trial => {
+            Phase::Open { since: now, round: round.saturating_add(1) }
+        }
+        (Phase::HalfOpen { since, round, started, succeeded }, Shown::Works) if trial => {
             match succeeded + 1 {
                 all if all >= settings.half_open_max_calls => Phase::Closed { failures: 0 },
-                succeeded => Phase::HalfOpen { since, started, succeeded },
+                succeeded => Phase::HalfOpen { since, round, started, succeeded },
             }
         }
         // A trial that was cut off proves nothing: its place is free again.
-        Phase::HalfOpen { since, started, succeeded } if trial => {
-            Phase::HalfOpen { since, started: started.saturating_sub(1), succeeded }
+        (Phase::HalfOpen { since, round, started, succeeded }, Shown::Unknown) if trial => {
+            let started = started.saturating_sub(1);
+            Phase::HalfOpen { since, round, started, succeeded }
         }
-        other => other,
+        (other, _) => other,
     }
 }

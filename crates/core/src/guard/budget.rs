@@ -2,10 +2,11 @@
 //!
 //! **Catches** the agent that spends a month's money overnight, and a thousand calls at once that
 //! each look affordable. **Lets pass** whatever fits into what is left after everything in flight.
-//! **Trips** before a call whose prompt alone no longer fits (the scope ends), before one that only
-//! fits if others use less than they reserved (it is blocked and may be tried again), in the stream
-//! when the running count reaches the limit, and when the bill is in. A soft alert warns once, when
-//! it is crossed. **Recovers** with the next period, where the budget has one.
+//! **Trips** when the bills have reached the limit: then the scope ends. An estimate ends nothing: a
+//! call whose prompt is estimated not to fit is blocked, a stream is cut when the running count
+//! reaches the limit, and the bill decides about the scope. A call that only fits if others use
+//! less than they reserved may wait for them (`wait_s`). A soft alert warns once, when it is
+//! crossed. **Recovers** with the next period, where the budget has one.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
-use crate::settings::{BadSetting, Dollars, Seconds, settings};
-use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
+use crate::settings::{BadSetting, Dollars, Seconds, in_range, settings};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict, Wait};
 use crate::units::NanoUsd;
 
 settings! {
@@ -29,6 +30,12 @@ settings! {
         per: Period = Period::Total,
         /// How a call's cost is reserved before it runs.
         reservation: Reservation = Reservation::Expected,
+        /// Under `ceiling`: the share of what is left that a call without a maximum of its own
+        /// reserves at most. A stream that reaches it takes another share, or is cut.
+        ceiling_share: f64 = 0.125,
+        /// Seconds that a call waits for room that calls in flight may leave. 0: it is refused at
+        /// once.
+        wait_s: Seconds = Seconds(30),
         /// What a call of a tool costs, by name.
         tool_prices: BTreeMap<Pattern, Dollars> = BTreeMap::new(),
         /// What to do when the limit is reached.
@@ -49,6 +56,14 @@ impl BudgetSettings {
                 "leave it out for no alert, or write the dollars that are worth one",
             ));
         }
+        if !(self.ceiling_share > 0.0 && self.ceiling_share <= 1.0) {
+            return Err(BadSetting::new(
+                "budget.ceiling_share",
+                format!("{} is no share", self.ceiling_share),
+                "write a number above 0 and up to 1, such as 0.125",
+            ));
+        }
+        in_range("budget.wait_s", self.wait_s.0, 0..=3600)?;
         let Some(hard) = self.max_cost_usd else { return Ok(()) };
         if hard.0 == NanoUsd(0) {
             return Err(BadSetting::new(
@@ -81,6 +96,10 @@ impl super::Guard for Guard {
         let settings = &seat.policy.budget;
         let limit = settings.max_cost_usd?.0;
         let ledger = &seat.scope.ledger;
+        if seat.call.lookup() {
+            return None;
+        }
+        let estimated = seat.call.estimated();
         let certain = match seat.call {
             Call::Tool(_) => seat.reserved.cost,
             Call::Model(call) => {
@@ -96,11 +115,16 @@ impl super::Guard for Guard {
             trip.because = match used_up {
                 true => format!("{} has spent its budget of {limit}", seat.who()),
                 false => format!(
-                    "{} needs {certain} and {} of its {limit} is left",
+                    "{} needs {certain}{} and {} of its {limit} is left",
                     seat.call.name(),
+                    if estimated { " by an estimate" } else { "" },
                     limit - ledger.period_cost
                 ),
             };
+            if estimated && !used_up {
+                trip.verdict = trip.verdict.min(Verdict::Block);
+                trip.reason = "budget_estimate".to_owned();
+            }
             return Some(trip);
         }
         let committed = ledger.committed() + seat.reserved.cost;
@@ -111,6 +135,7 @@ impl super::Guard for Guard {
         // The rest may come back: nothing ends for that.
         trip.verdict = trip.verdict.min(Verdict::Block);
         trip.reason = "budget_reserved".to_owned();
+        trip.waits = (ledger.in_flight > 0).then_some(Wait::Settle);
         trip.because = format!(
             "{} may cost {}, and of the budget of {limit} {} is spent and {} reserved",
             seat.call.name(),
@@ -129,6 +154,10 @@ impl super::Guard for Guard {
             return None;
         }
         let mut trip = trip(seat, committed, limit, settings.action);
+        if seat.call.estimated() {
+            // The bill decides about the scope.
+            trip.verdict = trip.verdict.min(Verdict::Block);
+        }
         trip.because =
             format!("the answer took {} to {committed}, over its budget of {limit}", seat.who());
         Some(trip)

@@ -17,7 +17,7 @@ settings! {
     StepSettings / RawSteps {
         /// Tool calls.
         max_steps: Option<u64> = None,
-        /// Model calls.
+        /// Model calls. Lists of models and counts of tokens are none.
         max_model_calls: Option<u64> = None,
         /// What to do with the first call over a limit.
         action: Action = Action::Terminate,
@@ -41,6 +41,7 @@ impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let (settings, spent) = (&seat.policy.steps, &seat.scope.ledger.spent);
         let (used, limit, reason, what) = match seat.call {
+            Call::Model(call) if call.lookup => return None,
             Call::Tool(_) => (spent.steps, settings.max_steps?, "max_steps", "tool calls"),
             Call::Model(_) => {
                 (spent.model_calls, settings.max_model_calls?, "max_model_calls", "model calls")
@@ -60,6 +61,7 @@ impl super::Guard for Guard {
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
         match note.call {
             Call::Tool(_) => scope.ledger.spent.steps += 1,
+            Call::Model(call) if call.lookup => {}
             Call::Model(_) => scope.ledger.spent.model_calls += 1,
         }
     }

@@ -1,15 +1,23 @@
-//! *strikes*: too many refusals or faults in a row.
+//! *strikes*: too many refusals or failures in a row that the agent could have changed.
 //!
 //! **Catches** the agent that runs against a wall: call after call is blocked and it does not
-//! stop, or nothing it calls answers any more. **Lets pass** errors that a tool answers with: an
-//! agent may learn from those, and coding agents see several in a row every day. **Trips** on the
-//! last of `consecutive_blocks` blocked calls, or of `consecutive_errors` calls that failed without
-//! an answer. **Recovers** with the first call that is admitted, or answered. Between two blocked tool
-//! calls an agent asks its model what to do next: that is no way out of the row, unless a person has
+//! stop, or no tool that it calls answers any more. **Lets pass** errors that a tool answers with
+//! (an agent may learn from those), failures of the provider (5xx, 429, time-outs, torn streams),
+//! those of the caller (a wrong key), and calls for which a limit has no room or a breaker is open.
+//! **Trips** on the last of `consecutive_blocks` blocked calls, or of `consecutive_errors` failed
+//! ones. **Recovers** with the first call that is admitted, or answered. Between two blocked tool
+//! calls an agent asks its model what to do next: that does not end the row, unless a person has
 //! spoken and was answered.
+//!
+//! # What `consecutive_errors` counts
+//! Calls of tools that got no answer, and calls that failed because of the agent itself. With
+//! `provider_errors` it also counts failures of the provider, as the page of seed B does (B4). No
+//! preset sets that: a provider's outage must not end a healthy session. Several attempts at one
+//! request count once.
 
 use serde::{Deserialize, Serialize};
 
+use crate::blame::{Blame, Failure, How};
 use crate::call::{Call, Status};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
@@ -24,8 +32,10 @@ settings! {
         enabled: bool = false,
         /// Blocked calls in a row.
         consecutive_blocks: u32 = 5,
-        /// Calls in a row that failed without an answer.
+        /// Failed calls in a row that the agent could have changed: tools without an answer.
         consecutive_errors: u32 = 3,
+        /// Whether failures of the provider count as errors, too.
+        provider_errors: bool = false,
         /// What to do then.
         action: Action = Action::Terminate,
     }
@@ -103,23 +113,33 @@ impl super::Guard for Guard {
         if heard && end.outcome.status == Status::Ok {
             lesson.scope.strikes.blocks = 0;
         }
+        let settings = &lesson.policy.strikes;
         let errors = &mut lesson.scope.strikes.errors;
-        match end.outcome.status {
-            Status::Fault => *errors = errors.saturating_add(1),
-            Status::Ok | Status::Error => *errors = 0,
-            Status::Cancelled => {}
+        match end.outcome.failure(end.call) {
+            Some(failure) if counts(settings, failure, end) => {
+                // The attempts of one request are one failure.
+                let retried = end.call.model().is_some_and(|call| call.retry) && *errors > 0;
+                *errors = errors.saturating_add(u32::from(!retried));
+            }
+            Some(Failure { blame: Blame::Tool, .. }) => *errors = 0,
+            Some(_) => {}
+            None if end.outcome.status == Status::Ok => *errors = 0,
+            None => {}
         }
     }
 
     fn verify(&self, seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
         let settings = &seat.policy.strikes;
         let count = seat.scope.strikes.errors;
-        let fault = end.outcome.status == Status::Fault;
-        if !settings.enabled || !counts_here(seat.scope) || !fault {
+        let failure = end.outcome.failure(end.call)?;
+        if !settings.enabled || !counts_here(seat.scope) || !counts(settings, failure, end) {
             return None;
         }
-        (count >= settings.consecutive_errors).then(|| {
-            trip(seat, "consecutive_errors", count, settings.consecutive_errors, "got no answer")
+        let limit = settings.consecutive_errors;
+        (count >= limit).then(|| {
+            let mut trip = trip(seat, "consecutive_errors", count, limit, "");
+            trip.because = failed(seat, failure, count, limit);
+            trip
         })
     }
 
@@ -136,6 +156,30 @@ impl super::Guard for Guard {
             gauge("faults_in_a_row", strikes.errors, settings.consecutive_errors),
         ]
     }
+}
+
+/// Whether a failure is one that the agent could have changed.
+fn counts(settings: &StrikeSettings, failure: Failure, end: &End<'_>) -> bool {
+    match failure.blame {
+        Blame::Agent => true,
+        Blame::Tool => end.outcome.status == Status::Fault,
+        Blame::Provider => settings.provider_errors,
+        Blame::Caller => false,
+    }
+}
+
+/// "3 provider errors in a row (503 from openai, limit 3)".
+fn failed(seat: &Seat<'_>, failure: Failure, count: u32, limit: u32) -> String {
+    let (what, server) = match seat.call {
+        Call::Model(call) => ("provider errors", call.server.as_deref()),
+        Call::Tool(call) => ("calls without an answer", call.server.as_deref()),
+    };
+    if failure.how == How::Unsaid && failure.blame == Blame::Tool {
+        return format!("{count} calls in a row got no answer (limit {limit})");
+    }
+    let what = if failure.blame == Blame::Agent { "calls that could not be made" } else { what };
+    let from = server.map(|server| format!(" from {server}")).unwrap_or_default();
+    format!("{count} {what} in a row ({}{from}, limit {limit})", failure.how)
 }
 
 fn trip(seat: &Seat<'_>, reason: &str, count: u32, limit: u32, what: &str) -> Trip {

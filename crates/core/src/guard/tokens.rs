@@ -3,10 +3,11 @@
 //! **Catches** context that grows without end (input) and answers that do (output), in the scope
 //! itself and in everything below it: the limit of a container holds for the sum of its children,
 //! run one after the other or all at once. **Lets pass** cache reads: they cost money, which is the
-//! budget's business, but are not work. **Trips** before a call whose prompt alone goes over, in
-//! the stream when the running count does, and when the provider's own figures say so afterwards.
-//! A call that would only fit if others in flight used less than they reserved is blocked, and may
-//! be tried again. **Recovers** never: what is spent stays spent.
+//! budget's business, but are not work. **Trips** when the provider's own figures, or a prompt whose
+//! tokens were counted, pass a limit: then the scope ends. An estimate ends nothing: a call whose
+//! estimated prompt does not fit is blocked, and so is a stream whose running count goes over. A
+//! call that would only fit if others in flight used less than they reserved waits for them.
+//! **Recovers** never: what is spent stays spent.
 //!
 //! Reason codes are those of the page: `input_exceeded`, `output_exceeded`,
 //! `input_and_output_exceeded`; ours adds `total_exceeded`.
@@ -14,7 +15,7 @@
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Seat};
 use crate::settings::{BadSetting, in_range, settings};
-use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict, Wait};
 use crate::units::Tokens;
 
 settings! {
@@ -72,14 +73,21 @@ impl super::Guard for Guard {
         if settings.none() {
             return None;
         }
-        seat.call.model()?;
+        let call = seat.call.model().filter(|call| !call.lookup)?;
         let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
         let wanted = seat.reserved;
-        // What is certain: the prompt. An answer that was used up needs at least one token more.
-        let certain = settings.passed(spent.input + wanted.input, spent.output + Tokens(1));
-        if let Some(passed) = certain {
+        // What is certain: what was spent, a prompt that was counted, and that an answer needs at
+        // least one token more.
+        let counted = if call.estimated { Tokens(0) } else { wanted.input };
+        let least = spent.output + Tokens(1);
+        if let Some(passed) = settings.passed(spent.input + counted, least) {
             let mut trip = trip(seat, passed, settings.action, "would go over");
             trip.drains = true;
+            return Some(trip);
+        }
+        if let Some(passed) = settings.passed(spent.input + wanted.input, least) {
+            let mut trip = trip(seat, passed, settings.action, "would, by an estimate, go over");
+            trip.verdict = trip.verdict.min(Verdict::Block);
             return Some(trip);
         }
         let committed = settings.passed(
@@ -91,6 +99,7 @@ impl super::Guard for Guard {
             let mut trip = trip(seat, passed, settings.action, how);
             // The rest may come back: nothing ends for that.
             trip.verdict = trip.verdict.min(Verdict::Block);
+            trip.waits = (seat.scope.ledger.in_flight > 0).then_some(Wait::Settle);
             trip
         })
     }
@@ -102,7 +111,12 @@ impl super::Guard for Guard {
         }
         let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
         let passed = settings.passed(spent.input + held.input, spent.output + held.output)?;
-        Some(trip(seat, passed, settings.action, "went, while answering, over"))
+        let mut trip = trip(seat, passed, settings.action, "went, while answering, over");
+        if seat.call.estimated() {
+            // The bill decides about the scope.
+            trip.verdict = trip.verdict.min(Verdict::Block);
+        }
+        Some(trip)
     }
 
     fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {

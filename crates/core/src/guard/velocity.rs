@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
 use crate::settings::{BadSetting, Dollars, in_range, settings};
-use crate::trip::{Action, GuardId, Measure, Trip};
+use crate::trip::{Action, GuardId, Measure, Trip, Verdict};
 use crate::units::{NanoUsd, Time, Tokens};
 
 settings! {
@@ -110,6 +110,9 @@ pub(crate) struct Guard;
 
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
+        if seat.call.lookup() {
+            return None;
+        }
         let wanted = seat.reserved;
         check(seat, wanted.cost, wanted.input + wanted.output)
     }
@@ -144,6 +147,8 @@ fn check(seat: &Seat<'_>, cost: NanoUsd, tokens: Tokens) -> Option<Trip> {
     }
     let held = &seat.scope.ledger.reserved;
     let (spent_cost, spent_tokens) = seat.scope.pace.last_minute(seat.now);
+    let too_fast = settings.max_usd_per_minute.is_some_and(|limit| spent_cost > limit.0)
+        || settings.max_tokens_per_minute.is_some_and(|limit| spent_tokens > limit);
     let cost = spent_cost + held.cost + cost;
     let tokens = spent_tokens + held.input + held.output + tokens;
     let (reason, measured, limit) =
@@ -157,6 +162,10 @@ fn check(seat: &Seat<'_>, cost: NanoUsd, tokens: Tokens) -> Option<Trip> {
             _ => return None,
         };
     let mut trip = seat.trip(GuardId::Velocity, reason, settings.action);
+    if !too_fast && seat.call.estimated() {
+        // Only with what is reserved, which is an estimate: nothing ends for that.
+        trip.verdict = trip.verdict.min(Verdict::Block);
+    }
     trip.measured = measured;
     trip.limit = limit;
     trip.because = format!("{} is at {measured} a minute (limit {limit})", seat.who());

@@ -39,6 +39,8 @@ fn nothing() -> Value {
             "soft_alert_threshold_usd": null,
             "per": "total",
             "reservation": "expected",
+            "ceiling_share": 0.125,
+            "wait_s": 30,
             "tool_prices": {},
             "action": "terminate",
         },
@@ -85,6 +87,7 @@ fn nothing() -> Value {
             "enabled": false,
             "consecutive_blocks": 5,
             "consecutive_errors": 3,
+            "provider_errors": false,
             "action": "terminate",
         },
     })

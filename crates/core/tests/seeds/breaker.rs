@@ -65,7 +65,8 @@ fn e6_open_for_the_cool_down_and_for_that_server_only() {
     assert_eq!(meets(&mut world, "web", at(17)), None);
     assert!(world.admit("coder", &tool("ls", ""), at(17)).ticket.is_some(), "no server at all");
     let model = Call::Model(ModelCall { server: Some("db".into()), ..request(0, None) });
-    assert_eq!(world.admit("coder", &model, at(17)).verdict, Verdict::Block);
+    let verdict = world.admit("coder", &model, at(17)).verdict;
+    assert_eq!(verdict, Verdict::Allow, "a provider's circuit is its own, by credential and model");
     assert_eq!(
         meets(&mut world, "db", Time(39_999)).unwrap(),
         "the server db keeps failing and is left alone for another 1 ms"

@@ -92,6 +92,7 @@ fn b4_strikes_are_counted_in_sessions() {
         enabled: true,
         consecutive_blocks: 1,
         consecutive_errors: 1,
+        provider_errors: false,
         action: Action::Warn,
     };
     let fault = Outcome { status: Status::Fault, ..Outcome::default() };

@@ -16,6 +16,7 @@
 //! `held_from` 0: the gateway keeps the last bytes of such an answer until `finish` has spoken.
 
 mod anthropic;
+pub mod echo;
 mod gemini;
 mod lenient;
 mod mould;
@@ -30,6 +31,7 @@ use std::borrow::Cow;
 use deadstop_core::{Tokens, Usage};
 use serde_json::Value;
 
+use self::echo::Echo;
 use self::lenient::Text;
 use self::mould::Mould;
 use self::sse::{Borders, Carry};
@@ -200,6 +202,16 @@ impl Reader {
         self.tally.output()
     }
 
+    /// What the next request will repeat of this answer: see [`Echo`].
+    pub fn echo(&self) -> &Echo {
+        &self.tally.echo
+    }
+
+    /// The answer's own id, where a later request may refer to it by that.
+    pub fn id(&self) -> Option<&str> {
+        self.tally.id.as_deref()
+    }
+
     /// The provider's figures so far. Those of a stream that was cut may know little of its output:
     /// charge the greater of this and [`Reader::output_so_far`] then.
     pub fn usage(&self) -> Option<Usage> {
@@ -268,13 +280,17 @@ impl Events<'_> {
 /// Reads one event, from its form if it is the one before with another text in it.
 fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>) -> Fate {
     if let Some(text) = mould.text(event) {
-        sink.text(text);
+        match mould.thought {
+            true => sink.thought(text),
+            false => sink.text(text),
+        }
         return Fate::Pass;
     }
     let Some(data) = sse::data(event) else { return Fate::Pass };
     let fate = voice.event(&data, sink);
     if let Some(lone) = sink.lone {
         mould.learn(event, lone);
+        mould.thought = sink.thinking;
     }
     fate
 }
@@ -325,6 +341,8 @@ struct Tally {
     /// Characters written since that figure.
     since: u64,
     done: bool,
+    echo: Echo,
+    id: Option<String>,
 }
 
 impl Tally {
@@ -333,6 +351,9 @@ impl Tally {
     }
 }
 
+/// Bytes of an answer's id beyond which it is none.
+const LONGEST_ID: usize = 200;
+
 /// Takes what an event brings.
 struct Sink<'a> {
     pieces: &'a mut Vec<Piece>,
@@ -340,6 +361,8 @@ struct Sink<'a> {
     held_from: usize,
     /// What it brought, if that was a text and nothing else.
     lone: Option<Lone>,
+    /// Whether the last text was a thought.
+    thinking: bool,
 }
 
 /// A text that is all an event brought: where it stands, byte for byte.
@@ -351,7 +374,7 @@ struct Lone {
 
 impl<'a> Sink<'a> {
     fn new(pieces: &'a mut Vec<Piece>, tally: &'a mut Tally, held_from: usize) -> Sink<'a> {
-        Sink { pieces, tally, held_from, lone: None }
+        Sink { pieces, tally, held_from, lone: None, thinking: false }
     }
 
     /// Notes that an event has brought this text and nothing else, and changed nothing.
@@ -366,6 +389,21 @@ impl<'a> Sink<'a> {
         if text.is_empty() {
             return;
         }
+        self.tally.echo.text(text);
+        self.thinking = false;
+        self.written(text);
+    }
+
+    /// A thought of the model, which clients need not repeat in their next request.
+    fn thought(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.thinking = true;
+        self.written(text);
+    }
+
+    fn written(&mut self, text: &str) {
         self.unseen(text);
         match self.pieces.last_mut() {
             Some(Piece::Text(before)) => before.push_str(text),
@@ -380,6 +418,7 @@ impl<'a> Sink<'a> {
 
     fn call(&mut self, id: String, name: String, arguments: Value) {
         let held_from = self.held_from;
+        self.tally.echo.call(&id, &name);
         self.pieces.push(Piece::ToolCall { id, name, arguments, held_from });
     }
 
@@ -392,6 +431,13 @@ impl<'a> Sink<'a> {
         if self.tally.usage != Some(usage) {
             self.tally.usage = Some(usage);
             self.pieces.push(Piece::Usage(usage));
+        }
+    }
+
+    /// The answer's own id.
+    fn id(&mut self, id: &str) {
+        if self.tally.id.is_none() && !id.is_empty() && id.len() <= LONGEST_ID {
+            self.tally.id = Some(id.to_owned());
         }
     }
 

@@ -5,13 +5,19 @@
 //! 2. `x-litellm-trace-id`, `x-litellm-session-id`
 //! 3. Claude Code: `x-claude-code-session-id`
 //! 4. Codex: `session-id`, `thread-id`
-//! 5. `helicone-session-id`, or any `x-…-session-id` that looks like an id
-//! 6. Anthropic's `metadata.user_id`, and the session inside it if there is one
-//! 7. OpenAI's `prompt_cache_key`, `previous_response_id`, `safety_identifier`
-//! 8. `baggage` with a session in it, `traceparent`
-//! 9. the conversation's first messages
+//! 5. `x-session-id`, `session_id`, `x-conversation-id`, `conversation_id`, `helicone-session-id`, or
+//!    any `x-…-session-id` that looks like an id
+//! 6. `session_id` or `conversation_id` in the body or in its `metadata`, OpenAI's `conversation`
+//! 7. Anthropic's `metadata.user_id`, and the session inside it if there is one
+//! 8. OpenAI's `previous_response_id`; `prompt_cache_key`, if it looks like the id of one
+//!    conversation; `safety_identifier`
+//! 9. `baggage` with a session in it
+//! 10. the conversation itself: see [`super::conversation`]
+//! 11. `traceparent`, only where there is no conversation: a trace is no session
 //!
-//! All of them are the client's word: look them up under the authenticated key, never across keys.
+//! All of them are the client's word: look them up under the credential, never across credentials.
+//! An agent's name comes from the URL, then from `x-deadstop-agent`: what an operator wrote into a
+//! client's base URL must not be undone by a header.
 //! Sub-agents are nested scopes whatever named the session: those of `x-deadstop-scope` first, then
 //! Claude Code's or Codex's.
 
@@ -55,6 +61,8 @@ pub enum Source {
     SessionHeader,
     /// Anthropic's `metadata.user_id`.
     Metadata,
+    /// A session or a conversation that the body names.
+    Body,
     /// OpenAI's `prompt_cache_key`.
     PromptCacheKey,
     /// OpenAI's `previous_response_id`. It is another one in each request, so whoever keeps
@@ -65,7 +73,7 @@ pub enum Source {
     SafetyIdentifier,
     /// A trace.
     Trace,
-    /// The conversation's first messages; wants an idle time-out.
+    /// The conversation itself, which has no name; see [`super::conversation`].
     Conversation,
 }
 
@@ -82,7 +90,7 @@ pub enum Source {
 /// ```
 pub fn identify(path_agent: Option<&str>, headers: &[(&str, &str)], hints: &BodyHints) -> Identity {
     let headers = Headers(headers);
-    let agent = headers.name("x-deadstop-agent").or_else(|| path_agent.and_then(name));
+    let agent = path_agent.and_then(name).or_else(|| headers.name("x-deadstop-agent"));
     let codex = codex(&headers);
     let (session, source) = session(&headers, codex.session, hints).unzip();
 
@@ -127,15 +135,19 @@ fn session(
         .or_else(|| headers.name("x-litellm-session-id").zip(Some(Source::LiteLlm)))
         .or_else(|| headers.name("x-claude-code-session-id").zip(Some(Source::ClaudeCode)))
         .or_else(|| codex.zip(Some(Source::Codex)))
-        .or_else(|| headers.name("helicone-session-id").zip(Some(Source::SessionHeader)))
+        .or_else(|| plain_session_header(headers).zip(Some(Source::SessionHeader)))
         .or_else(|| any_session_header(headers).zip(Some(Source::SessionHeader)))
+        .or_else(|| hint(&hints.session).zip(Some(Source::Body)))
         .or_else(|| in_metadata(hints).zip(Some(Source::Metadata)))
-        .or_else(|| hint(&hints.prompt_cache_key).zip(Some(Source::PromptCacheKey)))
         .or_else(|| hint(&hints.previous_response_id).zip(Some(Source::PreviousResponse)))
+        .or_else(|| {
+            let key = hint(&hints.prompt_cache_key).filter(|key| of_one_conversation(key));
+            key.zip(Some(Source::PromptCacheKey))
+        })
         .or_else(|| hint(&hints.safety_identifier).zip(Some(Source::SafetyIdentifier)))
         .or_else(|| in_baggage(headers).zip(Some(Source::Trace)))
-        .or_else(|| in_traceparent(headers).zip(Some(Source::Trace)))
         .or_else(|| conversation().zip(Some(Source::Conversation)))
+        .or_else(|| in_traceparent(headers).zip(Some(Source::Trace)))
 }
 
 /// What Codex's headers say.
@@ -156,6 +168,26 @@ fn codex(headers: &Headers<'_>) -> Codex {
         (None, thread, parent) => parent.clone().or_else(|| thread.clone()),
     };
     Codex { session, threads: parent.into_iter().chain(thread).collect() }
+}
+
+/// Headers whose whole purpose is to name a session.
+fn plain_session_header(headers: &Headers<'_>) -> Option<String> {
+    let known = [
+        "x-session-id",
+        "session_id",
+        "x-conversation-id",
+        "conversation_id",
+        "conversation-id",
+        "helicone-session-id",
+    ];
+    known.into_iter().find_map(|known| headers.name(known))
+}
+
+/// Whether a cache key is one conversation's (an id, as Codex sends it) and not a whole program's,
+/// which all its users share.
+fn of_one_conversation(key: &str) -> bool {
+    let digits = key.bytes().filter(u8::is_ascii_hexdigit).count();
+    key.len() >= 20 && digits * 4 >= key.len() * 3
 }
 
 /// `^x-.+-session-id$` with a value of `[A-Za-z0-9_-]{8,}`; the first by name, if there are several.

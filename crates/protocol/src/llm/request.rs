@@ -18,9 +18,11 @@ mod json;
 mod news;
 mod openai;
 mod seen;
+mod turns;
 mod usage;
 
 pub use seen::Seen;
+pub use turns::Turns;
 pub use usage::with_usage;
 
 use deadstop_core::{Digest, TextFacts, Tokens};
@@ -120,6 +122,9 @@ pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>
     };
     let mut open = Open { dialect, body, free, envelope };
     let request = &mut open.envelope.request;
+    let other =
+        matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther);
+    request.lookup = other && (counts_only(path) || body.is_empty());
     if request.model.is_empty() {
         request.model = model_in_path(path).unwrap_or_default();
     }

@@ -82,6 +82,11 @@ pub(super) const SECTIONS: [Section; 12] = [
             limit("soft_alert_threshold_usd", "Warn when this much is spent.", "4.00"),
             key("per", "How long the limit counts: total, hour or day."),
             key("reservation", "What is set aside for a call: expected, or ceiling (never over)."),
+            key(
+                "ceiling_share",
+                "Under ceiling: the share of the rest that a call without a maximum takes.",
+            ),
+            key("wait_s", "Seconds that a call waits for room that calls in flight may leave."),
             key("tool_prices", "Dollars for a call of a tool, such as { \"web_search\" = 0.01 }."),
             ACTION,
         ],
@@ -167,7 +172,8 @@ pub(super) const SECTIONS: [Section; 12] = [
         keys: &[
             ENABLED,
             key("consecutive_blocks", "Blocked calls in a row."),
-            key("consecutive_errors", "Calls in a row that failed without an answer."),
+            key("consecutive_errors", "Tool calls in a row that got no answer."),
+            key("provider_errors", "Whether failures of the provider count as errors, too."),
             ACTION,
         ],
     },

@@ -357,6 +357,7 @@ pub(crate) async fn preflight(
         max_output: asked.max_output_tokens.map(Tokens),
         prompt: hashed,
         from_person: asked.from_person,
+        ..ModelCall::default()
     });
     let call = chain.project.redact_call(call);
     let reply = ask(&app, &chain, &asked.id, &call, &request).await?;
@@ -506,6 +507,8 @@ impl Receipt {
                 cache_write: Tokens(cache_write),
             },
             result: (!model && self.text.is_some()).then(|| facts::result(text)),
+            failure: None,
+            billed: None,
             answer: model.then(|| {
                 let mut hasher = TextHasher::default();
                 hasher.push(text);

@@ -347,7 +347,7 @@ impl Flow {
             text: said.filter(|_| !self.opening),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
-        let outcome = Outcome { status, usage, answer: Some(answer), result: None };
+        let outcome = Outcome { status, usage, answer: Some(answer), ..Outcome::default() };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {

@@ -52,7 +52,7 @@ async fn ask(gate: &Gate, id: &str, step: &Value) -> String {
         return said(&got["calls"][0], &got["code"]);
     }
     let mut call = json!({ "id": id, "model": step["model"], "scope": scope });
-    for name in ["input_tokens", "max_output_tokens", "prompt", "from_person"] {
+    for name in ["input_tokens", "max_output_tokens", "prompt", "from_person", "provider"] {
         if let Some(value) = step.get(name) {
             call[name] = value.clone();
         }

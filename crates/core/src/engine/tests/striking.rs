@@ -34,20 +34,50 @@ fn asking_the_model_again_does_not_end_the_row() {
     check(&tool("ls"), Verdict::Block);
 }
 
+/// A limit without room, a pace and a breaker say nothing about what the agent wanted to do: five
+/// such blocks used to end the session.
 #[test]
-fn a_model_call_that_passes_ends_a_row_of_model_calls() {
-    let limited = policy(|p| {
-        p.velocity.max_tokens_per_minute = Some(Tokens(50));
-        p.velocity.action = Action::Block;
-        p.strikes.enabled = true;
-        p.strikes.consecutive_blocks = 2;
-    });
-    let mut world = World::default().with("p", Policy::none()).with("s", limited);
+fn lack_of_room_is_no_strike() {
+    let strict = |change: fn(&mut Policy)| {
+        policy(|p| {
+            change(p);
+            p.strikes.enabled = true;
+            p.strikes.consecutive_blocks = 2;
+        })
+    };
     let large = Call::Model(ModelCall { input: Tokens(100), ..ModelCall::default() });
-    let blocked = world.admit("p/s", &large, 1);
-    assert_eq!(blocked.verdict, Verdict::Block, "{blocked:?}");
-    let passed = world.admit("p/s", &thinks(false), 2);
-    world.settle("p/s", &thinks(false), passed.ticket.unwrap(), &Outcome::default());
-    assert_eq!(world.admit("p/s", &large, 3).verdict, Verdict::Block);
-    assert_eq!(world.admit("p/s", &large, 4).verdict, Verdict::Kill);
+    let paid = Call::Model(ModelCall { estimated: true, rates: Rates::FALLBACK, ..plain(1000) });
+    let estimated = Call::Model(ModelCall { estimated: true, ..plain(1000) });
+    let cases: [(&str, Policy, &Call); 5] = [
+        ("pace", strict(|p| p.velocity.max_tokens_per_minute = Some(Tokens(50))), &large),
+        ("tokens", strict(|p| p.tokens.input_token_limit = Some(Tokens(50))), &estimated),
+        ("budget", strict(|p| p.budget.max_cost_usd = dollars(1)), &paid),
+        (
+            "steps",
+            strict(|p| {
+                p.steps.max_model_calls = Some(1);
+                p.steps.action = Action::Block;
+            }),
+            &large,
+        ),
+        ("hold", strict(|_| ()), &large),
+    ];
+    for (what, policy, call) in cases {
+        let mut world = World::default().with("p", Policy::none()).with("s", policy);
+        if what == "hold" {
+            world.state("s").pause("ada", "lunch", Time(0));
+        }
+        if what == "steps" {
+            world.start("p/s", call, 0);
+        }
+        for now in 1..10 {
+            let refused = world.admit("p/s", call, now);
+            assert_eq!(refused.verdict, Verdict::Block, "{what}: {:?}", refused.trips);
+        }
+        assert_eq!(world.killed(), Vec::<&str>::new(), "{what}");
+    }
+}
+
+fn plain(input: u64) -> ModelCall {
+    ModelCall { model: "m".into(), input: Tokens(input), ..ModelCall::default() }
 }

@@ -165,7 +165,7 @@ impl Anthropic {
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(message) = parse::<Message<'_>>(data) else { return };
         for block in message.content.unwrap_or_default() {
-            sink.text(block.thinking.as_str());
+            sink.thought(block.thinking.as_str());
             sink.text(block.text.as_str());
             if is_call(&block) {
                 let (id, name) = (block.id.0.into_owned(), block.name.0.into_owned());
@@ -190,7 +190,7 @@ impl Anthropic {
     }
 
     fn start(&mut self, index: u64, block: Block<'_>, sink: &mut Sink<'_>) {
-        sink.text(block.thinking.as_str());
+        sink.thought(block.thinking.as_str());
         sink.text(block.text.as_str());
         if !is_call(&block) {
             return;
@@ -218,7 +218,7 @@ impl Anthropic {
             (text, none) | (none, text) if none.is_empty() && part.is_empty() => sink.lone(text),
             _ => {}
         }
-        sink.text(delta.thinking.as_str());
+        sink.thought(delta.thinking.as_str());
         sink.text(delta.text.as_str());
         sink.unseen(part);
         let open = self.open.iter_mut().rfind(|open| open.index == index);

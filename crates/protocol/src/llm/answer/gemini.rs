@@ -59,6 +59,7 @@ struct Content<'a> {
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Text<'a>,
+    thought: Option<serde_json::Value>,
     #[serde(borrow)]
     function_call: Option<Box<FunctionCall<'a>>>,
     #[serde(borrow)]
@@ -164,7 +165,10 @@ impl Gemini {
 }
 
 fn read_part(part: Part<'_>, sink: &mut Sink<'_>) {
-    sink.text(part.text.as_str());
+    match part.thought {
+        Some(serde_json::Value::Bool(true)) => sink.thought(part.text.as_str()),
+        _ => sink.text(part.text.as_str()),
+    }
     if let Some(call) = part.function_call
         && !call.name.is_empty()
     {

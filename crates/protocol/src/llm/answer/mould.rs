@@ -19,6 +19,8 @@ pub(super) struct Mould {
     after: Vec<u8>,
     /// All after the padding.
     end: Option<Vec<u8>>,
+    /// Whether its text was a thought.
+    pub(super) thought: bool,
 }
 
 impl Mould {

@@ -187,7 +187,7 @@ impl Chat {
         let number = count(choice.index);
         sink.text(choice.text.as_str());
         if let Some(message) = choice.delta.or(choice.message.map(|message| *message)) {
-            sink.text(message.reasoning.or(&message.reasoning_content));
+            sink.thought(message.reasoning.or(&message.reasoning_content));
             sink.text(message.content.as_str());
             sink.text(message.refusal.as_str());
             for call in message.tool_calls.unwrap_or_default() {

@@ -24,6 +24,7 @@ pub(super) struct Responses {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Text,
+    Thought,
     Unseen,
     ItemAdded,
     ItemDone,
@@ -41,12 +42,12 @@ impl Kind {
         match name {
             "output_text.delta"
             | "refusal.delta"
-            | "reasoning_text.delta"
-            | "reasoning_summary_text.delta"
-            | "reasoning_summary.delta"
-            | "reasoning.delta"
             | "audio.transcript.delta"
             | "output_audio_transcript.delta" => Kind::Text,
+            "reasoning_text.delta"
+            | "reasoning_summary_text.delta"
+            | "reasoning_summary.delta"
+            | "reasoning.delta" => Kind::Thought,
             "function_call_arguments.delta"
             | "mcp_call_arguments.delta"
             | "mcp_call.arguments_delta"
@@ -87,6 +88,8 @@ struct Event<'a> {
 
 #[derive(Deserialize)]
 struct Response<'a> {
+    #[serde(borrow, default)]
+    id: Text<'a>,
     #[serde(borrow, default)]
     status: Text<'a>,
     #[serde(borrow)]
@@ -167,6 +170,7 @@ impl Responses {
         let index = event.output_index.map(|index| index.0);
         match Kind::of(event.r#type.as_str()) {
             Kind::Text => sink.text(event.delta.as_str()),
+            Kind::Thought => sink.thought(event.delta.as_str()),
             Kind::Unseen => {
                 sink.unseen(event.delta.as_str());
                 if let Some(seen) = self.find(index, event.item_id.as_str()) {
@@ -205,8 +209,12 @@ impl Responses {
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(mut response) = parse::<Response<'_>>(data) else { return };
         for item in response.output.iter_mut().flatten() {
+            let thinks = item.r#type.as_str() == "reasoning";
             for part in item.summary.iter().chain(item.content.iter()).flatten() {
-                sink.text(part.text.as_str());
+                match thinks {
+                    true => sink.thought(part.text.as_str()),
+                    false => sink.text(part.text.as_str()),
+                }
                 sink.text(part.refusal.as_str());
             }
         }
@@ -236,6 +244,7 @@ impl Responses {
     }
 
     fn response(&mut self, response: Response<'_>, sink: &mut Sink<'_>) {
+        sink.id(response.id.as_str());
         for (index, item) in response.output.unwrap_or_default().into_iter().enumerate() {
             self.item(item, u64::try_from(index).ok(), sink);
         }

@@ -12,7 +12,8 @@ fn check(headers: &[(&str, &str)], hints: &BodyHints, session: Option<&str>, sou
 fn all_hints() -> BodyHints {
     BodyHints {
         metadata_user_id: Some("user_ab12_account__session_c0ffee-1".into()),
-        prompt_cache_key: Some("cache".into()),
+        session: Some("conv_1".into()),
+        prompt_cache_key: Some("0198f2a4-77aa-7000-8000-0123456789ab".into()),
         previous_response_id: Some("resp_1".into()),
         safety_identifier: Some("ada".into()),
         conversation: Some(Digest(255)),
@@ -28,6 +29,9 @@ fn the_first_that_is_there_names_the_session() {
         ("X-LiteLLM-Session-Id", "ls", "ls", Source::LiteLlm),
         ("X-Claude-Code-Session-Id", "cc", "cc", Source::ClaudeCode),
         ("session-id", "cx", "cx", Source::Codex),
+        ("X-Session-Id", "1", "1", Source::SessionHeader),
+        ("session_id", "si", "si", Source::SessionHeader),
+        ("conversation_id", "ci", "ci", Source::SessionHeader),
         ("Helicone-Session-Id", "he", "he", Source::SessionHeader),
         ("x-foo-session-id", "abcd_123-Z", "abcd_123-Z", Source::SessionHeader),
     ];
@@ -37,17 +41,24 @@ fn the_first_that_is_there_names_the_session() {
     }
     let rest = [("traceparent", trace)];
     let mut hints = all_hints();
+    check(&rest, &hints, Some("conv_1"), Source::Body);
+    hints.session = None;
     check(&rest, &hints, Some("c0ffee-1"), Source::Metadata);
     hints.metadata_user_id = None;
-    check(&rest, &hints, Some("cache"), Source::PromptCacheKey);
-    hints.prompt_cache_key = None;
     check(&rest, &hints, Some("resp_1"), Source::PreviousResponse);
     hints.previous_response_id = None;
+    let key = "0198f2a4-77aa-7000-8000-0123456789ab";
+    check(&rest, &hints, Some(key), Source::PromptCacheKey);
+    // All users of a program share such a key: it names no conversation.
+    hints.prompt_cache_key = Some("support-bot-system-prompt-v2".into());
     check(&rest, &hints, Some("ada"), Source::SafetyIdentifier);
     hints.safety_identifier = None;
-    check(&rest, &hints, Some("0af7651916cd43dd8448eb211c80319c"), Source::Trace);
+    hints.prompt_cache_key = None;
     check(&[("baggage", "a=1, session.id=s9;p=1"), rest[0]], &hints, Some("s9"), Source::Trace);
-    check(&[], &hints, Some("c-00000000000000ff"), Source::Conversation);
+    // A trace is no session, but better than nothing.
+    check(&rest, &hints, Some("c-00000000000000ff"), Source::Conversation);
+    hints.conversation = None;
+    check(&rest, &hints, Some("0af7651916cd43dd8448eb211c80319c"), Source::Trace);
     check(&[], &BodyHints::default(), None, Source::Nobody);
 }
 
@@ -66,7 +77,6 @@ fn names_that_will_not_do_are_passed_over() {
     for (header, value) in [
         ("x-foo-session-id", "short"),
         ("x-foo-session-id", "has blank in it"),
-        ("x-session-id", "abcd_123-Z"),
         ("foo-session-id", "abcd_123-Z"),
         ("traceparent", "00-00000000000000000000000000000000-b7ad6b7169203331-01"),
         ("traceparent", "00-xyz-1-01"),
@@ -147,7 +157,7 @@ fn sub_agents_are_nested_scopes() {
 fn the_agent_is_named_by_header_or_url() {
     let none = BodyHints::default();
     let header = [("X-Deadstop-Agent", "coder")];
-    assert_eq!(identify(Some("url"), &header, &none).agent.as_deref(), Some("coder"));
+    assert_eq!(identify(Some("url"), &header, &none).agent.as_deref(), Some("url"));
     assert_eq!(identify(Some("url"), &[], &none).agent.as_deref(), Some("url"));
     assert_eq!(identify(None, &[], &none).agent, None);
 }

@@ -27,6 +27,7 @@ fn trip(guard: GuardId, verdict: Verdict) -> Trip {
         evidence: vec![1, 2],
         signals: Vec::new(),
         window: None,
+        waits: None,
         because: "read_file \"a\" 3 times\nin 12 s".into(),
         context: Context {
             who: "s1".into(),

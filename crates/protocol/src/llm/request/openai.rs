@@ -20,9 +20,13 @@ pub(super) fn chat(body: &str) -> Result<Envelope<'_>, BadRequest> {
         "prompt_cache_key",
         "safety_identifier",
         "user",
+        "session_id",
+        "conversation_id",
+        "metadata",
     ];
     let found = object(body, names, "messages")?;
-    let [model, stream, options, max, old_max, n, cache_key, safety, user] = found.fields;
+    let [model, stream, options, max, old_max, n, cache_key, safety, user, rest @ ..] =
+        found.fields;
     let wants_usage = options.map(|options| json::fields(options, ["include_usage"])[0]);
     let each = count(max).or_else(|| count(old_max));
     let request = Request {
@@ -31,6 +35,7 @@ pub(super) fn chat(body: &str) -> Result<Envelope<'_>, BadRequest> {
         max_output: each.map(|each| Tokens(each.saturating_mul(count(n).unwrap_or(1).max(1)))),
         wants_usage: is_true(wants_usage.flatten()),
         hints: BodyHints {
+            session: session(rest),
             prompt_cache_key: owned(cache_key),
             safety_identifier: owned(safety).or_else(|| owned(user)),
             ..BodyHints::default()
@@ -58,14 +63,21 @@ pub(super) fn responses(body: &str) -> Result<Envelope<'_>, BadRequest> {
         "prompt_cache_key",
         "safety_identifier",
         "user",
+        "session_id",
+        "conversation_id",
+        "metadata",
     ];
     let found = object(body, names, "input")?;
-    let [model, stream, max, system, previous, kept, cache_key, safety, user] = found.fields;
+    let [model, stream, max, system, previous, kept, cache_key, safety, user, rest @ ..] =
+        found.fields;
+    let kept_id =
+        owned(kept).or_else(|| owned(kept.and_then(|kept| json::fields(kept, ["id"])[0])));
     let request = Request {
         model: owned(model).unwrap_or_default(),
         stream: is_true(stream),
         max_output: count(max).map(Tokens),
         hints: BodyHints {
+            session: kept_id.or_else(|| session(rest)),
             prompt_cache_key: owned(cache_key),
             previous_response_id: owned(previous),
             safety_identifier: owned(safety).or_else(|| owned(user)),
@@ -75,6 +87,15 @@ pub(super) fn responses(body: &str) -> Result<Envelope<'_>, BadRequest> {
     };
     let continues = request.hints.previous_response_id.is_some() || present(kept);
     Ok(Envelope { request, items: found.items, system, continues, ..Envelope::default() })
+}
+
+/// The session or conversation that a body names, by itself or in its metadata.
+fn session([own, conversation, metadata]: [Option<&RawValue>; 3]) -> Option<String> {
+    let inner = || {
+        let [session, conversation] = json::fields(metadata?, ["session_id", "conversation_id"]);
+        owned(session).or_else(|| owned(conversation))
+    };
+    owned(own).or_else(|| owned(conversation)).or_else(inner)
 }
 
 /// Embeddings, older and unknown paths of any provider: what most of them have in common.
