@@ -138,6 +138,8 @@ impl Seat<'_> {
             signals: Vec::new(),
             window: None,
             because: String::new(),
+            advice: None,
+            streak: None,
             context: Context {
                 who: self.name.to_owned(),
                 kind: self.scope.kind,

@@ -76,6 +76,8 @@ pub struct Request {
     pub prompt: Option<TextFacts>,
     /// Whether a person's words are among what is new.
     pub from_person: bool,
+    /// Whether the history before it was rewritten to be shorter: the context was compacted.
+    pub compacted: bool,
     /// That text as people read it: its beginning.
     pub said: Excerpt,
     /// Tool results that are new.

@@ -109,6 +109,7 @@ impl Run {
             max_output: step["max_output_tokens"].as_u64().map(Tokens),
             prompt: step["prompt"].as_str().map(TextFacts::of),
             from_person: step["from_person"].as_bool().unwrap_or_default(),
+            compacted: false,
         })
     }
 

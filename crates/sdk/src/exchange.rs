@@ -118,6 +118,7 @@ impl Scope {
             max_output: request.max_output,
             prompt: request.prompt,
             from_person: request.from_person,
+            compacted: request.compacted,
         });
         let running = self.admit(call, || Asked::Model {
             model: request.model.clone(),

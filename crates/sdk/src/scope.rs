@@ -178,6 +178,7 @@ impl Scope {
             max_output: ask.max_output_tokens.map(Tokens),
             prompt: ask.prompt.map(TextFacts::of),
             from_person: ask.from_person,
+            compacted: false,
         });
         self.admit(call, || Asked::Model {
             model: ask.model.to_owned(),

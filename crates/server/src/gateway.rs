@@ -455,5 +455,6 @@ fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall 
         max_output: facts.max_output,
         prompt: facts.prompt,
         from_person: facts.from_person,
+        compacted: facts.compacted,
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's three moments, over small chains of scopes.
 
 use super::*;
-use crate::call::{Destruction, Digest, ModelCall, Rates, ToolCall};
+use crate::call::{Destruction, ModelCall, Rates, ToolCall};
 use crate::ledger::{Ledger, Spent};
 use crate::pattern::Pattern;
 use crate::policy::Policy;

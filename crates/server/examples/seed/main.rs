@@ -28,7 +28,7 @@ const AGENTS: usize = 40;
 /// Rows that are written together.
 const TOGETHER: usize = 2000;
 /// The first byte of stored facts: the form in which the server writes them.
-const FACTS_VERSION: u8 = 1;
+const FACTS_VERSION: u8 = 2;
 
 #[tokio::main]
 async fn main() {
@@ -150,7 +150,7 @@ impl Seed {
                 ..ModelCall::default()
             }),
         };
-        let found = ResultFacts { exact: looked, masked: looked };
+        let found = ResultFacts { exact: looked, masked: looked, ..ResultFacts::default() };
         let outcome = Outcome { usage, result: tool.then_some(found), ..Outcome::default() };
         StoredCall {
             id: store.number(at),

@@ -266,6 +266,10 @@ pub(crate) struct Spoken {
     /// The limit.
     #[schema(value_type = Object)]
     limit: Value,
+    /// What the model should be told, where the verdict is `steer` or stricter and a pattern guard
+    /// decided: put it behind the tool's result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
 }
 
 /// A refusal: an error whose code is a guard's, with what was decided.
@@ -357,6 +361,7 @@ pub(crate) async fn preflight(
         max_output: asked.max_output_tokens.map(Tokens),
         prompt: hashed,
         from_person: asked.from_person,
+        compacted: false,
     });
     let call = chain.project.redact_call(call);
     let reply = ask(&app, &chain, &asked.id, &call, &request).await?;
@@ -639,8 +644,9 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         explain: trip.explain(),
         measured: json(&trip.measured),
         limit: json(&trip.limit),
+        advice: trip.advice.clone(),
     };
-    let allowed = verdict <= Verdict::Warn;
+    let allowed = verdict <= Verdict::Steer;
     let decision = Decided {
         id: id.to_owned(),
         allowed,

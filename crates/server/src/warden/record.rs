@@ -21,7 +21,7 @@ use deadstop_redact::Redactor;
 const FEW: usize = 5;
 
 /// The form in which facts are written.
-const FACTS_VERSION: u8 = 1;
+const FACTS_VERSION: u8 = 2;
 
 /// A call that has ended.
 pub(super) struct Ended<'a> {
@@ -81,6 +81,7 @@ impl Warden {
                 Verdict::Allow => continue,
                 // Asked about, had it not been refused.
                 Verdict::Warn | Verdict::Ask => "warn",
+                Verdict::Steer => "steer",
                 Verdict::Block => "block",
                 Verdict::Kill => "stop",
             };
