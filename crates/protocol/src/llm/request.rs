@@ -18,9 +18,11 @@ mod json;
 mod news;
 mod openai;
 mod seen;
+mod steer;
 mod usage;
 
 pub use seen::Seen;
+pub use steer::Notes;
 pub use usage::with_usage;
 
 use deadstop_core::{Digest, TextFacts, Tokens};
