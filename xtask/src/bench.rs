@@ -95,7 +95,7 @@ impl Session {
         let n = self.made;
         let now = Time(n * 50);
         let fresh = |salt: u64| Digest(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt);
-        let text = Some(TextFacts { simhash: fresh(1).0, digest: fresh(2), words: 200 });
+        let text = Some(TextFacts { simhash: fresh(1).0, digest: fresh(2), words: 200, bag: 0 });
         let (call, outcome) = if n.is_multiple_of(2) {
             let call = ModelCall {
                 rates: Rates::FALLBACK,
@@ -108,7 +108,8 @@ impl Session {
             (Call::Model(call), Outcome { usage, answer, ..Outcome::default() })
         } else {
             let call = ToolCall { signature: fresh(4), shape: fresh(5), ..ToolCall::default() };
-            let result = Some(ResultFacts { masked: fresh(6), exact: fresh(7) });
+            let result =
+                Some(ResultFacts { masked: fresh(6), exact: fresh(7), ..ResultFacts::default() });
             (Call::Tool(call), Outcome { result, ..Outcome::default() })
         };
         let [a, b, c] = &mut self.states;

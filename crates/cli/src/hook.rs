@@ -208,6 +208,10 @@ fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
             if tool.id.is_none() && answer.allowed() {
                 gate.remember(&place, &what(tool), &id);
             }
+            // Hosts add to a model's context behind a tool's result, so the advice waits for it.
+            if let Some(advice) = answer.advice().filter(|_| answer.verdict == Verdict::Steer) {
+                gate.remember(&place, &advice_for(&id), &advice);
+            }
             answer
         }
         Kind::After { tool, status, text } => {
@@ -219,14 +223,28 @@ fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
                 Some(id) => {
                     let result = Some(facts::result(text));
                     let outcome = Outcome { status: *status, result, ..Outcome::default() };
-                    gate.settle_soon(&place, &id, &outcome, text)
+                    let answer = gate.settle_soon(&place, &id, &outcome, text);
+                    match gate.recall(&place, &advice_for(&id)) {
+                        Some(advice) => answer.steered(advice),
+                        None => answer,
+                    }
                 }
                 None => gate.standing(&place, None),
             }
         }
         Kind::Prompt(words) => gate.standing(&place, Some(words)),
+        // To the guards it is like new words of a person: a new stretch begins.
+        Kind::Compacted => {
+            let words = format!("the context was compacted {}", in_letters(&made_up()));
+            gate.standing(&place, Some(&words))
+        }
         Kind::Standing | Kind::Other => gate.standing(&place, None),
     }
+}
+
+/// What the advice to a call is remembered by until the call has ended.
+fn advice_for(id: &str) -> String {
+    format!("advice for {id}")
 }
 
 /// What is to be said about an answer.
@@ -235,6 +253,10 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
     match answer.verdict {
         Verdict::Allow => Reply::Pass,
         Verdict::Warn => Reply::Warn(why),
+        Verdict::Steer => match answer.advice() {
+            Some(advice) => Reply::Steer(advice),
+            None => Reply::Warn(why),
+        },
         // Without a server the host asks its own person; with one, nobody has answered in time.
         Verdict::Ask if answer.by == By::Local => Reply::Ask(why),
         Verdict::Kill => {
@@ -243,7 +265,10 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
                 && gate.standing(&args.place(&event.session), None).verdict != Verdict::Kill;
             if alone { Reply::Refuse(why) } else { Reply::End(why) }
         }
-        Verdict::Ask | Verdict::Block => Reply::Refuse(why),
+        Verdict::Ask | Verdict::Block => match answer.advice() {
+            Some(advice) => Reply::Refuse(format!("{why}. {advice}")),
+            None => Reply::Refuse(why),
+        },
     }
 }
 
@@ -287,9 +312,20 @@ fn made_up() -> String {
     format!("hook-{}-{}", std::process::id(), now.as_nanos())
 }
 
+/// Words that no earlier ones are like: numbers would be masked.
+fn in_letters(id: &str) -> String {
+    let letter = |c: char| c.to_digit(10).and_then(|n| char::from_digit(n + 10, 36)).unwrap_or(c);
+    id.chars().map(letter).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_are_always_new() {
+        assert_eq!(in_letters("hook-7-1909"), "hook-h-bjaj");
+    }
 
     fn args(line: &str) -> Option<Args> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

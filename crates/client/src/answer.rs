@@ -50,7 +50,7 @@ pub enum Approval {
 }
 
 /// What a guard says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spoken {
     /// The guard.
     pub guard: String,
@@ -64,6 +64,9 @@ pub struct Spoken {
     /// The limit.
     #[serde(default)]
     pub limit: Value,
+    /// What the model should be told, where the verdict is to steer it.
+    #[serde(default)]
+    pub advice: Option<String>,
 }
 
 /// A refusal as problem+json.

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blame::Failure;
-use crate::text::TextFacts;
+use crate::text::{Gist, SHORT, TextFacts};
 use crate::units::{NanoUsd, Tokens};
 
 /// A 64-bit digest that is the same on every machine.
@@ -113,6 +113,9 @@ pub struct ModelCall {
     pub lookup: bool,
     /// The longest answer that the model can give, where that is known.
     pub longest_output: Option<Tokens>,
+    /// Whether the history before it was rewritten, as a context compaction does: what the agent
+    /// knew it may have to look up again.
+    pub compacted: bool,
 }
 
 /// A call of a tool.
@@ -142,13 +145,15 @@ pub struct ToolCall {
 /// What a call can do to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Effect {
-    /// Nothing, not even look: thinking tools, to-do lists, `sleep`, `echo`.
+    /// Nothing, not even look: thinking tools, to-do lists, `echo`.
     Inert,
     /// Looks, and changes nothing.
     Reads,
-    /// May change something; the safe guess for a tool nobody has heard of.
+    /// May change something; the safe guess for an unknown tool.
     #[default]
     Changes,
+    /// Nothing but wait: `sleep`.
+    Waits,
 }
 
 /// One thing that a call would destroy.
@@ -280,6 +285,26 @@ pub struct ResultFacts {
     pub masked: Digest,
     /// Exactly as it was.
     pub exact: Digest,
+    /// What it is about, for errors in which some words change.
+    pub gist: Gist,
+    /// Whether it is a short answer, of which two may be equal by chance: "ok", "not found".
+    pub short: bool,
+    /// Whether it says that something is not finished yet: "running", "40 of 100 done".
+    pub pending: bool,
+}
+
+impl ResultFacts {
+    /// What a text says by itself; whether it is pending is for `protocol` to tell.
+    pub fn of(text: &str) -> ResultFacts {
+        let facts = TextFacts::of(text);
+        ResultFacts {
+            masked: facts.digest,
+            exact: Digest::of(text.as_bytes()),
+            gist: facts.gist(),
+            short: facts.words < SHORT,
+            pending: false,
+        }
+    }
 }
 
 /// A model's answer as the guards see it.

@@ -6,7 +6,8 @@
 //!
 //! Much that is periodic is healthy: rulers in tables, zeros in a hex dump, rows of a form. So a
 //! chant must go on for long ([`LEAST`] bytes and [`ROUNDS`] rounds), and a round must have words
-//! in it; inside a code fence it must fill the whole memory.
+//! in it; inside a code fence it must fill the whole memory. One short word must be said
+//! [`WORD_ROUNDS`] times. Rows of figures are no chant: see [`is_data`].
 
 /// Bytes of the answer that are kept.
 const KEPT: usize = 6144;
@@ -14,6 +15,8 @@ const KEPT: usize = 6144;
 const LEAST: usize = 1500;
 /// And goes round at least this often.
 const ROUNDS: usize = 8;
+/// A round that is one short word goes round at least this often.
+const WORD_ROUNDS: usize = 1000;
 /// The end is looked at once for every so many new bytes.
 const STRIDE: usize = 256;
 /// Bytes at the end that must have been said before for a longer look.
@@ -119,7 +122,8 @@ impl Chant {
             return None;
         }
         let round = &tail[tail.len() - period..];
-        has_words(round).then(|| Found { rounds: length / period, words: readable(round) })
+        let says = has_words(round) || (length / period >= WORD_ROUNDS && has_word(round));
+        (says && !is_data(round)).then(|| Found { rounds: length / period, words: readable(round) })
     }
 }
 
@@ -182,6 +186,27 @@ fn has_words(round: &[u8]) -> bool {
     count >= 2 || (count == 1 && letters >= 6)
 }
 
+/// Whether a round has a word of two letters at all. Bytes in hex (`ff`) are none.
+fn has_word(round: &[u8]) -> bool {
+    let letter = |b: &u8| b.is_ascii_alphabetic() || *b >= 0x80;
+    let hex = |word: &[u8]| word.len() == 2 && word.iter().all(u8::is_ascii_hexdigit);
+    round.split(|b| !letter(b)).any(|word| word.len() >= 2 && !hex(word))
+}
+
+/// Whether a round is a row of figures, all of which look alike once their digits are masked: at
+/// least two numbers and no more words than numbers, or the cells of a table with a number in one.
+fn is_data(round: &[u8]) -> bool {
+    // A round may begin inside a word or a number.
+    let start = round.iter().position(|b| !b.is_ascii_alphanumeric() && *b < 0x80 && *b != b'.');
+    let (head, rest) = round.split_at(start.unwrap_or(0));
+    let round = &[rest, head].concat();
+    let letter = |b: &u8| b.is_ascii_alphabetic() || *b >= 0x80;
+    let words = round.split(|b| !letter(b)).filter(|word| word.len() >= 2).count();
+    let numbers = round.split(|b| !matches!(b, b'0' | b'.')).filter(|run| run.contains(&b'0'));
+    let (numbers, bars) = (numbers.count(), round.iter().filter(|b| **b == b'|').count());
+    (numbers >= 2 && numbers >= words) || (numbers >= 1 && bars >= 3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +236,28 @@ mod tests {
             .collect();
         check(&(prose + &"over and over ".repeat(300)), true);
         check(&"それはできません。".repeat(100), true);
+    }
+
+    #[test]
+    fn one_word_is_a_chant_in_the_end() {
+        for word in ["yes ", "no\n", "ok, ", "hello "] {
+            check(&word.repeat(3000), true);
+            check(&word.repeat(300), false);
+        }
+        check(&"ff ".repeat(3000), false);
+    }
+
+    #[test]
+    fn tables_of_figures_are_no_chant() {
+        let noise = |n: u32| n.wrapping_mul(2_654_435_761) >> 16;
+        let table = |row: &dyn Fn(u32) -> String| (0..300).map(row).collect::<String>();
+        check(&table(&|n| format!("| {n} | {} | {}.5 |\n", noise(n), noise(n + 1) % 100)), false);
+        check(&table(&|n| format!("{n}, {}, {}.25\n", noise(n), noise(n + 7) % 1000)), false);
+        check(&table(&|n| format!("row {n}: value {}\n", noise(n))), false);
+        check(&table(&|n| format!("| order {n} | paid in full | {}.00 |\n", noise(n))), false);
+        check(&table(&|n| format!("2024-01-15 10:30 {} {}\n", noise(n), n)), false);
+        // One number among words counts the attempts.
+        check(&table(&|n| format!("Attempt {n}: it is still failing\n")), true);
     }
 
     #[test]

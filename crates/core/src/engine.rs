@@ -17,7 +17,7 @@ use crate::call::{Call, Outcome, Status};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
-use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, standing, strikes, text_loop};
+use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, loops, standing, strikes, text_loop};
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
@@ -42,7 +42,7 @@ impl Decision {
 
     /// Whether the call may go ahead.
     pub fn allowed(&self) -> bool {
-        self.verdict <= Verdict::Warn
+        self.verdict <= Verdict::Steer
     }
 }
 
@@ -153,11 +153,22 @@ pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admissi
     decide_admission(chain, call, now, Word::Approved)
 }
 
-/// Whether a person has been asked about a call.
+/// Decides about a call of a recorded run, which ran whatever would be said about it now: one that a
+/// loop's ladder would refuse has its verdict and its ticket, too, so that the run goes on with what
+/// the call really brought. A kill has none. What would be asked about is taken as approved, with
+/// the verdict [`Verdict::Ask`].
+pub fn admit_recorded(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::Recorded)
+}
+
+/// What is known about a call apart from itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
     NotAsked,
+    /// A person has approved it.
     Approved,
+    /// It ran, in a recording.
+    Recorded,
 }
 
 fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) -> Admission {
@@ -183,7 +194,9 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         unasked(&mut trips);
     }
     match worst(&trips) {
-        Verdict::Allow | Verdict::Warn => {}
+        Verdict::Allow | Verdict::Warn | Verdict::Steer => {}
+        Verdict::Ask | Verdict::Block
+            if word == Word::Recorded && refusing(&trips).all(|trip| ends_itself(chain, trip)) => {}
         // Nothing is refused yet, so nothing counts as a strike.
         Verdict::Ask => return refuse(trips),
         Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
@@ -270,6 +283,9 @@ pub fn progress(
     if chants && !progress.text.is_empty() {
         let chant = ticket.chant.get_or_insert_default();
         if let Some(found) = chant.push(progress.text) {
+            if let Some(innermost) = chain.last_mut() {
+                text_loop::chanted(innermost.state);
+            }
             view.each(chain, |seat| {
                 let trip = text_loop::chanting(seat, found.rounds, &found.words);
                 trips.extend(trip.map(|trip| enforced(seat, trip)));
@@ -400,15 +416,33 @@ fn refuse(mut trips: Vec<Trip>) -> Admission {
     Admission { verdict: worst(&trips), trips, ticket: None }
 }
 
+fn refusing(trips: &[Trip]) -> impl Iterator<Item = &Trip> {
+    trips.iter().filter(|trip| trip.verdict == Verdict::Block)
+}
+
+/// Whether a refusal is a step of a ladder that has an end: that counts its own refusals, and they
+/// are no strikes.
+fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
+    let policy = chain.get(trip.context.depth).map(|link| link.policy);
+    trip.guard == GuardId::Loop
+        && policy.is_some_and(|policy| policy.loops.ladder().has(Verdict::Kill))
+}
+
 /// A refusal by a guard. It counts as a strike if it is about what the agent wanted to do, and may
 /// be the last one.
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
-    let strike = |trip: &Trip| trip.verdict == Verdict::Block && trip.guard.strikes();
-    if worst(&trips) == Verdict::Block && trips.iter().any(strike) {
-        for link in chain.iter_mut() {
-            link.state.refused(Blocked::of(view.call));
+    if worst(&trips) == Verdict::Block {
+        let looped = refusing(&trips).any(|trip| trip.guard == GuardId::Loop);
+        if let Some(innermost) = chain.last_mut().filter(|_| looped) {
+            loops::refused(innermost.state);
         }
-        trips.extend(first(chain, view, strikes::blocked));
+        let strike = |trip: &Trip| trip.guard.strikes() && !ends_itself(chain, trip);
+        if refusing(&trips).any(strike) {
+            for link in chain.iter_mut() {
+                link.state.refused(Blocked::of(view.call));
+            }
+            trips.extend(first(chain, view, strikes::blocked));
+        }
     }
     let decision = decide(chain, trips, view.now);
     Admission { verdict: decision.verdict, trips: decision.trips, ticket: None }

@@ -139,6 +139,8 @@ impl Seat<'_> {
             window: None,
             waits: None,
             because: String::new(),
+            advice: None,
+            streak: None,
             context: Context {
                 who: self.name.to_owned(),
                 kind: self.scope.kind,

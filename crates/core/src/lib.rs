@@ -12,6 +12,7 @@ mod engine;
 mod gauge;
 mod grant;
 mod guard;
+mod ladder;
 mod ledger;
 mod measured;
 mod pattern;
@@ -28,14 +29,16 @@ pub use call::{
     Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
     Status, ToolCall, Usage,
 };
-pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
+pub use engine::{
+    Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress, settle,
+};
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
 pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};
-pub use guard::loops::{LoopSettings, RawLoop};
+pub use guard::loops::{LoopSettings, RawLoop, ToolLimits};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
 pub use guard::strikes::{Blocked, RawStrikes, StrikeSettings};
@@ -43,12 +46,13 @@ pub use guard::text_loop::{RawTextLoop, TextLoopSettings};
 pub use guard::time::{RawTime, TimeSettings};
 pub use guard::tokens::{RawTokens, TokenSettings};
 pub use guard::velocity::{RawVelocity, VelocitySettings};
+pub use ladder::{HIGHEST_RUNG, Rung};
 pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;
 pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
 pub use settings::{BadSetting, Dollars, Seconds};
 pub use share::{Bounds, Held, Totals, settle_buried, settle_late};
-pub use text::{Sketch, TextFacts, TextHasher};
+pub use text::{Gist, Sketch, TextFacts, TextHasher};
 pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict, Wait};
 pub use units::{Millis, NanoUsd, Time, Tokens};

@@ -21,6 +21,7 @@ use crate::guard::text_loop::TextLoopSettings;
 use crate::guard::time::TimeSettings;
 use crate::guard::tokens::TokenSettings;
 use crate::guard::velocity::VelocitySettings;
+use crate::ladder::Rung;
 use crate::scope::ScopeKind;
 use crate::settings::{BadSetting, Seconds, in_range};
 use crate::trip::Action;
@@ -60,10 +61,10 @@ pub(crate) const OFFLINE_CALLS: u64 = 1000;
 pub enum Preset {
     /// Every detector is on and only warns.
     Observe,
-    /// The defaults of the seed pages: loops warn, destruction and limits stop.
+    /// Loops are steered, then blocked, then ended; destruction and limits stop.
     #[default]
     Balanced,
-    /// Loops stop, too.
+    /// Loops are ended sooner.
     Strict,
 }
 
@@ -187,25 +188,39 @@ impl Policy {
     /// A session under the defaults of the seed pages.
     ///
     /// ```
-    /// use deadstop_core::{Action, Policy};
+    /// use deadstop_core::{Policy, Rung};
     /// let policy = Policy::balanced();
-    /// assert_eq!((policy.loops.threshold, policy.loops.action), (5, Action::Warn));
+    /// assert_eq!(policy.loops.steer_at, Rung::At(3));
+    /// assert_eq!((policy.loops.block_at, policy.loops.end_at), (Rung::At(5), Rung::At(10)));
     /// assert_eq!(policy.destructive.max_deletes, 3);
     /// ```
     pub fn balanced() -> Policy {
         Policy {
             access: AccessSettings { pin_tools: Pin::Warn, ..AccessSettings::default() },
-            loops: LoopSettings { enabled: true, ..LoopSettings::default() },
-            text_loop: TextLoopSettings { enabled: true, ..TextLoopSettings::default() },
+            loops: LoopSettings {
+                enabled: true,
+                steer_at: Rung::At(3),
+                block_at: Rung::At(5),
+                end_at: Rung::At(10),
+                ..LoopSettings::default()
+            },
+            text_loop: TextLoopSettings {
+                enabled: true,
+                steer_at: Rung::At(3),
+                end_at: Rung::At(10),
+                ..TextLoopSettings::default()
+            },
             destructive: DestructiveSettings { enabled: true, ..DestructiveSettings::default() },
             strikes: StrikeSettings { enabled: true, ..StrikeSettings::default() },
             ..Policy::none()
         }
     }
 
-    /// A session in which loops are stopped, too.
+    /// A session in which loops are ended sooner.
     pub fn strict() -> Policy {
         let mut policy = Policy::balanced();
+        policy.loops.end_at = Rung::At(8);
+        policy.text_loop.end_at = Rung::At(8);
         policy.loops.action = Action::Terminate;
         policy.text_loop.action = Action::Terminate;
         policy.access.pin_tools = Pin::Block;
@@ -238,6 +253,8 @@ impl Policy {
         ] {
             *action = Action::Warn;
         }
+        self.loops.single_rung();
+        self.text_loop.single_rung();
     }
 
     /// The policy of a scope nested in one with this policy: patterns are looked for where the

@@ -259,6 +259,13 @@ impl ScopeState {
         self.memory.hear(words.sketch());
     }
 
+    /// The agent's context was compacted, outside of any model call that would tell it: what it
+    /// forgot it may look up again.
+    pub fn compacted(&mut self) {
+        self.memory.begin();
+        self.said.act();
+    }
+
     /// Holds the next call until [`ScopeState::resume`].
     pub fn pause(&mut self, by: &str, because: &str, now: Time) {
         self.pause.get_or_insert(Pause { at: now, because: bounded(because), by: bounded(by) });

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | numbers, also inside words | `<NUM>` | `order #12345` is `order #<NUM>`, `line3` is `line<NUM>` |
 //! | ISO dates and times | `<TS>` | `2024-01-15T10:30:00Z` |
-//! | UUIDs, hex of 7 or more with a digit, random-looking words of 16 or more with a digit | `<ID>` | `550e8400-e29b-41d4-a716-446655440000`, `3f2a9c1` |
+//! | UUIDs; hex of 7 or more with a digit; letters and digits that change places often (twice in 6 of hex, three times in 8), or any in 16 or more; after a word such as `id`, anything with a digit and hex letters alone | `<ID>` | `550e8400-e29b-41d4-a716-446655440000`, `7c44eb`, `id: x9` |
 //! | paths to temporary files | `<TMP>` | `/tmp/x8a/log`, `/var/folders/…` |
 //! | white space | one gap | |
 //!
@@ -13,6 +13,10 @@
 //! Their SimHashes differ in fewer than 3 of 64 bits. A SimHash of a few words says little, so
 //! short texts are held to more: below [`SHORT`] words both must be equal after masking, and below
 //! [`TINY`] words ("yes", "hi", "") nothing is similar to anything.
+//!
+//! Looser is [`Gist`]: the words that two texts have in common, for errors in which some words change
+//! and for statements that are made in other words. It is only asked where something else speaks for
+//! a repetition already.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +39,9 @@ pub struct TextFacts {
     pub digest: Digest,
     /// How many words it has.
     pub words: u32,
+    /// Its words of four letters and more, as a set: a bit each.
+    #[serde(with = "postcard::fixint::le")]
+    pub bag: u64,
 }
 
 impl TextFacts {
@@ -66,7 +73,46 @@ impl TextFacts {
             _ => Sketch::Long(Digest(self.simhash)),
         }
     }
+
+    /// What it is about, for a loose comparison.
+    pub fn gist(&self) -> Gist {
+        match self.words {
+            0..=BAGGED => Gist { bits: (self.bag | (self.bag >> 32)) as u32, long: false },
+            _ => Gist { bits: self.simhash as u32, long: true },
+        }
+    }
 }
+
+/// Texts of up to this many words are compared by the words they have in common; a set of 32 bits
+/// says little about longer ones, which are compared by half of their SimHash.
+const BAGGED: u32 = 40;
+
+/// What a text is about: enough to tell whether another one says nearly the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Gist {
+    #[serde(with = "postcard::fixint::le")]
+    pub(crate) bits: u32,
+    pub(crate) long: bool,
+}
+
+impl Gist {
+    /// Whether two texts share at least `share` percent of their words, and three words at least;
+    /// long ones must differ in a few words only.
+    pub fn near(self, other: Gist, share: u32) -> bool {
+        if self.long != other.long {
+            return false;
+        }
+        if self.long {
+            return (self.bits ^ other.bits).count_ones() <= NEAR_BITS;
+        }
+        let common = (self.bits & other.bits).count_ones();
+        let all = (self.bits | other.bits).count_ones();
+        common >= 3 && common * 100 >= all * share
+    }
+}
+
+/// SimHashes of long texts that differ in a few words only.
+const NEAR_BITS: u32 = 4;
 
 /// What a window keeps of a text: just enough to tell whether another one says the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -105,6 +151,9 @@ pub struct TextHasher {
     words: u32,
     previous: u64,
     digest: u64,
+    bag: u64,
+    /// Whether the last word was one that an id follows.
+    labelled: bool,
 }
 
 impl Default for TextHasher {
@@ -118,6 +167,8 @@ impl Default for TextHasher {
             words: 0,
             previous: START,
             digest: START,
+            bag: 0,
+            labelled: false,
         }
     }
 }
@@ -143,7 +194,7 @@ impl TextHasher {
         for (bit, &count) in self.totals.iter().enumerate() {
             simhash |= u64::from(2 * count > self.features) << bit;
         }
-        TextFacts { simhash, digest: Digest(mix(self.digest)), words: self.words }
+        TextFacts { simhash, digest: Digest(mix(self.digest)), words: self.words, bag: self.bag }
     }
 
     /// Punctuation enters the digest only; a slash may open a temporary path.
@@ -171,8 +222,18 @@ impl TextHasher {
             end += 1;
         }
         let run = &bytes[start..end];
+        let labelled = std::mem::replace(&mut self.labelled, false);
         if seen & DIGIT == 0 {
-            self.token(hash_word(bytes, start, end));
+            if labelled && seen & OTHER_LETTER == 0 && run.len() >= 6 {
+                self.token(ID);
+                return end;
+            }
+            self.labelled = is_label(run);
+            let token = hash_word(bytes, start, end);
+            if run.len() > 3 {
+                self.bag |= 1 << (mix(token) >> 58);
+            }
+            self.token(token);
             return end;
         }
         let only_digits = seen & (HEX_LETTER | OTHER_LETTER) == 0;
@@ -193,7 +254,7 @@ impl TextHasher {
             self.token(ID);
             return start + UUID_LEN;
         }
-        if (hex && run.len() >= 7) || run.len() >= 16 {
+        if labelled || (hex && run.len() >= 7) || run.len() >= 16 || is_scrambled(run, hex) {
             self.token(ID);
         } else {
             self.mixed(run);
@@ -348,6 +409,25 @@ fn hash_word(bytes: &[u8], start: usize, end: usize) -> u64 {
 #[inline]
 fn eight(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk::<8>().map(|chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Whether a word says that an id follows: `ID: 7c44eb`, `commit 3f2a`, `requestId=x9`.
+#[inline]
+fn is_label(word: &[u8]) -> bool {
+    const LABELS: [&[u8]; 8] =
+        [b"id", b"sha", b"pid", b"uuid", b"hash", b"nonce", b"token", b"commit"];
+    if word.len() <= 6 {
+        LABELS.iter().any(|label| word.eq_ignore_ascii_case(label))
+    } else {
+        word.ends_with(b"Id") || word.ends_with(b"ID")
+    }
+}
+
+/// Whether letters and digits change places as they do in something random: `x7Gk29qP`, `7c44eb`.
+fn is_scrambled(run: &[u8], hex: bool) -> bool {
+    let changes = run.windows(2).filter(|w| w[0].is_ascii_digit() != w[1].is_ascii_digit());
+    let (least, often) = if hex { (6, 2) } else { (8, 3) };
+    run.len() >= least && changes.count() >= often
 }
 
 fn is_temporary(path: &[u8]) -> bool {

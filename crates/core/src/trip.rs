@@ -17,8 +17,10 @@ pub enum Verdict {
     /// Go ahead.
     #[default]
     Allow,
-    /// Go ahead, but somebody should know.
+    /// Go ahead; people are told.
     Warn,
+    /// Go ahead; the model is told what repeats and what it could do instead.
+    Steer,
     /// Not before a person has said so.
     Ask,
     /// Not this call.
@@ -32,6 +34,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Allow => "allow",
             Verdict::Warn => "warn",
+            Verdict::Steer => "steer",
             Verdict::Ask => "ask",
             Verdict::Block => "block",
             Verdict::Kill => "kill",
@@ -43,8 +46,10 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Let it pass and say so.
+    /// Let it pass and tell people.
     Warn,
+    /// Let it pass and tell the model.
+    Steer,
     /// Hold this call until a person decides about it.
     Ask,
     /// Refuse this call only.
@@ -59,6 +64,7 @@ impl Action {
     pub fn verdict(self) -> Verdict {
         match self {
             Action::Warn => Verdict::Warn,
+            Action::Steer => Verdict::Steer,
             Action::Ask => Verdict::Ask,
             Action::Block => Verdict::Block,
             Action::Terminate => Verdict::Kill,
@@ -303,6 +309,13 @@ pub struct Trip {
     pub waits: Option<Wait>,
     /// One clause a person understands, without the verdict.
     pub because: String,
+    /// What the model is told, where the verdict is to steer it: one or two plain sentences.
+    #[serde(default)]
+    pub advice: Option<String>,
+    /// The streak that this trip belongs to, by the number of its first call. All steps of one
+    /// streak (steer, block, end) carry the same number, so that they make one incident.
+    #[serde(default)]
+    pub streak: Option<u64>,
     /// Where it happened.
     pub context: Context,
 }
@@ -338,6 +351,7 @@ impl Trip {
         let done = match self.verdict {
             Verdict::Allow => "noticed",
             Verdict::Warn => "warned",
+            Verdict::Steer => "steered",
             Verdict::Ask => "waits for a person",
             Verdict::Block => "blocked",
             Verdict::Kill => "stopped",
@@ -352,10 +366,14 @@ mod tests {
 
     #[test]
     fn verdicts_are_ordered_by_strictness() {
-        assert!(Verdict::Allow < Verdict::Warn && Verdict::Warn < Verdict::Ask);
+        assert!(Verdict::Allow < Verdict::Warn && Verdict::Warn < Verdict::Steer);
+        assert!(Verdict::Steer < Verdict::Ask);
         assert!(Verdict::Ask < Verdict::Block && Verdict::Block < Verdict::Kill);
-        let actions = [Action::Warn, Action::Ask, Action::Block, Action::Terminate];
-        assert_eq!(actions.map(|a| a.verdict().to_string()), ["warn", "ask", "block", "kill"]);
+        let actions = [Action::Warn, Action::Steer, Action::Ask, Action::Block, Action::Terminate];
+        assert_eq!(
+            actions.map(|a| a.verdict().to_string()),
+            ["warn", "steer", "ask", "block", "kill"]
+        );
         assert_eq!(Verdict::Allow.to_string(), "allow");
     }
 

@@ -11,7 +11,8 @@ mod evasions {
 
     const PATH: &str = "acme/coder/s1";
 
-    /// Plays steps under `strict` until one is stopped: at which call, by which guard, and why.
+    /// Plays steps under `strict` until the session is ended: at which call, by which guard, and why.
+    /// The agent takes no advice and asks again for what is refused.
     fn check(
         steps: impl IntoIterator<Item = (Call, Outcome, Time)>,
         expected: Option<(usize, GuardId, &str, &str)>,
@@ -19,8 +20,8 @@ mod evasions {
         let mut world = World::of(Preset::Strict.policies());
         let mut stopped = None;
         for (n, (call, outcome, now)) in steps.into_iter().enumerate() {
-            if let Some(trip) = world.run(PATH, &call, &outcome, now).into_iter().next() {
-                assert_eq!(trip.verdict, Verdict::Kill);
+            let trips = world.run(PATH, &call, &outcome, now);
+            if let Some(trip) = trips.into_iter().find(|trip| trip.verdict == Verdict::Kill) {
                 stopped = Some((n + 1, trip.guard, trip.reason.clone(), trip.explain()));
                 break;
             }
@@ -45,24 +46,26 @@ mod evasions {
         check(
             fails,
             Some((
-                5,
+                8,
                 GuardId::Loop,
                 "retry_without_progress",
-                "http_get tried 5 times and failed the same way each time (limit 5)",
+                "http_get tried 8 times and failed the same way each time (limit 8)",
             )),
         );
         let succeeds = (0..20).map(|n| {
             let call = harmless(Effect::Reads, "http_get", &format!("url=/report id=3f2a9c{n:02}"));
-            (call, result(Status::Ok, "the report is empty"), at(n))
+            let page = "the report is empty, there were no sales in this period and no returns, \
+                        please choose another period or another shop";
+            (call, result(Status::Ok, page), at(n))
         });
         check(
             succeeds,
             Some((
-                10,
+                16,
                 GuardId::Loop,
                 "repetition",
-                "http_get 10 times with arguments that differ only in numbers or ids, and the same \
-                 result (limit 10)",
+                "http_get 16 times with arguments that differ only in numbers or ids, and the same \
+                 result (limit 16)",
             )),
         );
         // Of calls that change something it is a batch.
@@ -82,11 +85,10 @@ mod evasions {
         check(
             steps,
             Some((
-                10,
+                13,
                 GuardId::Loop,
-                "repetition",
-                "job_status 10 times with the same arguments, and results that differ only in \
-                 numbers (limit 10)",
+                "no_progress",
+                "the last 8 calls, up to job_status, returned nothing new (limit 8)",
             )),
         );
     }
@@ -102,14 +104,14 @@ mod evasions {
                 _ => (tool("build", "all"), result(Status::Error, "no space left"), at(n as u64)),
             }
         });
-        // The fifth build is the tenth call.
+        // The eighth build is the sixteenth call.
         check(
             steps,
             Some((
-                10,
+                16,
                 GuardId::Loop,
                 "retry_without_progress",
-                "build tried 5 times and failed the same way each time (limit 5)",
+                "build tried 8 times and failed the same way each time (limit 8)",
             )),
         );
         let tool_thoughts = (0..40).map(|n| match n % 2 {
@@ -122,11 +124,10 @@ mod evasions {
         check(
             tool_thoughts,
             Some((
-                12,
+                18,
                 GuardId::Loop,
                 "no_progress",
-                "5 calls in a row, the last build, brought nothing that was not there before (limit \
-                 5)",
+                "the last 8 calls, up to build, returned nothing new (limit 8)",
             )),
         );
     }
@@ -140,11 +141,10 @@ mod evasions {
         check(
             steps,
             Some((
-                7,
+                10,
                 GuardId::Loop,
                 "no_progress",
-                "5 calls in a row, the last sync, brought nothing that was not there before (limit \
-                 5)",
+                "the last 8 calls, up to sync, returned nothing new (limit 8)",
             )),
         );
     }
@@ -158,11 +158,10 @@ mod evasions {
         check(
             steps,
             Some((
-                8,
+                11,
                 GuardId::Loop,
-                "cycle",
-                "the same 3 calls, open next, go round with the same results: 5 calls repeated \
-                 (limit 5)",
+                "no_progress",
+                "the last 8 calls, up to open, returned nothing new (limit 8)",
             )),
         );
     }
@@ -180,10 +179,10 @@ mod evasions {
         check(
             steps,
             Some((
-                5,
+                8,
                 GuardId::Loop,
                 "retry_without_progress",
-                "deploy tried 5 times and failed the same way each time (limit 5)",
+                "deploy tried 8 times and failed the same way each time (limit 8)",
             )),
         );
     }
@@ -198,24 +197,18 @@ mod evasions {
         check(
             steps,
             Some((
-                5,
+                8,
                 GuardId::Loop,
                 "repetition",
-                "delete_asset with the same arguments and result 5 times (limit 5)",
+                "delete_asset with the same arguments and result 8 times (limit 8)",
             )),
         );
-        // One a day is as much of a loop.
-        let daily =
-            (0..20).map(|n| (tool("report", ""), result(Status::Ok, "no data"), at(86_400 * n)));
-        check(
-            daily,
-            Some((
-                5,
-                GuardId::Loop,
-                "repetition",
-                "report with the same arguments and result 5 times (limit 5)",
-            )),
-        );
+        // One a day, or one an hour, is a schedule and no loop.
+        for pause in [86_400, 3600] {
+            let scheduled =
+                (0..40).map(|n| (tool("report", ""), result(Status::Ok, "no data"), at(pause * n)));
+            check(scheduled, None);
+        }
     }
 
     #[test]
@@ -227,10 +220,10 @@ mod evasions {
         check(
             steps,
             Some((
-                10,
+                16,
                 GuardId::Loop,
                 "repetition",
-                "build with the same arguments and result 5 times (limit 5)",
+                "build with the same arguments and result 8 times (limit 8)",
             )),
         );
     }

@@ -40,7 +40,7 @@ mod properties {
     }
 
     fn an_action() -> impl Strategy<Value = Action> {
-        select(vec![Action::Warn, Action::Block, Action::Terminate])
+        select(vec![Action::Warn, Action::Steer, Action::Block, Action::Terminate])
     }
 
     fn an_end() -> impl Strategy<Value = Ends> {
@@ -97,18 +97,30 @@ mod properties {
         }
     }
 
+    fn rung(on: bool, at: u32) -> Rung {
+        if on { Rung::At(at) } else { Rung::Off }
+    }
+
     prop_compose! {
         fn a_policy()(
             mut policy in limits(),
-            loops in (any::<bool>(), 2..=16u32, an_action(), an_end()),
+            loops in (any::<bool>(), 2..=16u32, an_action(), an_end(), any::<bool>()),
             similarity in (any::<bool>(), 1..30u32, 0.1..20.0f64, an_action(), an_end()),
-            text in (any::<bool>(), 2..8u32, an_action(), an_end()),
+            text in (any::<bool>(), 2..8u32, an_action(), an_end(), any::<bool>()),
             destructive in (any::<bool>(), 1..9u32, 1..9u32, 1..90u64, an_action(), an_end()),
             breaker in (any::<bool>(), 1..6u32, 1..60u64, 1..4u32, an_action()),
             strikes in (any::<bool>(), 1..8u32, 1..5u32, an_action(), any::<bool>()),
         ) -> Policy {
-            policy.loops =
-                LoopSettings { enabled: loops.0, threshold: loops.1, action: loops.2, ends: loops.3 };
+            policy.loops = LoopSettings {
+                enabled: loops.0,
+                threshold: loops.1,
+                action: loops.2,
+                ends: loops.3,
+                steer_at: rung(loops.4, 2),
+                block_at: rung(loops.4, 4),
+                end_at: rung(loops.4, 7),
+                ..LoopSettings::default()
+            };
             policy.similarity = SimilaritySettings {
                 enabled: similarity.0,
                 window_size: similarity.1,
@@ -122,6 +134,8 @@ mod properties {
                 max_repeated_answers: text.1,
                 action: text.2,
                 ends: text.3,
+                steer_at: rung(text.4, 2),
+                end_at: rung(text.4, 4),
             };
             policy.destructive = DestructiveSettings {
                 enabled: destructive.0,
@@ -289,7 +303,7 @@ mod properties {
                     let dead = path.split('/').any(|name| world.state(name).killed().is_some());
                     let held = path.split('/').any(|name| world.state(name).paused().is_some());
                     let admission = world.admit(path, call, now);
-                    assert_eq!(admission.ticket.is_some(), admission.verdict <= Verdict::Warn);
+                    assert_eq!(admission.ticket.is_some(), admission.verdict <= Verdict::Steer);
                     assert!(!dead || admission.verdict == Verdict::Kill, "dead, and it runs");
                     assert!(!held || admission.ticket.is_none(), "held, and it runs");
                     sorted(&admission.trips, admission.verdict);
@@ -402,7 +416,8 @@ mod properties {
                 policy.budget.per = Period::Total;
                 policy.time.max_wall_time_seconds = None;
                 for action in [&mut policy.budget.action, &mut policy.tokens.action] {
-                    *action = if *action == Action::Warn { Action::Block } else { *action };
+                    let mild = matches!(*action, Action::Warn | Action::Steer);
+                    *action = if mild { Action::Block } else { *action };
                 }
             }
             let mut world = world(&policies);
@@ -435,7 +450,7 @@ mod properties {
                         prop_assert!(all <= limit, "{name}");
                     }
                     if let Some(limit) = policy.steps.max_steps
-                        && policy.steps.action != Action::Warn
+                        && !matches!(policy.steps.action, Action::Warn | Action::Steer)
                     {
                         prop_assert!(spent.steps <= limit, "{name}");
                     }

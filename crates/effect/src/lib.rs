@@ -89,7 +89,7 @@ impl Effects {
         self.effect = match (self.effect, effect) {
             (Effect::Changes, _) | (_, Effect::Changes) => Effect::Changes,
             (Effect::Reads, _) | (_, Effect::Reads) => Effect::Reads,
-            (Effect::Inert, Effect::Inert) => Effect::Inert,
+            (Effect::Inert | Effect::Waits, Effect::Inert | Effect::Waits) => Effect::Inert,
         };
     }
 

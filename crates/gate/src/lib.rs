@@ -87,7 +87,7 @@ pub struct Answer {
 impl Answer {
     /// Whether the call may run.
     pub fn allowed(&self) -> bool {
-        self.verdict <= Verdict::Warn
+        self.verdict <= Verdict::Steer
     }
 
     /// Why, in one sentence.
@@ -97,6 +97,24 @@ impl Answer {
             (None, Some(notice)) => notice.clone(),
             (None, None) => self.verdict.to_string(),
         }
+    }
+
+    /// What the model should be told, if a guard has advice for it.
+    pub fn advice(&self) -> Option<String> {
+        let advice = self.trips.iter().find_map(|trip| trip.advice.as_ref())?;
+        Some(format!("Deadstop: {advice}"))
+    }
+
+    /// The same answer with advice that was given before the call ran, unless it is stricter or has
+    /// advice of its own.
+    #[must_use]
+    pub fn steered(mut self, advice: String) -> Answer {
+        if self.verdict < Verdict::Steer {
+            let advice = advice.strip_prefix("Deadstop: ").map_or(advice.clone(), str::to_owned);
+            self.verdict = Verdict::Steer;
+            self.trips.insert(0, Spoken { advice: Some(advice), ..Spoken::default() });
+        }
+        self
     }
 
     fn passed(by: By) -> Answer {
@@ -110,6 +128,7 @@ impl Answer {
             explain,
             measured: Value::Null,
             limit: Value::Null,
+            advice: None,
         };
         Answer { verdict, trips: vec![trip], incident: None, by, notice: None }
     }

@@ -462,6 +462,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
             explain: trip.explain(),
             measured: measure(trip.measured),
             limit: measure(trip.limit),
+            advice: trip.advice.clone(),
         })
         .collect();
     Answer { verdict, trips, incident: None, by: By::Local, notice }

@@ -14,7 +14,10 @@
 //! the next ([`NONCES`]) do not count, at the top level: asking again under a new `request_id` is
 //! asking again.
 
-use deadstop_core::{Argument, Digest, ResultFacts, TextFacts, TextHasher, ToolCall};
+pub(crate) mod envelope;
+mod pending;
+
+use deadstop_core::{Argument, Digest, Effect, ResultFacts, TextHasher, ToolCall};
 use serde_json::{Number, Value};
 
 use deadstop_effect as effect;
@@ -70,16 +73,26 @@ pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
         server: mcp_server(name).map(str::to_owned),
         signature: Digest::of(&canonical),
         shape: combine(&shape),
-        effect: effects.effect,
+        effect: match effects.effect {
+            Effect::Inert if pending::waits(name, arguments) => Effect::Waits,
+            other => other,
+        },
         destroys: effects.destroys,
         arguments: flat,
         changed: false,
     }
 }
 
-/// What is kept of a tool's result.
+/// What is kept of a tool's result, without the envelope of a known host.
 pub fn result(text: &str) -> ResultFacts {
-    ResultFacts { masked: TextFacts::of(text).digest, exact: Digest::of(text.as_bytes()) }
+    let text = &*envelope::open(text).text;
+    ResultFacts { pending: pending::says(text), ..ResultFacts::of(text) }
+}
+
+/// Whether a result says by itself that the call failed: the envelope of a known host has an exit
+/// code.
+pub fn says_failed(text: &str) -> bool {
+    envelope::open(text).failed
 }
 
 /// The digest of a value in canonical form.

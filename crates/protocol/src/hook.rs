@@ -176,6 +176,8 @@ pub enum Kind {
     },
     /// A person has said this.
     Prompt(String),
+    /// The agent's context was compacted: what it forgot it may look up again.
+    Compacted,
     /// Something at which a dead session is told that it is dead.
     Standing,
     /// Nothing of ours.
@@ -200,8 +202,11 @@ pub struct ToolUse {
 pub enum Reply {
     /// Go ahead.
     Pass,
-    /// Go ahead, but somebody should know.
+    /// Go ahead; people are told.
     Warn(String),
+    /// Go ahead; the model is told this, behind the result of its tool. Hosts that have no way to
+    /// add to a model's context say nothing.
+    Steer(String),
     /// A person should decide.
     Ask(String),
     /// Not this call.

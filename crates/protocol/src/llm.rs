@@ -79,6 +79,8 @@ pub struct Request {
     pub prompt: Option<TextFacts>,
     /// Whether a person's words are among what is new.
     pub from_person: bool,
+    /// Whether the history before it was rewritten to be shorter: the context was compacted.
+    pub compacted: bool,
     /// That text as people read it: its beginning.
     pub said: Excerpt,
     /// Tool results that are new.
@@ -102,6 +104,7 @@ impl Request {
             max_output: self.max_output,
             prompt: self.prompt,
             from_person: self.from_person,
+            compacted: self.compacted,
             estimated: true,
             lookup: self.lookup,
             ..ModelCall::default()

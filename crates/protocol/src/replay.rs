@@ -9,6 +9,9 @@
 //!   whole history as input of each request.
 //! - **People.** Whether somebody would have approved a call is not known. The run went on, so it is
 //!   taken as approved; that it would have been asked about is reported.
+//! - **Refusals.** A call that a loop's ladder would refuse did run in the recording. It is reported
+//!   as refused, and the run goes on with what it really brought: an agent that would have kept
+//!   asking is ended in its time, and one that made progress is not.
 //! - **Prices.** A model that nobody knows is charged at the fallback's rates.
 
 use std::collections::BTreeSet;
@@ -16,10 +19,13 @@ use std::collections::BTreeSet;
 use deadstop_core::{
     Admission, Answer, Call, Decision, Digest, Link, Millis, ModelCall, NanoUsd, Outcome,
     PolicySet, Progress, Rates, ScopeKind, ScopeState, Status, TextFacts, TextHasher, Ticket, Time,
-    Tokens, Trip, Usage, VelocitySettings, Verdict, admit, admit_approved, progress, settle,
+    Tokens, Trip, Usage, VelocitySettings, Verdict, admit_recorded, progress, settle,
 };
 
-use crate::facts;
+use crate::facts::{
+    self,
+    envelope::{is_observation, is_summary},
+};
 use crate::prices::{PriceSource, Prices};
 use crate::trace::{RecordedCall, Trace, Turn};
 
@@ -92,10 +98,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// The first stop; where nothing was stopped, the first question; or else the first warning.
+    /// The first event of the strictest verdict: the end, or else the first refusal, question,
+    /// piece of advice or warning.
     pub fn telling(&self) -> Option<&Event> {
-        let first = |least| self.events.iter().find(move |event| event.trip.verdict >= least);
-        first(Verdict::Block).or_else(|| first(Verdict::Ask)).or_else(|| self.events.first())
+        let strictest = self.events.iter().map(|event| event.trip.verdict).max()?;
+        self.events.iter().find(|event| event.trip.verdict == strictest)
     }
 
     /// The verdict on the whole trace.
@@ -184,6 +191,7 @@ struct Heard {
     hasher: TextHasher,
     anything: bool,
     person: bool,
+    summary: bool,
 }
 
 impl Heard {
@@ -192,9 +200,9 @@ impl Heard {
         self.hasher.push(text);
     }
 
-    fn take(&mut self) -> (Option<TextFacts>, bool) {
+    fn take(&mut self) -> (Option<TextFacts>, Heard) {
         let heard = std::mem::take(self);
-        (heard.anything.then(|| heard.hasher.finish()), heard.person)
+        (heard.anything.then(|| heard.hasher.clone().finish()), heard)
     }
 }
 
@@ -224,7 +232,9 @@ impl Run<'_> {
         match turn {
             Turn::Prompt { text, person, .. } => {
                 self.heard.hear(text);
-                self.heard.person |= *person;
+                let (result, summary) = (is_observation(text), is_summary(text));
+                self.heard.person |= *person && !result && !summary;
+                self.heard.summary |= summary;
                 self.history += text.len() as u64;
             }
             Turn::Answer { text, calls, usage, model, message, .. } => {
@@ -249,13 +259,14 @@ impl Run<'_> {
             self.report.assumed.unpriced.insert(model.to_owned());
         }
         let usage = self.usage(recorded, answered);
-        let (prompt, from_person) = self.heard.take();
+        let (prompt, heard) = self.heard.take();
         let call = Call::Model(ModelCall {
             model: model.to_owned(),
             rates: price.rates,
             input: usage.counted_input(),
             prompt,
-            from_person,
+            from_person: heard.person,
+            compacted: heard.summary,
             ..ModelCall::default()
         });
         self.report.model_calls += 1;
@@ -298,7 +309,7 @@ impl Run<'_> {
         self.heard.hear(&result.text);
         self.history += result.text.len() as u64;
         if let Some(ticket) = self.admit(call, at) {
-            let status = match result.is_error {
+            let status = match result.is_error || facts::says_failed(&result.text) {
                 true if never_ran(&result.text) => Status::Cancelled,
                 true => Status::Error,
                 false => Status::Ok,
@@ -341,12 +352,9 @@ impl Run<'_> {
             return None;
         }
         let now = self.now;
-        let Admission { verdict, trips, mut ticket } =
-            self.on_chain(|chain| admit(chain, call, now));
+        let Admission { trips, ticket, .. } =
+            self.on_chain(|chain| admit_recorded(chain, call, now));
         self.note(trips, at);
-        if verdict == Verdict::Ask {
-            ticket = self.on_chain(|chain| admit_approved(chain, call, now)).ticket;
-        }
         let ticket = ticket?;
         let replayed = Replayed { number: ticket.number, turn: at.turn, call: at.call };
         self.report.calls.push(replayed);

@@ -116,7 +116,7 @@ impl Refused {
 
     /// The strictest of what guards said.
     pub(crate) fn by(trips: &[Trip]) -> Option<Refused> {
-        let trip = trips.first().filter(|trip| trip.verdict > Verdict::Warn)?;
+        let trip = trips.first().filter(|trip| trip.verdict > Verdict::Steer)?;
         Some(Refused::new(Why::of(trip)))
     }
 

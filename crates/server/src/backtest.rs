@@ -6,9 +6,7 @@
 
 use std::collections::HashMap;
 
-use deadstop_core::{
-    NanoUsd, PolicySet, Ticket, Time, Trip, Verdict, admit, admit_approved, settle,
-};
+use deadstop_core::{NanoUsd, PolicySet, Ticket, Time, Trip, Verdict, admit_recorded, settle};
 use deadstop_store::StoredCall;
 
 use crate::replay::{Moment, Run, moments};
@@ -55,15 +53,10 @@ pub(crate) fn replay(policies: &PolicySet, name: &str, calls: &[StoredCall]) -> 
         let nested = calls[index].nested.as_deref();
         let (trips, refused) = match moment {
             Moment::Asked => {
-                let mut admission =
-                    run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
-                if admission.verdict == Verdict::Ask {
-                    // What a person would have said is not known; the call was made.
-                    let approved =
-                        run.chain(policies, nested, |chain| admit_approved(chain, &facts.call, at));
-                    admission.ticket = approved.ticket;
-                }
-                let refused = admission.ticket.is_none();
+                // The call was made, whatever a person or a ladder would have said about it.
+                let admission =
+                    run.chain(policies, nested, |chain| admit_recorded(chain, &facts.call, at));
+                let refused = admission.verdict >= Verdict::Block;
                 tickets.extend(admission.ticket.map(|ticket| (index, ticket)));
                 (admission.trips, refused)
             }

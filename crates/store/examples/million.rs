@@ -442,6 +442,8 @@ fn incident(session: &StoredSession, call: i64) -> StoredIncident {
 
 fn trip(session: &StoredSession) -> Trip {
     Trip {
+        advice: None,
+        streak: None,
         guard: GuardId::Loop,
         reason: "repetition".into(),
         verdict: Action::Block.verdict(),

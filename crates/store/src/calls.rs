@@ -297,8 +297,8 @@ fn kind_code(kind: CallKind) -> i64 {
     }
 }
 
-const VERDICTS: [Verdict; 5] =
-    [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill, Verdict::Ask];
+const VERDICTS: [Verdict; 6] =
+    [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill, Verdict::Ask, Verdict::Steer];
 const STATUSES: [Status; 4] = [Status::Ok, Status::Error, Status::Fault, Status::Cancelled];
 
 fn verdict_code(verdict: Verdict) -> i64 {
@@ -308,6 +308,7 @@ fn verdict_code(verdict: Verdict) -> i64 {
         Verdict::Block => 2,
         Verdict::Kill => 3,
         Verdict::Ask => 4,
+        Verdict::Steer => 5,
     }
 }
 

@@ -29,8 +29,8 @@ const GUARDS: [GuardId; 14] = [
     GuardId::Strikes,
 ];
 /// Every verdict, in the order of their numbers.
-const VERDICTS: [Verdict; 5] =
-    [Verdict::Allow, Verdict::Warn, Verdict::Ask, Verdict::Block, Verdict::Kill];
+const VERDICTS: [Verdict; 6] =
+    [Verdict::Allow, Verdict::Warn, Verdict::Steer, Verdict::Ask, Verdict::Block, Verdict::Kill];
 
 /// Upper ends of the buckets in which decisions are counted, in nanoseconds.
 const BUCKETS: [u64; 14] = [

@@ -85,6 +85,7 @@ impl Warden {
                 Verdict::Allow => continue,
                 // Asked about, had it not been refused.
                 Verdict::Warn | Verdict::Ask => "warn",
+                Verdict::Steer => "steer",
                 Verdict::Block => "block",
                 Verdict::Kill => "stop",
             };

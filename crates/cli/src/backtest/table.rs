@@ -139,6 +139,7 @@ impl Table {
             "traces",
             "calls",
             "warned",
+            "steered",
             "asked",
             "blocked",
             "killed",
@@ -147,7 +148,7 @@ impl Table {
             "cost after",
             "successes stopped",
         ])
-        .right([1, 2, 3, 4, 5, 6, 8, 9, 10]);
+        .right([1, 2, 3, 4, 5, 6, 7, 9, 10, 11]);
         for (name, counts) in &self.datasets {
             let verdict = |verdict| counts.verdicts.get(&verdict).copied().unwrap_or(0);
             let guards: Vec<String> =
@@ -157,6 +158,7 @@ impl Table {
                 counts.traces.to_string(),
                 counts.calls.to_string(),
                 verdict(Verdict::Warn).to_string(),
+                verdict(Verdict::Steer).to_string(),
                 verdict(Verdict::Ask).to_string(),
                 verdict(Verdict::Block).to_string(),
                 verdict(Verdict::Kill).to_string(),

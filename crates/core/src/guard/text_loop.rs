@@ -1,10 +1,12 @@
 //! *text loop*: the same thing said again and again, with no tool call to show for it.
 //!
 //! **Catches** chanting inside one answer while it streams (see [`crate::chant`]), and turns that
-//! repeat an earlier answer instead of acting. **Lets pass** texts too short to compare, and
-//! answers that come with tool calls: those are the loop guard's business. A person who keeps
-//! asking may be told the same twice as often as a machine that only says "continue".
-//! **Trips** in the stream, which is cut, or when the answer that completes the row is in.
+//! repeat an earlier answer, in the same or nearly the same words, instead of acting. **Lets pass**
+//! texts too short to compare, answers that come with tool calls (those are the loop guard's
+//! business), and answers to something new: a classifier may say the same all day. A person who asks
+//! the same question again counts a third of a machine that says "continue".
+//! **Trips** in the stream, which is cut, or when the answer that completes the row is in; such an
+//! answer is over, so that `block_at` has nothing to refuse and only cuts chants.
 //! **Recovers** with an answer that says something else, or that calls a tool.
 
 use std::collections::VecDeque;
@@ -13,9 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
+use crate::ladder::{self, HIGHEST_RUNG, Ladder, Rung};
+use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
-use crate::text::Sketch;
-use crate::trip::{Action, Ends, GuardId, Measure, Trip};
+use crate::text::{Gist, Sketch};
+use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
+use crate::units::{Millis, Time};
 
 settings! {
     /// When repeated text is a loop.
@@ -24,8 +29,13 @@ settings! {
         enabled: bool = false,
         /// Answers without a tool call that say the same.
         max_repeated_answers: u32 = 5,
-        /// What to do then, and when an answer becomes a chant.
+        /// What to do then, and when an answer becomes a chant. Counts where no rung is set; under
+        /// a ladder a chant is cut, and the third one ends the session if `end_at` is set.
         action: Action = Action::Warn,
+        /// Repeated answers from which on the model is told.
+        steer_at: Rung = Rung::Off,
+        /// Repeated answers that end the session.
+        end_at: Rung = Rung::Off,
         /// Which scope a stop ends.
         ends: Ends = Ends::Session,
     }
@@ -34,7 +44,41 @@ settings! {
 impl TextLoopSettings {
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         let limit = self.max_repeated_answers.into();
-        in_range("text_loop.max_repeated_answers", limit, 2..=1000)
+        in_range("text_loop.max_repeated_answers", limit, 2..=HIGHEST_RUNG.into())?;
+        let rungs = [("steer_at", self.steer_at), ("block_at", Rung::Off), ("end_at", self.end_at)];
+        ladder::validate("text_loop", rungs)
+    }
+
+    /// Takes the rungs away, so that threshold and action hold.
+    pub fn single_rung(&mut self) {
+        (self.steer_at, self.end_at) = (Rung::Off, Rung::Off);
+    }
+
+    pub(crate) fn ladder(&self) -> Ladder {
+        let ladder = Ladder::new(self.steer_at, Rung::Off, self.end_at);
+        if ladder.is_off() {
+            Ladder::single(self.max_repeated_answers, self.action)
+        } else {
+            ladder
+        }
+    }
+
+    /// What is done about the n-th chant.
+    fn on_chant(&self, nth: u32) -> Action {
+        let ladder = Ladder::new(self.steer_at, Rung::Off, self.end_at);
+        match self.end_at {
+            _ if ladder.is_off() => self.action,
+            Rung::At(_) if nth >= MOST_CHANTS => Action::Terminate,
+            _ => Action::Block,
+        }
+    }
+}
+
+impl RawTextLoop {
+    /// Whether a limit or an action was typed and no rung: then those two are all there is.
+    pub(crate) fn is_single_rung(&self) -> bool {
+        let rung = self.steer_at.or(self.end_at);
+        (self.max_repeated_answers.is_some() || self.action.is_some()) && rung.is_none()
     }
 }
 
@@ -44,48 +88,94 @@ const COMPARED: usize = 3;
 /// Things said to the model that are remembered.
 const PROMPTS: usize = 4;
 
+/// Chants that are cut, the last one with the end of the session.
+const MOST_CHANTS: u32 = 3;
+/// What a repeated answer counts, in sixths.
+const WHOLE: u32 = 6;
+/// What it counts when a person asked the same again.
+const ASKED_AGAIN: u32 = 2;
+/// A person needs this long at least to ask again; what asks sooner is a program.
+const PERSON_TAKES: Millis = Millis(3000);
+/// Words in common, in percent, of two answers that say the same.
+const SAME_WORDS: u32 = 60;
+
 /// What was said lately.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Said {
-    /// With the number of the call that each one answers.
-    answers: VecDeque<(Sketch, u64)>,
+    answers: VecDeque<Answered>,
     prompts: VecDeque<Sketch>,
     /// Answers in a row that repeat one of those before them.
     repeated: u32,
-    /// Those among them that followed something new from a person.
-    asked_for: u32,
+    /// What they count, in sixths.
+    sixths: u32,
     first: u64,
+    /// Answers that became a chant.
+    chants: u32,
+    /// When the last answer was in.
+    ended: Time,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Answered {
+    sketch: Sketch,
+    gist: Gist,
+    /// The number of the call that it answers.
+    number: u64,
+}
+
+impl Answered {
+    fn repeats(&self, other: &Answered) -> bool {
+        self.sketch.similar(other.sketch)
+            || (self.sketch != Sketch::Tiny && self.gist.near(other.gist, SAME_WORDS))
+    }
 }
 
 impl Said {
-    fn learn(&mut self, answer: Sketch, prompt: Sketch, number: u64) {
-        let new_words = prompt != Sketch::Tiny && !self.prompts.iter().any(|p| p.similar(prompt));
-        if new_words {
+    fn learn(&mut self, answer: Answered, prompt: Sketch, by: Speaker) {
+        let from_user = by != Speaker::Tool;
+        let known = prompt == Sketch::Tiny || self.prompts.iter().any(|p| p.similar(prompt));
+        if !known {
             remember(&mut self.prompts, prompt, PROMPTS);
         }
-        if let Some((_, before)) = self.answers.iter().find(|(said, _)| said.similar(answer)) {
+        if let Some(before) = self.answers.iter().find(|said| said.repeats(&answer)) {
             if self.repeated == 0 {
-                self.first = *before;
+                self.first = before.number;
             }
             self.repeated = self.repeated.saturating_add(1);
-            self.asked_for = self.asked_for.saturating_add(u32::from(new_words));
+            self.sixths = self.sixths.saturating_add(match by {
+                _ if !known && from_user => 0,
+                _ if !known => WHOLE / 2,
+                Speaker::Person if prompt != Sketch::Tiny => ASKED_AGAIN,
+                _ => WHOLE,
+            });
         } else {
             self.repeated = 0;
-            self.asked_for = 0;
+            self.sixths = 0;
         }
-        remember(&mut self.answers, (answer, number), COMPARED);
+        remember(&mut self.answers, answer, COMPARED);
     }
 
-    fn act(&mut self) {
+    /// Begins anew: the agent acts, or its context was compacted.
+    pub(crate) fn act(&mut self) {
         self.answers.clear();
         self.repeated = 0;
-        self.asked_for = 0;
+        self.sixths = 0;
     }
 
-    /// Answers that say the same, the first one included; those a person asked for count half.
+    /// Answers that say the same, the first one included.
     fn weight(&self) -> u32 {
-        1 + self.repeated - self.asked_for / 2
+        if self.repeated == 0 { 0 } else { 1 + self.sixths / WHOLE }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    /// A user who takes the time of a person.
+    Person,
+    /// A user who does not.
+    Program,
+    /// No user at all: results of tools, or nothing.
+    Tool,
 }
 
 fn remember<T>(seen: &mut VecDeque<T>, new: T, most: usize) {
@@ -95,13 +185,19 @@ fn remember<T>(seen: &mut VecDeque<T>, new: T, most: usize) {
     seen.push_back(new);
 }
 
+/// An answer has become a chant.
+pub(crate) fn chanted(scope: &mut ScopeState) {
+    scope.said.chants = scope.said.chants.saturating_add(1);
+}
+
 /// The trip for an answer that became a chant.
 pub(crate) fn chanting(seat: &Seat<'_>, rounds: usize, words: &str) -> Option<Trip> {
     let settings = &seat.policy.text_loop;
     if !settings.enabled || !seat.innermost {
         return None;
     }
-    let mut trip = seat.trip(GuardId::TextLoop, "chanting", settings.action);
+    let mut trip =
+        seat.trip(GuardId::TextLoop, "chanting", settings.on_chant(seat.scope.said.chants));
     trip.ends = settings.ends;
     trip.measured = Measure::Count(rounds as u64);
     trip.because = match words {
@@ -115,19 +211,29 @@ pub(crate) struct Guard;
 
 impl super::Guard for Guard {
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
-        let settings = &lesson.policy.text_loop;
-        let (true, true, Some(call)) = (settings.enabled, lesson.innermost, end.call.model())
-        else {
+        if !lesson.policy.text_loop.enabled || !lesson.innermost {
+            return;
+        }
+        let Some(call) = end.call.model() else {
+            lesson.scope.said.act();
             return;
         };
         let Some(answer) = end.outcome.answer else { return };
         if answer.calls.is_some() {
             lesson.scope.said.act();
         } else if let Some(text) = answer.text {
-            let prompt = call.prompt.filter(|_| call.from_person);
-            let prompt = prompt.map_or(Sketch::Tiny, |text| text.sketch());
-            lesson.scope.said.learn(text.sketch(), prompt, end.ticket.number);
+            let said = &mut lesson.scope.said;
+            let pause = end.ticket.admitted.since(said.ended);
+            let by = match call.from_person {
+                true if pause >= PERSON_TAKES => Speaker::Person,
+                true => Speaker::Program,
+                false => Speaker::Tool,
+            };
+            let prompt = call.prompt.map_or(Sketch::Tiny, |text| text.sketch());
+            let (sketch, gist) = (text.sketch(), text.gist());
+            said.learn(Answered { sketch, gist, number: end.ticket.number }, prompt, by);
         }
+        lesson.scope.said.ended = end.now;
     }
 
     fn verify(&self, seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
@@ -135,25 +241,28 @@ impl super::Guard for Guard {
         if !settings.enabled || !seat.innermost {
             return None;
         }
-        end.outcome.answer?.text?;
+        let answer = end.outcome.answer?;
+        let (Some(_), None) = (answer.text, answer.calls) else { return None };
         let said = &seat.scope.said;
-        if said.repeated == 0 || said.weight() < settings.max_repeated_answers {
-            return None;
-        }
-        let action = match settings.action {
-            Action::Block => Action::Warn,
-            other => other,
-        };
-        let mut trip = seat.trip(GuardId::TextLoop, "repeated_answer", action);
+        let step = settings.ladder().step_after(said.weight(), 1)?;
+        let count = said.repeated + 1;
+        let mut trip = seat.trip(GuardId::TextLoop, "repeated_answer", Action::Warn);
+        trip.verdict = step.verdict;
         trip.ends = settings.ends;
-        trip.measured = Measure::Count(u64::from(said.repeated) + 1);
-        trip.limit = Measure::Count(settings.max_repeated_answers.into());
+        trip.measured = Measure::Count(count.into());
+        trip.limit = Measure::Count(step.at.into());
         trip.evidence = vec![said.first, end.ticket.number];
         trip.because = format!(
-            "{} answers say the same and none of them calls a tool (limit {})",
-            said.repeated + 1,
-            settings.max_repeated_answers
+            "{count} answers say the same and none of them calls a tool (limit {})",
+            step.at
         );
+        trip.streak = Some(said.first);
+        trip.advice = (step.verdict >= Verdict::Steer).then(|| {
+            format!(
+                "Your last {count} answers say the same, and none of them called a tool. Do \
+                 something different: use a tool, ask the user a question, or finish."
+            )
+        });
         Some(trip)
     }
 
@@ -162,9 +271,8 @@ impl super::Guard for Guard {
         if !settings.enabled {
             return Vec::new();
         }
-        let said = &dial.scope.said;
-        let repeated = if said.repeated == 0 { 0 } else { said.weight() };
-        let most = settings.max_repeated_answers.into();
-        vec![Gauge::count(GuardId::TextLoop, "answers_that_repeat", repeated.into(), most)]
+        let Some(most) = settings.ladder().stops() else { return Vec::new() };
+        let repeated = dial.scope.said.weight();
+        vec![Gauge::count(GuardId::TextLoop, "answers_that_repeat", repeated.into(), most.into())]
     }
 }

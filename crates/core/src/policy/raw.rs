@@ -171,6 +171,12 @@ impl RawPolicy {
         if let Some(limits) = self.session_limits {
             limits.over(policy);
         }
+        if self.loops.as_ref().is_some_and(RawLoop::is_single_rung) {
+            policy.loops.single_rung();
+        }
+        if self.text_loop.as_ref().is_some_and(RawTextLoop::is_single_rung) {
+            policy.text_loop.single_rung();
+        }
         policy.steps.max_steps = max_steps.or(policy.steps.max_steps);
         policy.time.max_wall_time_seconds = max_time.or(policy.time.max_wall_time_seconds);
         lay!(access, steps, tokens, budget, time, velocity);

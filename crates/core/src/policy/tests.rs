@@ -50,7 +50,10 @@ fn nothing() -> Value {
             "max_tokens_per_minute": null,
             "action": "block",
         },
-        "loop": { "enabled": false, "threshold": 5, "action": "warn", "ends": "session" },
+        "loop": {
+            "enabled": false, "threshold": 5, "action": "warn", "ends": "session",
+            "steer_at": "off", "block_at": "off", "end_at": "off", "max_wait_s": 1800, "tools": {}
+        },
         "similarity": {
             "enabled": false,
             "window_size": 20,
@@ -64,6 +67,8 @@ fn nothing() -> Value {
         "text_loop": {
             "enabled": false,
             "max_repeated_answers": 5,
+            "steer_at": "off",
+            "end_at": "off",
             "action": "warn",
             "ends": "session",
         },
@@ -118,7 +123,7 @@ fn check(policy: &Policy, expected: &Value) {
 #[test]
 fn presets_are_exactly_these() {
     let on = json!(true);
-    let balanced = with(
+    let noticing = with(
         nothing(),
         &[
             ("/loop/enabled", on.clone()),
@@ -128,16 +133,28 @@ fn presets_are_exactly_these() {
             ("/access/pin_tools", json!("warn")),
         ],
     );
+    let balanced = with(
+        noticing.clone(),
+        &[
+            ("/loop/steer_at", json!(3)),
+            ("/loop/block_at", json!(5)),
+            ("/loop/end_at", json!(10)),
+            ("/text_loop/steer_at", json!(3)),
+            ("/text_loop/end_at", json!(10)),
+        ],
+    );
     let stop = json!("terminate");
     let strict = with(
         balanced.clone(),
         &[
             ("/loop/action", stop.clone()),
+            ("/loop/end_at", json!(8)),
             ("/text_loop/action", stop.clone()),
+            ("/text_loop/end_at", json!(8)),
             ("/access/pin_tools", json!("block")),
         ],
     );
-    let observe = warned(with(balanced.clone(), &[("/similarity/enabled", on.clone())]));
+    let observe = warned(with(noticing, &[("/similarity/enabled", on.clone())]));
     let breaking = with(nothing(), &[("/breaker/enabled", on.clone())]);
     let across = with(
         breaking.clone(),
@@ -476,9 +493,9 @@ fn whole_numbers_have_their_ranges() {
         ("tokens", "total_token_limit", 1, most),
         ("time", "max_wall_time_seconds", 1, most / 1000),
         ("velocity", "max_tokens_per_minute", 1, most),
-        ("loop", "threshold", 2, 16),
+        ("loop", "threshold", 2, 10_000),
         ("similarity", "window_size", 1, 1000),
-        ("text_loop", "max_repeated_answers", 2, 1000),
+        ("text_loop", "max_repeated_answers", 2, 10_000),
         ("destructive", "max_deletes", 1, 1000),
         ("destructive", "max_same_target", 1, 1000),
         ("destructive", "window_s", 1, 31_536_000),

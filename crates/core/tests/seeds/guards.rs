@@ -8,8 +8,10 @@ use crate::support::*;
 
 #[test]
 fn e1_ping_pong_warns_or_terminates() {
-    for (preset, verdict) in [(Preset::Balanced, Verdict::Warn), (Preset::Strict, Verdict::Kill)] {
-        let mut world = World::of(preset.policies());
+    for (action, verdict) in [("warn", Verdict::Warn), ("terminate", Verdict::Kill)] {
+        let typed =
+            format!(r#"{{ "loop_detection": {{ "threshold": 5, "action": "{action}" }} }}"#);
+        let mut world = World::of(policies(&typed));
         let calls = [tool("read_ticket", "id=a"), tool("read_user", "id=b")];
         let mut seen = Vec::new();
         for n in 0..7 {

@@ -6,8 +6,8 @@ use crate::support::*;
 
 #[test]
 fn f4_a_chant_is_cut_in_the_stream() {
-    for (preset, verdict) in [(Preset::Strict, Verdict::Kill), (Preset::Balanced, Verdict::Warn)] {
-        let mut world = World::of(preset.policies());
+    let chants = |policy: PolicySet| {
+        let mut world = World::of(policy);
         let call = says("what is the weather like", true);
         let path = "acme/coder/s1";
         let mut ticket = world.admit(path, &call, at(0)).ticket.unwrap();
@@ -18,18 +18,43 @@ fn f4_a_chant_is_cut_in_the_stream() {
         // 85 times 18 bytes, of which the end is looked at every 256.
         assert_eq!(stream(&"I will try again. ".repeat(80)).trips, []);
         let found = stream(&"I will try again. ".repeat(6));
-        assert_eq!((found.verdict, found.trips.len()), (verdict, 1));
+        assert_eq!(found.trips.len(), 1);
         let trip = &found.trips[0];
         assert_eq!((trip.guard, trip.reason.as_str()), (GuardId::TextLoop, "chanting"));
         assert_eq!((trip.measured, trip.limit), (Measure::Count(85), Measure::None));
         assert_eq!(trip.because, "the answer says the same 85 times over: \"I will try again.\"");
-        assert_eq!(world.state("s1").killed().is_some(), verdict == Verdict::Kill);
+        assert_eq!(world.state("s1").killed().is_some(), found.verdict == Verdict::Kill);
+        found.verdict
+    };
+    assert_eq!(chants(Preset::Observe.policies()), Verdict::Warn);
+    assert_eq!(chants(Preset::Balanced.policies()), Verdict::Block, "the stream is cut");
+    assert_eq!(chants(Preset::Strict.policies()), Verdict::Block);
+    let typed = policies(r#"{ "text_loop": { "action": "terminate" } }"#);
+    assert_eq!(chants(typed), Verdict::Kill);
+}
+
+/// One chant may be bad luck; an agent that chants for the third time is ended.
+#[test]
+fn f4_the_third_chant_ends_the_session() {
+    for preset in [Preset::Balanced, Preset::Strict] {
+        let mut world = World::of(preset.policies());
+        let (call, path) = (says("what is the weather like", true), "acme/coder/s1");
+        for verdict in [Verdict::Block, Verdict::Block, Verdict::Kill] {
+            let mut ticket = world.admit(path, &call, at(0)).ticket.unwrap();
+            let text = &"I will try again. ".repeat(200);
+            let so_far = Progress { output: Tokens(1), text };
+            let found = world.progress(path, &call, &mut ticket, so_far, at(1));
+            assert_eq!(found.verdict, verdict);
+            let cut = Outcome { status: Status::Cancelled, ..Outcome::default() };
+            world.settle(path, &call, ticket, &cut, at(1));
+        }
     }
 }
 
 /// At which answer a row of them is stopped, and what is said then.
 fn answers(calls: impl Iterator<Item = (Call, Outcome)>) -> Option<(u64, Trip)> {
-    let mut world = World::of(Preset::Strict.policies());
+    let single = r#"{ "text_loop": { "action": "terminate", "max_repeated_answers": 5 } }"#;
+    let mut world = World::of(policies(single));
     for (n, (call, outcome)) in calls.enumerate() {
         if let Some(trip) = world.run("acme/coder/s1", &call, &outcome, at(1)).pop() {
             return Some((n as u64 + 1, trip));
@@ -60,7 +85,7 @@ fn f4_the_same_answer_over_several_turns() {
 }
 
 #[test]
-fn f4_what_a_person_asked_for_counts_half() {
+fn f4_what_was_asked_anew_does_not_count() {
     let words =
         ["ada", "bob", "cyd", "dan", "eve", "fay", "gil", "hal", "ian", "joe", "kim", "lea"];
     let asked = |from_person| {
@@ -68,11 +93,11 @@ fn f4_what_a_person_asked_for_counts_half() {
             .iter()
             .map(move |name| (says(&format!("is {name} there today"), from_person), answer(SAME)))
     };
-    let (stopped_at, trip) = answers(asked(true)).unwrap();
-    assert_eq!((stopped_at, trip.measured), (8, Measure::Count(8)));
-    assert_eq!(trip.evidence, [1, 8]);
-    assert_eq!(answers(asked(false)).unwrap().0, 5, "a machine's words are no excuse");
-    // Nor are the same words of a person again.
+    assert_eq!(answers(asked(true)), None, "new questions may have the same answer");
+    let (stopped_at, trip) = answers(asked(false)).unwrap();
+    assert_eq!((stopped_at, trip.measured), (9, Measure::Count(9)), "new results count half");
+    assert_eq!(trip.evidence, [1, 9]);
+    // The same words again, faster than a person can say them, come from a program.
     let nagging = words.iter().map(|_| (says("is ada there today", true), answer(SAME)));
     assert_eq!(answers(nagging).unwrap().0, 5);
 }

@@ -145,9 +145,7 @@ pub(crate) fn delete(verb: &str, target: &str) -> Call {
 
 /// A result of a tool, as it was given.
 pub(crate) fn result(status: Status, text: &str) -> Outcome {
-    let facts =
-        ResultFacts { masked: TextFacts::of(text).digest, exact: Digest::of(text.as_bytes()) };
-    Outcome { status, result: Some(facts), ..Outcome::default() }
+    Outcome { status, result: Some(ResultFacts::of(text)), ..Outcome::default() }
 }
 
 /// A tenth of a cent for a token read, a fifth for one written.

@@ -57,6 +57,10 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         (_, Reply::Warn(why)) => {
             Output::json(&json!({ "systemMessage": format!("deadstop {why}") }))
         }
+        (Moment::After, Reply::Steer(advice)) => Output::json(&json!({ "hookSpecificOutput": {
+            "hookEventName": event,
+            "additionalContext": advice,
+        }})),
         (Moment::Before, Reply::Ask(why)) => {
             let mut ask = decided("ask", why);
             ask["permissionDecisionReason"] = format!("deadstop: {why}").into();
@@ -79,6 +83,6 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         (_, Reply::End(why)) => {
             Output::json(&json!({ "continue": false, "stopReason": format!("deadstop {why}") }))
         }
-        (_, Reply::Refuse(_) | Reply::Ask(_)) => Output::nothing(),
+        (_, Reply::Refuse(_) | Reply::Ask(_) | Reply::Steer(_)) => Output::nothing(),
     }
 }

@@ -24,6 +24,10 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
                 "permissionDecisionReason": told(why),
             }}))
         }
+        (Moment::After, Reply::Steer(advice)) => Output::json(&json!({ "hookSpecificOutput": {
+            "hookEventName": event,
+            "additionalContext": advice,
+        }})),
         (Moment::Prompt, Reply::Refuse(why)) => {
             Output::json(&json!({ "decision": "block", "reason": format!("deadstop {why}") }))
         }

@@ -88,6 +88,7 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
             "user_message": format!("deadstop {why}"),
             "agent_message": told(why),
         }),
+        (Moment::After, Reply::Steer(advice)) => json!({ "additional_context": advice }),
         (Moment::Prompt | Moment::Start, Reply::Refuse(why) | Reply::End(why)) => {
             json!({ "continue": false, "user_message": format!("deadstop {why}") })
         }

@@ -80,6 +80,7 @@ pub(super) fn event(
     let kind = match host.moment(&name) {
         Moment::Before | Moment::After => return Ok(None),
         Moment::Prompt => Kind::Prompt(text(input, &["prompt"]).unwrap_or_default().to_owned()),
+        Moment::Start if text(input, &["source"]) == Some("compact") => Kind::Compacted,
         Moment::Permission | Moment::Stop | Moment::Start => Kind::Standing,
         Moment::Other => Kind::Other,
     };

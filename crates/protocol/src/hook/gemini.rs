@@ -54,6 +54,10 @@ pub(super) fn answer(moment: Moment, reply: &Reply) -> Output {
         (Moment::After | Moment::Stop | Moment::Start, Reply::End(why)) => {
             json!({ "continue": false, "stopReason": format!("deadstop {why}") })
         }
+        (Moment::After, Reply::Steer(advice)) => json!({ "hookSpecificOutput": {
+            "hookEventName": "AfterTool",
+            "additionalContext": advice,
+        }}),
         (Moment::Before | Moment::After, Reply::Warn(why)) => {
             json!({ "systemMessage": format!("deadstop {why}") })
         }

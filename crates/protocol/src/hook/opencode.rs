@@ -65,7 +65,9 @@ export const Deadstop = async ({{ client, directory }}) => {{
       const call = tools.get(input.callID)
       if (!tools.delete(input.callID)) return
       const event = {{ ...about("tool.execute.after", input, call.args), tool_response: output.output }}
-      await obey(await ask(event), input.sessionID).catch(() => {{}})
+      const answer = await ask(event)
+      if (answer.advice) output.output = `${{output.output}}\n\n${{answer.advice}}`
+      await obey(answer, input.sessionID).catch(() => {{}})
     }},
     "chat.message": async (input, output) => {{
       const prompt = (output.parts ?? []).filter((part) => part.type === "text").map((part) => part.text).join("\n")
@@ -111,6 +113,9 @@ pub(super) fn answer(moment: Moment, reply: &Reply) -> Output {
         }
         (Moment::Before | Moment::Prompt | Moment::After, Reply::End(why)) => {
             json!({ "decision": "stop", "reason": told(why) })
+        }
+        (Moment::After, Reply::Steer(advice)) => {
+            json!({ "decision": "allow", "advice": advice })
         }
         (_, Reply::Warn(why)) => {
             json!({ "decision": "allow", "reason": format!("deadstop {why}") })

@@ -18,10 +18,12 @@ mod json;
 mod news;
 mod openai;
 mod seen;
+mod steer;
 mod turns;
 mod usage;
 
 pub use seen::Seen;
+pub use steer::Notes;
 pub use turns::Turns;
 pub use usage::with_usage;
 
@@ -197,13 +199,16 @@ impl<'a> Open<'a> {
         let fresh = messages.iter().skip(known);
         let discount = head.map_or(0, |head| head.discount)
             + fresh.map(|message| discount(message.get())).sum::<u64>();
-        seen.remember(head, &chain, discount);
+        let root = self.envelope.request.hints.conversation.map_or(0, |digest| digest.0);
+        let shortened = head.is_none() && seen.shortened(root, messages.len());
+        seen.remember(head, &chain, (discount, root));
 
         let mut request = self.envelope.request;
         let size = (self.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
         request.input = Tokens(if self.free { 0 } else { size.saturating_sub(discount) });
         request.prompt = news.facts();
         request.from_person = news.from_person;
+        request.compacted = shortened || news.summary;
         request.said = news.said;
         request.results = if again { Vec::new() } else { news.results };
         request

@@ -144,7 +144,7 @@ fn wrong_types_point_at_the_value() {
         ["[loop]\naction = 7\n", "loop:\n  action: 7\n", "{\"loop\":\n{\"action\": 7}}"],
         ["2:10", "2:11", "2:12"],
         "`loop.action` cannot be 7",
-        "write one of `warn`, `ask`, `block`, `kill`, `terminate`",
+        "write one of `warn`, `steer`, `ask`, `block`, `kill`, `terminate`",
     );
     check(
         [

@@ -113,9 +113,14 @@ pub(super) const SECTIONS: [Section; 12] = [
         about: "Calls that repeat themselves and bring nothing new.",
         keys: &[
             ENABLED,
-            key("threshold", "Repeated calls in a row that are a loop."),
+            key("steer_at", "Repeated calls from which on the model is told, or \"off\"."),
+            key("block_at", "Repeated calls from which on they are refused, or \"off\"."),
+            key("end_at", "Repeated calls that end the session, or \"off\"."),
+            key("threshold", "Repeated calls in a row that are a loop, where no rung is set."),
             ACTION,
             ENDS,
+            key("max_wait_s", "Seconds that an agent may wait for something, looking with pauses."),
+            key("tools", "Tools with rungs of their own, or `ignore = true`."),
         ],
     },
     Section {
@@ -137,7 +142,12 @@ pub(super) const SECTIONS: [Section; 12] = [
         about: "Text that repeats itself, inside one answer or over several.",
         keys: &[
             ENABLED,
-            key("max_repeated_answers", "Answers without a tool call that say the same."),
+            key("steer_at", "Repeated answers from which on the model is told, or \"off\"."),
+            key("end_at", "Repeated answers that end the session, or \"off\"."),
+            key(
+                "max_repeated_answers",
+                "Answers without a tool call that say the same, where no rung is set.",
+            ),
             ACTION,
             ENDS,
         ],

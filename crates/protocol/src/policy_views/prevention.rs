@@ -4,7 +4,7 @@
 //! it from one that was forgotten.
 
 use deadstop_core::{
-    Action, Dollars, PolicySet, RawBreaker, RawBudget, RawLoop, RawPolicy, RawSteps, RawTime,
+    Action, Dollars, PolicySet, RawBreaker, RawBudget, RawLoop, RawPolicy, RawSteps, RawTime, Rung,
     Seconds,
 };
 use serde::{Deserialize, Serialize};
@@ -38,13 +38,26 @@ pub struct LoopDetection {
     /// Whether to look at all.
     pub enabled: bool,
     /// Repeated calls in a row that are a loop.
-    #[cfg_attr(feature = "schema", schema(minimum = 2, maximum = 16, example = 5))]
+    #[cfg_attr(feature = "schema", schema(minimum = 2, maximum = 10_000, example = 5))]
     pub threshold: u32,
     /// What to do then.
     pub action: LoopAction,
     /// Tool calls a session may make; null for no limit.
     #[cfg_attr(feature = "schema", schema(required, minimum = 1, maximum = 2_147_483_647))]
     pub max_steps: Option<u64>,
+    /// The ladder: repeated calls from which on the model is told. A body that names none of the
+    /// three rungs has threshold and action alone.
+    #[cfg_attr(feature = "schema", schema(minimum = 2, maximum = 10_000))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steer_at: Option<u32>,
+    /// The ladder: repeated calls from which on they are refused.
+    #[cfg_attr(feature = "schema", schema(minimum = 2, maximum = 10_000))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_at: Option<u32>,
+    /// The ladder: repeated calls that end the session.
+    #[cfg_attr(feature = "schema", schema(minimum = 2, maximum = 10_000))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_at: Option<u32>,
 }
 
 /// What to do about a loop.
@@ -52,8 +65,10 @@ pub struct LoopDetection {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LoopAction {
-    /// Let it pass and say so.
+    /// Let it pass and tell people.
     Warn,
+    /// Let it pass and tell the model. Not on the seed's page.
+    Steer,
     /// Hold this call until a person decides. Not on the seed's page.
     Ask,
     /// Refuse this call only. Not on the seed's page; shown where a policy says so.
@@ -100,6 +115,7 @@ impl From<Action> for LoopAction {
     fn from(action: Action) -> LoopAction {
         match action {
             Action::Warn => LoopAction::Warn,
+            Action::Steer => LoopAction::Steer,
             Action::Ask => LoopAction::Ask,
             Action::Block => LoopAction::Block,
             Action::Terminate => LoopAction::Terminate,
@@ -111,6 +127,7 @@ impl From<LoopAction> for Action {
     fn from(action: LoopAction) -> Action {
         match action {
             LoopAction::Warn => Action::Warn,
+            LoopAction::Steer => Action::Steer,
             LoopAction::Ask => Action::Ask,
             LoopAction::Block => Action::Block,
             LoopAction::Terminate => Action::Terminate,
@@ -128,6 +145,9 @@ impl PreventionConfig {
                 threshold: session.loops.threshold,
                 action: session.loops.action.into(),
                 max_steps: session.steps.max_steps,
+                steer_at: session.loops.steer_at.count(),
+                block_at: session.loops.block_at.count(),
+                end_at: session.loops.end_at.count(),
             },
             budget: BudgetControls {
                 max_cost_usd: session.budget.max_cost_usd,
@@ -151,6 +171,10 @@ impl PreventionConfig {
         session.loops.enabled = self.loop_detection.enabled;
         session.loops.threshold = self.loop_detection.threshold;
         session.loops.action = self.loop_detection.action.into();
+        let rung = |count: Option<u32>| count.map_or(Rung::Off, Rung::At);
+        session.loops.steer_at = rung(self.loop_detection.steer_at);
+        session.loops.block_at = rung(self.loop_detection.block_at);
+        session.loops.end_at = rung(self.loop_detection.end_at);
         session.steps.max_steps = self.loop_detection.max_steps;
         session.budget.max_cost_usd = self.budget.max_cost_usd;
         session.budget.soft_alert_threshold_usd = self.budget.soft_alert_threshold_usd;
@@ -183,14 +207,31 @@ impl PreventionConfig {
 }
 
 fn read_loop(top: &Fields<'_>, faults: &mut Vec<FieldFault>) -> Option<LoopDetection> {
-    let known = ["enabled", "threshold", "action", "max_steps"];
+    // The seed's page has no rungs; a body may leave them out.
+    let given = |name: &&str| top.get("loop_detection").is_some_and(|v| v.get(*name).is_some());
+    let rungs = ["steer_at", "block_at", "end_at"].into_iter().filter(given);
+    let known: Vec<&str> =
+        ["enabled", "threshold", "action", "max_steps"].into_iter().chain(rungs).collect();
     let fields = top.inner("loop_detection", &known, faults);
     let enabled = fields.read("enabled", "true or false", faults);
-    let threshold: Option<u32> = fields.read("threshold", "a whole number from 2 to 16", faults);
-    let action = fields.read("action", "`warn`, `block` or `terminate`", faults);
+    let threshold: Option<u32> = fields.read("threshold", "a whole number from 2 to 10000", faults);
+    let action = fields.read("action", "`warn`, `steer`, `block` or `terminate`", faults);
     let max_steps: Option<Option<u64>> = fields.read("max_steps", COUNT_OR_NULL, faults);
     let loops = RawLoop { threshold, ..RawLoop::default() };
     judge("loop_detection.threshold", RawPolicy { loops: Some(loops), ..alone() }, faults);
+    let mut rung = |name: &str| -> Option<u32> {
+        let expected = "a whole number from 2 to 10000, or null for none";
+        fields.read::<Option<u32>>(name, expected, faults).flatten()
+    };
+    let (steer_at, block_at, end_at) = (rung("steer_at"), rung("block_at"), rung("end_at"));
+    let typed = |count: Option<u32>| Some(count.map_or(Rung::Off, Rung::At));
+    let loops = RawLoop {
+        steer_at: typed(steer_at),
+        block_at: typed(block_at),
+        end_at: typed(end_at),
+        ..RawLoop::default()
+    };
+    judge("loop_detection.end_at", RawPolicy { loops: Some(loops), ..alone() }, faults);
     let steps = RawSteps { max_steps, ..RawSteps::default() };
     let path = "loop_detection.max_steps";
     if small_enough(path, max_steps.flatten(), faults) {
@@ -201,6 +242,9 @@ fn read_loop(top: &Fields<'_>, faults: &mut Vec<FieldFault>) -> Option<LoopDetec
         threshold: threshold?,
         action: action?,
         max_steps: max_steps?,
+        steer_at,
+        block_at,
+        end_at,
     })
 }
 

@@ -139,7 +139,7 @@ fn every_fault_of_a_prevention_config_is_named() {
             vec!["invalid loop_detection.threshold", "invalid budget.max_cost_usd"],
         ),
         (
-            with(page(), "loop_detection.threshold", json!(17)),
+            with(page(), "loop_detection.threshold", json!(10_001)),
             vec!["invalid loop_detection.threshold"],
         ),
         (

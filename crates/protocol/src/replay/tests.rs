@@ -62,22 +62,24 @@ fn a_model_that_nobody_knows_is_named() {
 #[test]
 fn the_first_stop_counts_and_what_comes_after_is_counted() {
     let looping = |n| answer("again", vec![call("poll", n, "pending", false)]);
-    let stuck = trace((0..8).map(|_| looping(1)).collect());
+    let stuck = trace((0..11).map(|_| looping(1)).collect());
     let report = replay(Preset::Strict, &stuck);
     let stop = report.telling().unwrap();
     assert_eq!(report.verdict(), Verdict::Kill);
-    assert_eq!((stop.at_call, stop.calls_after), (Some(5), 3));
-    assert_eq!(report.events.len(), 1);
+    assert_eq!((stop.at_call, stop.calls_after), (Some(8), 3));
+    let said: Vec<_> = report.events.iter().map(|event| event.trip.verdict).collect();
+    use Verdict::{Block, Kill, Steer};
+    assert_eq!(said, [Steer, Steer, Block, Block, Block, Kill]);
     // Three more answers were paid for: 3 × (input so far + 1 token out).
     assert!(report.cost_after > NanoUsd(0) && report.cost_after < report.cost);
-    // The fifth tool call was refused: five answers and four tool calls were admitted.
-    assert_eq!(report.calls.len(), 9);
+    // Blocked calls ran in the recording; the eighth was the end: eight answers, seven tool calls.
+    assert_eq!(report.calls.len(), 15);
     assert_eq!(report.calls[1], Replayed { number: 2, turn: 0, call: Some(0) });
 
-    let warned = replay(Preset::Balanced, &stuck);
+    let warned = replay(Preset::Observe, &stuck);
     assert_eq!(warned.verdict(), Verdict::Warn);
     assert_eq!(warned.telling().unwrap().at_call, Some(5));
-    assert_eq!(warned.calls.len(), 16);
+    assert_eq!(warned.calls.len(), 22);
     assert_eq!(warned.cost_after, NanoUsd(0));
 }
 
@@ -101,7 +103,7 @@ fn a_block_is_a_stop_that_the_trace_survives() {
 fn a_call_that_a_person_refused_is_no_failure() {
     let refused = "The user doesn't want to proceed with this tool use.";
     for (error, verdict) in [(refused, Verdict::Allow), ("connection refused", Verdict::Kill)] {
-        let turns = (0..6).map(|_| answer("", vec![call("restore", 1, error, true)])).collect();
+        let turns = (0..9).map(|_| answer("", vec![call("restore", 1, error, true)])).collect();
         assert_eq!(replay(Preset::Strict, &trace(turns)).verdict(), verdict, "{error}");
     }
 }

@@ -150,7 +150,7 @@ impl Seed {
                 ..ModelCall::default()
             }),
         };
-        let found = ResultFacts { exact: looked, masked: looked };
+        let found = ResultFacts { exact: looked, masked: looked, ..ResultFacts::default() };
         let outcome = Outcome { usage, result: tool.then_some(found), ..Outcome::default() };
         StoredCall {
             id: store.number(at),

@@ -284,7 +284,7 @@ fn tool(worker: &Worker, turn: u64, chance: &mut Chance) -> (Call, Outcome) {
         shape: seen,
         ..ToolCall::default()
     });
-    let result = Some(ResultFacts { exact: seen, masked: seen });
+    let result = Some(ResultFacts { exact: seen, masked: seen, ..ResultFacts::default() });
     (call, Outcome { result, ..Outcome::default() })
 }
 

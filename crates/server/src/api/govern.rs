@@ -266,6 +266,10 @@ pub(crate) struct Spoken {
     /// The limit.
     #[schema(value_type = Object)]
     limit: Value,
+    /// What the model should be told, where the verdict is `steer` or stricter and a pattern guard
+    /// decided: put it behind the tool's result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
 }
 
 /// A refusal: an error whose code is a guard's, with what was decided.
@@ -642,8 +646,9 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         explain: trip.explain(),
         measured: json(&trip.measured),
         limit: json(&trip.limit),
+        advice: trip.advice.clone(),
     };
-    let allowed = verdict <= Verdict::Warn;
+    let allowed = verdict <= Verdict::Steer;
     let decision = Decided {
         id: id.to_owned(),
         allowed,

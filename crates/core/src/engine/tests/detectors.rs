@@ -25,7 +25,7 @@ fn ask(world: &mut World, path: &str) -> Vec<(String, String)> {
 }
 
 fn act(world: &mut World, path: &str) -> Vec<(String, String)> {
-    let result = Some(ResultFacts { masked: Digest(1), exact: Digest(1) });
+    let result = Some(ResultFacts::default());
     told(world, path, &tool("ls"), &Outcome { result, ..Outcome::default() })
 }
 
@@ -41,14 +41,16 @@ fn told(world: &mut World, path: &str, call: &Call, outcome: &Outcome) -> Vec<(S
 fn told_off() -> World {
     let mut world = World::default().with("s", touchy()).with("n", touchy());
     for _ in 0..3 {
-        ask(&mut world, "s");
         act(&mut world, "s");
+    }
+    for _ in 0..3 {
+        ask(&mut world, "s");
     }
     let by_s = |reasons: &[&str]| -> Vec<(String, String)> {
         reasons.iter().map(|reason| ("s".to_owned(), (*reason).to_owned())).collect()
     };
     assert_eq!(ask(&mut world, "s"), by_s(&["kill_switch", "repeated_answer"]));
-    assert_eq!(act(&mut world, "s"), by_s(&["repetition", "no_progress"]));
+    assert_eq!(act(&mut world, "s"), by_s(&["repetition"]));
     world
 }
 

@@ -65,7 +65,7 @@ fn a_clear_forgets_what_the_detectors_saw() {
     failing.server = Some("db".into());
     let failing = Call::Tool(failing);
     let ticket = world.start("a", &failing, 0);
-    let result = crate::call::ResultFacts { masked: Digest(1), exact: Digest(1) };
+    let result = crate::call::ResultFacts::default();
     let outcome = Outcome { status: Status::Fault, result: Some(result), ..Outcome::default() };
     world.settle("a", &failing, ticket, &outcome);
     let state = world.state("a");

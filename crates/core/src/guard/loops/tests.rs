@@ -1,6 +1,6 @@
 //! Scripts of tool calls, and at which call which pattern is found in them.
 
-use super::MEMORY;
+use super::memory::MEMORY;
 use crate::call::{Call, Digest, Effect, ModelCall, Outcome, ResultFacts, Status, ToolCall, Usage};
 use crate::engine::{admit, settle};
 use crate::policy::Policy;
@@ -39,6 +39,10 @@ fn word(mut n: usize) -> String {
         }
     }
 }
+
+/// A result that is too long to be the same by chance.
+const LONG: &str = "there is nothing new on this page since you looked at it the last time, please \
+                    come back later or ask for another one";
 
 /// Plays scripts in one session until it is ended.
 struct Sim {
@@ -122,9 +126,7 @@ fn tool_result(text: &str) -> Outcome {
         Some(b'?') => Status::Fault,
         _ => Status::Ok,
     };
-    let result =
-        ResultFacts { masked: TextFacts::of(text).digest, exact: Digest::of(text.as_bytes()) };
-    Outcome { status, result: Some(result), ..Outcome::default() }
+    Outcome { status, result: Some(ResultFacts::of(text)), ..Outcome::default() }
 }
 
 /// What stops a script under threshold 5, and at which call.
@@ -216,8 +218,7 @@ fn a_retry_that_fails_the_same_way_is_no_progress() {
 #[test]
 fn a_nonce_in_the_arguments_only_doubles_the_limit() {
     for tool in ["read", "think"] {
-        let nonce =
-            |n| (0..n).map(move |i| call(tool, format!("page request_id={i}"), "nothing new"));
+        let nonce = |n| (0..n).map(move |i| call(tool, format!("page request_id={i}"), LONG));
         check(nonce(9), None);
         check_trip(
             nonce(20),
@@ -230,6 +231,8 @@ fn a_nonce_in_the_arguments_only_doubles_the_limit() {
             ),
         );
     }
+    // A short answer may be the same by chance: sixty orders that were all shipped are a batch.
+    check((0..60).map(|i| call("read", format!("order={i}"), "shipped")), None);
     // A result that differs in a number only is progress here.
     check((0..40).map(|i| call("read", format!("row={i}"), format!("row {i}"))), None);
     // The same answer to each of a batch of changes is no news, and none is needed.
@@ -320,7 +323,7 @@ fn longer_rounds_bring_no_progress() {
             (period + 5, "no_progress"),
             (5, 5),
             (period as u64 + 1)..=(period as u64 + 5),
-            "5 calls in a row, the last run, brought nothing that was not there before (limit 5)",
+            "the last 5 calls, up to run, returned nothing new (limit 5)",
         );
     }
     // One longer than memory is new every time.
@@ -482,22 +485,22 @@ fn thresholds_hold_exactly() {
         let trip = &sim.fired[0].1;
         assert_eq!(trip.measured, trip.limit);
     }
-    for t in 2..=16 {
-        check(t, t, "repetition", same(100));
-        let retry = (0..100).map(|_| call("run", "x", "!no"));
+    for t in 2..=40 {
+        check(t, t, "repetition", same(200));
+        let retry = (0..200).map(|_| call("run", "x", "!no"));
         check(t, t, "retry_without_progress", retry);
-        let nonce = (0..100).map(|n| call("read", format!("id={n}"), "well"));
+        let nonce = (0..200).map(|n| call("read", format!("id={n}"), LONG));
         check(t, 2 * t, "repetition", nonce);
-        let numbers = (0..100).map(|n| call("read", "status", format!("{n} % done")));
+        let numbers = (0..200).map(|n| call("read", "status", format!("{n} % done")));
         // What the second look will bring is not known: at 2 it counts as the same.
         check(t, if t == 2 { 2 } else { 2 * t }, "repetition", numbers);
-        let two = (0..100).map(|n| call("read", word(n % 2), format!("{n} % done")));
+        let two = (0..200).map(|n| call("read", word(n % 2), format!("{n} % done")));
         check(t, 2 * t + 2, "no_progress", two);
-        let errors = (0..100).map(|n| call("run", word(n), "!no"));
+        let errors = (0..200).map(|n| call("run", word(n), "!no"));
         check(t, 3 * t, "retry_without_progress", errors);
-        check(t, t + 2, "ping_pong", round(2, 100));
-        check(t, t + 8, "cycle", round(8, 100));
-        check(t, t + 9, "no_progress", round(9, 100));
+        check(t, t + 2, "ping_pong", round(2, 200));
+        check(t, t + 8, "cycle", round(8, 200));
+        check(t, t + 9, "no_progress", round(9, 200));
     }
 }
 
@@ -551,13 +554,15 @@ fn memory_is_bounded_whatever_goes_on() {
     let sim = Sim::new(5, Action::Warn).play(same(200));
     assert_eq!(sim.session.memory.calls.len(), MEMORY);
     assert_eq!(sim.session.memory.stretch as usize, MEMORY);
-    let [.., (_, repetition), (_, no_progress)] = &sim.fired[..] else { unreachable!() };
+    let [.., (_, repetition)] = &sim.fired[..] else { unreachable!() };
     assert_eq!(repetition.reason, "repetition");
-    assert_eq!(repetition.measured, Measure::Count(MEMORY as u64 + 1));
+    assert_eq!(repetition.measured, Measure::Count(200), "counted beyond what is remembered");
     assert_eq!(repetition.evidence, (136..=199).collect::<Vec<_>>());
+    let sim = Sim::new(5, Action::Warn).play(round(9, 300));
+    let [.., (_, no_progress)] = &sim.fired[..] else { unreachable!() };
     assert_eq!(no_progress.reason, "no_progress");
-    assert_eq!(no_progress.measured, Measure::Count(199));
-    assert_eq!(no_progress.evidence, (137..=200).collect::<Vec<_>>());
+    assert_eq!(no_progress.measured, Measure::Count(291));
+    assert_eq!(no_progress.evidence, (237..=300).collect::<Vec<_>>());
     let prompts =
         ["one two three", "two three four", "three four five", "four five six", "five six"];
     let sim = Sim::new(5, Action::Warn).play(prompts.map(Step::Person));

@@ -17,6 +17,8 @@ const DIALECTS: [Dialect; 8] = [
 
 fn trip(guard: GuardId, verdict: Verdict) -> Trip {
     Trip {
+        advice: None,
+        streak: None,
         guard,
         reason: "repetition".into(),
         verdict,

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::attachment::marker;
 use super::json;
+use crate::facts::{self, envelope};
 use crate::llm::ToolResult;
 use deadstop_redact::excerpt::Excerpt;
 
@@ -41,6 +42,8 @@ pub(super) struct News {
     any: bool,
     exact: u64,
     pub from_person: bool,
+    /// Whether a summary has taken the place of what was said before.
+    pub summary: bool,
     pub results: Vec<ToolResult>,
     /// What was said, for people.
     pub said: Excerpt,
@@ -77,12 +80,15 @@ impl News {
         if text.trim().is_empty() || from_harness(text) {
             return;
         }
-        self.from_person = true;
+        self.summary |= envelope::is_summary(text);
+        // Agents that write their calls as text get their results in a user's name.
+        self.from_person |= !envelope::is_observation(text) && !envelope::is_summary(text);
         self.push(text);
     }
 
     /// What a tool brought.
-    pub(super) fn result(&mut self, result: ToolResult) {
+    pub(super) fn result(&mut self, mut result: ToolResult) {
+        result.is_error |= facts::says_failed(&result.text);
         self.push(&result.text);
         self.results.push(result);
     }

@@ -35,6 +35,8 @@ pub(super) struct Head {
     chain: u64,
     /// Tokens that the estimate by size counts too many in them: see `attachment`.
     pub discount: u64,
+    /// What the conversation is recognised by, whatever becomes of its history; 0 if nothing.
+    root: u64,
 }
 
 impl Seen {
@@ -47,8 +49,20 @@ impl Seen {
         self.heads.iter().filter(through).max_by_key(|head| head.messages).copied()
     }
 
+    /// Whether a conversation that no head leads to is a known one with a shorter history.
+    pub(super) fn shortened(&self, root: u64, messages: usize) -> bool {
+        let same = |head: &&Head| root != 0 && head.root == root;
+        let known = self.heads.iter().rev().find(same);
+        known.is_some_and(|head| messages < head.messages as usize)
+    }
+
     /// Puts the new head of a conversation in the place of the one it was recognised by.
-    pub(super) fn remember(&mut self, before: Option<Head>, chain: &[u64], discount: u64) {
+    pub(super) fn remember(
+        &mut self,
+        before: Option<Head>,
+        chain: &[u64],
+        (discount, root): (u64, u64),
+    ) {
         let (Some(&last), Ok(messages)) = (chain.last(), u32::try_from(chain.len())) else {
             return;
         };
@@ -58,7 +72,7 @@ impl Seen {
         if self.heads.len() >= HEADS {
             self.heads.pop_front();
         }
-        self.heads.push_back(Head { messages, chain: last, discount });
+        self.heads.push_back(Head { messages, chain: last, discount, root });
     }
 }
 
@@ -82,7 +96,7 @@ mod tests {
         for step in 1..=1000u64 {
             let chain: Vec<u64> = (0..step % 90 + 1).map(|i| step % 100 * 1000 + i).collect();
             let before = seen.recognise(&chain);
-            seen.remember(before, &chain, u64::MAX);
+            seen.remember(before, &chain, (u64::MAX, step % 100 + 1));
             assert_eq!(seen.recognise(&chain).unwrap().messages as usize, chain.len());
             assert!(seen.heads.len() <= HEADS);
         }

@@ -68,7 +68,7 @@ fn a_look_with_other_numbers_counts_half() {
         sim.step(call("read", "job", result));
         let memory = &sim.session.memory;
         assert_eq!((memory.halves, memory.futile()), (halves, halves / 2), "after {at}");
-        assert_eq!(memory.calls.back().unwrap().futile, futile, "after {at}");
+        assert_eq!(memory.calls.back().unwrap().is_futile(), futile, "after {at}");
     }
     assert!(sim.session.memory.futile_calls().is_empty());
     sim.step(call("read", "job", "5 % done"));
@@ -85,7 +85,7 @@ fn two_jobs_that_get_on() {
         (12, "no_progress"),
         (5, 5),
         8..=12,
-        "5 calls in a row, the last read, brought nothing that was not there before (limit 5)",
+        "the last 5 calls, up to read, returned nothing new (limit 5)",
     );
     // A round must bring the same to the letter.
     let round = |n| (0..n).map(|i| call("read", word(i % 2), format!("{} % done", i % 2)));
@@ -100,7 +100,7 @@ fn a_nonce_and_other_numbers_together_are_paging() {
     let errors = (0..60).map(|n| call("read", format!("page={n}"), format!("!page {n} is gone")));
     check(errors, Some((5, "retry_without_progress")));
     // Ten in a row, and not one less, also after something else.
-    let nonce = |n| (0..n).map(|i| call("read", format!("page={i}"), "empty"));
+    let nonce = |n| (0..n).map(|i| call("read", format!("page={i}"), LONG));
     check([call("read", "page=x", "full")].into_iter().chain(nonce(9)), None);
     let later = [call("read", "page=x", "full")].into_iter().chain(nonce(10));
     check(later, Some((11, "repetition")));

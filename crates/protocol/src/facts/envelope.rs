@@ -1,0 +1,150 @@
+//! What hosts wrap around things: results of tools with a head of their own, results that come as a
+//! user's text, and the summary that takes a history's place.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// A result without what its host put around it.
+pub(crate) struct Opened<'a> {
+    pub(crate) text: Cow<'a, str>,
+    /// Whether the host says that it failed.
+    pub(crate) failed: bool,
+}
+
+/// Takes a result out of the envelope of a known host.
+///
+/// Codex has two: lines (`Chunk ID:`, `Wall time:`, `Process exited with code`, `Output:`) and JSON
+/// (`{"output":…, "metadata":{"exit_code":…}}`). The exit code stays with the text, everything else
+/// of the envelope is different each time.
+pub(crate) fn open(result: &str) -> Opened<'_> {
+    let found = codex_lines(result).or_else(|| codex_json(result));
+    found.unwrap_or(Opened { text: Cow::Borrowed(result), failed: false })
+}
+
+fn codex_lines(result: &str) -> Option<Opened<'_>> {
+    const HEAD: [&str; 5] =
+        ["Chunk ID:", "Wall time:", "Process ", "Original token count:", "Exit code:"];
+    if !HEAD.iter().any(|head| result.starts_with(head)) {
+        return None;
+    }
+    let mut rest = result;
+    let mut exit = None;
+    // A head is a few lines long; whatever stands there otherwise is no envelope.
+    for _ in 0..8 {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        if line.trim_end() == "Output:" {
+            let code = exit.unwrap_or(0);
+            let text = if code == 0 { Cow::Borrowed(after) } else { exited(code, after) };
+            return Some(Opened { text, failed: code != 0 });
+        }
+        let code = line
+            .strip_prefix("Process exited with code ")
+            .or_else(|| line.strip_prefix("Exit code: "))
+            .and_then(|code| code.trim().parse().ok());
+        exit = exit.or(code);
+        if after.is_empty() || !HEAD.iter().any(|head| line.starts_with(head)) {
+            return None;
+        }
+        rest = after;
+    }
+    None
+}
+
+fn codex_json(result: &str) -> Option<Opened<'_>> {
+    if !result.starts_with("{\"output\":") {
+        return None;
+    }
+    let value: Value = serde_json::from_str(result).ok()?;
+    let code = value["metadata"]["exit_code"].as_i64()?;
+    let output = value["output"].as_str()?;
+    let text = if code == 0 { Cow::Owned(output.to_owned()) } else { exited(code, output) };
+    Some(Opened { text, failed: code != 0 })
+}
+
+fn exited(code: i64, output: &str) -> Cow<'static, str> {
+    Cow::Owned(format!("exit {code}\n{output}"))
+}
+
+/// Whether a text in a user's name is the result of a tool: agents that write their calls as text
+/// (ReAct, smolagents) get their results so.
+pub(crate) fn is_observation(text: &str) -> bool {
+    const HEADS: [&str; 9] = [
+        "observation:",
+        "[output of step",
+        "execution logs:",
+        "execution result of",
+        "tool result:",
+        "tool response:",
+        "tool output:",
+        "<tool_response>",
+        "<tool_result>",
+    ];
+    let text = text.trim_start();
+    HEADS
+        .iter()
+        .any(|head| text.get(..head.len()).is_some_and(|start| start.eq_ignore_ascii_case(head)))
+}
+
+/// Whether a text in a user's name is a summary that takes the place of a history: the context was
+/// compacted.
+pub(crate) fn is_summary(text: &str) -> bool {
+    const HEADS: [&str; 4] = [
+        "This session is being continued from a previous conversation",
+        "Another language model started to solve this problem",
+        "<conversation_summary>",
+        "The conversation history before this point was compacted",
+    ];
+    let text = text.trim_start();
+    HEADS.iter().any(|head| text.starts_with(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codex_results_are_taken_out() {
+        let lines = |id: &str, code: i64| {
+            format!(
+                "Chunk ID: {id}\nWall time: 0.0512 seconds\nProcess exited with code {code}\n\
+                 Original token count: 12\nOutput:\nno such file\nreally"
+            )
+        };
+        let opened = |text: &str| {
+            let opened = open(text);
+            (opened.text.into_owned(), opened.failed)
+        };
+        assert_eq!(opened(&lines("7c44eb", 0)), ("no such file\nreally".to_owned(), false));
+        assert_eq!(opened(&lines("7c44eb", 2)), opened(&lines("f00d12", 2)));
+        assert_eq!(opened(&lines("a", 2)), ("exit 2\nno such file\nreally".to_owned(), true));
+        let json = r#"{"output":"boom\n","metadata":{"exit_code":1,"duration_seconds":0.1}}"#;
+        assert_eq!(opened(json), ("exit 1\nboom\n".to_owned(), true));
+        for other in [
+            "",
+            "Wall time: 3 s",
+            "Chunk ID: x\nsomething else\nOutput:\n",
+            "{\"output\": 3}",
+            "{\"output\":\"x\"}",
+            "no such file",
+        ] {
+            assert_eq!(opened(other), (other.to_owned(), false), "{other}");
+        }
+    }
+
+    #[test]
+    fn results_and_summaries_in_a_users_name() {
+        for (text, observation, summary) in [
+            ("Observation: 3 files", true, false),
+            (" OBSERVATION:\nnothing", true, false),
+            ("[OUTPUT OF STEP 3] -> Observation:\nx", true, false),
+            ("<tool_response>{}</tool_response>", true, false),
+            ("My observation: it is late", false, false),
+            ("This session is being continued from a previous conversation that ran…", false, true),
+            ("please go on", false, false),
+            ("ü", false, false),
+        ] {
+            assert_eq!((is_observation(text), is_summary(text)), (observation, summary), "{text}");
+        }
+    }
+}
