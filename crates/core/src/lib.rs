@@ -11,6 +11,7 @@ mod engine;
 mod gauge;
 mod grant;
 mod guard;
+mod harm;
 mod ledger;
 mod pattern;
 mod policy;
@@ -22,8 +23,8 @@ mod trip;
 mod units;
 
 pub use call::{
-    Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
-    Status, ToolCall, Usage,
+    Answer, Argument, Call, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts, Status,
+    ToolCall, Usage,
 };
 pub use engine::{Admission, Decision, Progress, Ticket, admit, admit_approved, progress, settle};
 pub use gauge::Gauge;
@@ -32,6 +33,7 @@ pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};
+pub use guard::harm::{HarmSettings, OnHarm, RawHarm};
 pub use guard::loops::{LoopSettings, RawLoop};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
@@ -40,6 +42,7 @@ pub use guard::text_loop::{RawTextLoop, TextLoopSettings};
 pub use guard::time::{RawTime, TimeSettings};
 pub use guard::tokens::{RawTokens, TokenSettings};
 pub use guard::velocity::{RawVelocity, VelocitySettings};
+pub use harm::{Harm, HarmKind, Reach, Recovery, Severity};
 pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;
 pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};

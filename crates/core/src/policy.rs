@@ -13,6 +13,7 @@ use crate::guard::access::{AccessSettings, Pin};
 use crate::guard::breaker::BreakerSettings;
 use crate::guard::budget::BudgetSettings;
 use crate::guard::destructive::DestructiveSettings;
+use crate::guard::harm::HarmSettings;
 use crate::guard::loops::LoopSettings;
 use crate::guard::similarity::SimilaritySettings;
 use crate::guard::steps::StepSettings;
@@ -155,6 +156,8 @@ pub struct Policy {
     pub text_loop: TextLoopSettings,
     /// Destructive operations.
     pub destructive: DestructiveSettings,
+    /// What one call would do.
+    pub harm: HarmSettings,
     /// Failing servers; works in an agent's scope.
     pub breaker: BreakerSettings,
     /// Failures in a row; works in a session's scope.
@@ -179,6 +182,7 @@ impl Policy {
             similarity: SimilaritySettings::default(),
             text_loop: TextLoopSettings::default(),
             destructive: DestructiveSettings::default(),
+            harm: HarmSettings::default(),
             breaker: BreakerSettings { enabled: false, ..BreakerSettings::default() },
             strikes: StrikeSettings::default(),
         }
@@ -198,17 +202,19 @@ impl Policy {
             loops: LoopSettings { enabled: true, ..LoopSettings::default() },
             text_loop: TextLoopSettings { enabled: true, ..TextLoopSettings::default() },
             destructive: DestructiveSettings { enabled: true, ..DestructiveSettings::default() },
+            harm: HarmSettings { enabled: true, ..HarmSettings::default() },
             strikes: StrikeSettings { enabled: true, ..StrikeSettings::default() },
             ..Policy::none()
         }
     }
 
-    /// A session in which loops are stopped, too.
+    /// A session in which loops are stopped, too, and harm is refused.
     pub fn strict() -> Policy {
         let mut policy = Policy::balanced();
         policy.loops.action = Action::Terminate;
         policy.text_loop.action = Action::Terminate;
         policy.access.pin_tools = Pin::Block;
+        policy.harm = HarmSettings::strict();
         policy
     }
 
@@ -238,6 +244,7 @@ impl Policy {
         ] {
             *action = Action::Warn;
         }
+        self.harm.warn_only();
     }
 
     /// The policy of a scope nested in one with this policy: patterns are looked for where the
@@ -267,6 +274,7 @@ impl Policy {
         self.similarity.validate()?;
         self.text_loop.validate()?;
         self.destructive.validate()?;
+        self.harm.validate()?;
         self.breaker.validate()?;
         self.strikes.validate()
     }

@@ -1,7 +1,8 @@
 //! The engine's three moments, over small chains of scopes.
 
 use super::*;
-use crate::call::{Destruction, Digest, ModelCall, Rates, ToolCall};
+use crate::call::{Digest, ModelCall, Rates, ToolCall};
+use crate::harm::Harm;
 use crate::ledger::{Ledger, Spent};
 use crate::pattern::Pattern;
 use crate::policy::Policy;
@@ -13,6 +14,7 @@ use crate::units::Millis;
 mod asking;
 mod detectors;
 mod granting;
+mod harming;
 mod periods;
 mod reservations;
 mod standing;
@@ -87,8 +89,8 @@ fn tool(name: &str) -> Call {
 }
 
 fn delete() -> Call {
-    let destroys = vec![Destruction { verb: "rm".into(), target: "x".into() }];
-    Call::Tool(ToolCall { name: "rm".into(), destroys, ..ToolCall::default() })
+    let harms = vec![Harm::destroys("rm", "x")];
+    Call::Tool(ToolCall { name: "rm".into(), harms, ..ToolCall::default() })
 }
 
 /// A tenth of a cent for a token read, a fifth for one written.

@@ -74,6 +74,16 @@ fn nothing() -> Value {
             "action": "terminate",
             "ends": "session",
         },
+        "harm": {
+            "enabled": false,
+            "catastrophic": "ask",
+            "serious": "ask",
+            "recoverable": "allow",
+            "unknown": "allow",
+            "secrets": "warn",
+            "unreadable": "warn",
+            "allow": [],
+        },
         "breaker": {
             "enabled": false,
             "open_after_failures": 5,
@@ -105,6 +115,9 @@ fn warned(mut policy: Value) -> Value {
             *action = json!("warn");
         }
     }
+    for harm in ["catastrophic", "serious", "recoverable", "secrets", "unreadable"] {
+        policy["harm"][harm] = json!("warn");
+    }
     policy
 }
 
@@ -121,6 +134,7 @@ fn presets_are_exactly_these() {
             ("/loop/enabled", on.clone()),
             ("/text_loop/enabled", on.clone()),
             ("/destructive/enabled", on.clone()),
+            ("/harm/enabled", on.clone()),
             ("/strikes/enabled", on.clone()),
             ("/access/pin_tools", json!("warn")),
         ],
@@ -132,6 +146,11 @@ fn presets_are_exactly_these() {
             ("/loop/action", stop.clone()),
             ("/text_loop/action", stop.clone()),
             ("/access/pin_tools", json!("block")),
+            ("/harm/catastrophic", json!("block")),
+            ("/harm/serious", json!("block")),
+            ("/harm/recoverable", json!("ask")),
+            ("/harm/secrets", json!("ask")),
+            ("/harm/unreadable", json!("ask")),
         ],
     );
     let observe = warned(with(balanced.clone(), &[("/similarity/enabled", on.clone())]));
