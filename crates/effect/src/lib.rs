@@ -33,6 +33,8 @@ pub struct Effects {
     pub harms: Vec<Harm>,
     /// Paths that it would create, if nothing is there yet.
     pub makes: Vec<String>,
+    /// The commands that were read, wrappers and quotes taken off.
+    pub commands: Vec<String>,
 }
 
 /// Works out what a call of `tool` with these arguments would do, from its text alone.
@@ -86,12 +88,15 @@ fn read(
 /// Harms of one call that are reported; the worst are kept.
 const MAX_HARMS: usize = 32;
 
+/// Commands of one call that are reported.
+const MAX_COMMANDS: usize = 16;
+
 /// Paths of one call that are reported as made.
 const MAX_MADE: usize = 32;
 
 impl Effects {
     fn only(effect: Effect) -> Effects {
-        Effects { effect, harms: Vec::new(), makes: Vec::new() }
+        Effects { effect, harms: Vec::new(), makes: Vec::new(), commands: Vec::new() }
     }
 
     /// The stronger effect wins: one `rm` among ten `ls` makes the whole line change something.
@@ -137,6 +142,13 @@ impl Effects {
         self.raise(other.effect);
         for one in other.harms {
             self.harm(one.kind, &one.verb, &one.target, one.reach, one.recovery);
+        }
+    }
+
+    fn read_as(&mut self, name: &str, arguments: &[String]) {
+        if self.commands.len() < MAX_COMMANDS {
+            let words = target::join(arguments);
+            self.commands.push(format!("{name} {words}").trim_end().to_owned());
         }
     }
 

@@ -405,6 +405,7 @@ impl Walk<'_> {
     }
 
     fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
+        self.effects.read_as(name, arguments);
         let options: Vec<&String> = arguments.iter().take_while(|word| *word != "--").collect();
         let ends = [options.first(), options.last()];
         // In between, `--help` may be the value of another option.
