@@ -1,9 +1,11 @@
 //! House rules and benches, as programs rather than as memory.
 //!
 //! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask bench`
-//! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces.
+//! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces, and
+//! `cargo xtask commands [-v] FOLDER` labelled commands.
 
 mod bench;
+mod commands;
 mod rules;
 mod traces;
 
@@ -15,9 +17,14 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["rules"] => rules::check(),
         ["bench"] => bench::run(),
+        ["commands", folder] => commands::check(folder, false),
+        ["commands", "-v", folder] => commands::check(folder, true),
+        ["harms", folder] => traces::harms(folder),
         ["traces", folder] => traces::check(folder),
         ["kernel", calls] => bench::kernel(calls),
-        _ => Err(anyhow::anyhow!("say `rules`, `bench` or `traces FOLDER`")),
+        _ => {
+            Err(anyhow::anyhow!("say `rules`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

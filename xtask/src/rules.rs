@@ -64,7 +64,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "deadstop-store",
         ],
     ),
-    ("xtask", &["deadstop-core", "deadstop-protocol"]),
+    ("xtask", &["deadstop-core", "deadstop-gate", "deadstop-protocol"]),
 ];
 
 /// All that core may use: data formats and hashing, nothing that waits, listens or tells the time.

@@ -14,6 +14,8 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use deadstop_core::{GuardId, Preset, Verdict};
+use deadstop_protocol::check::Checker;
+use deadstop_protocol::facts::effect::Nowhere;
 use deadstop_protocol::prices::Prices;
 use deadstop_protocol::replay::{Event, Replayer, Report};
 use deadstop_protocol::trace::{Trace, Turn};
@@ -246,4 +248,42 @@ fn digits_masked(text: &str) -> String {
         }
     }
     masked
+}
+
+/// Counts the coding calls that `balanced` and `strict` would ask about or refuse because of harm,
+/// judged by their text alone, and prints each of them.
+pub(crate) fn harms(folder: &str) -> anyhow::Result<()> {
+    let checker = Checker::default();
+    let (mut calls, mut balanced, mut strict) = (0_usize, 0_usize, 0_usize);
+    for file in trace_files(Path::new(folder))? {
+        for trace in load(&file)? {
+            let coding = trace
+                .dataset
+                .as_deref()
+                .is_some_and(|name| name.contains("claude_code") || name.contains("openhands"));
+            if !coding {
+                continue;
+            }
+            for turn in &trace.turns {
+                let Turn::Answer { calls: made, .. } = turn else { continue };
+                for call in made {
+                    calls += 1;
+                    let checked = checker.check(&call.name, &call.arguments, &Nowhere);
+                    let asked = checked.verdict.balanced >= Verdict::Ask;
+                    balanced += usize::from(asked);
+                    let held = checked.verdict.strict >= Verdict::Ask;
+                    strict += usize::from(held);
+                    if held {
+                        let who = if asked { "balanced" } else { "strict  " };
+                        let harm = &checked.because;
+                        println!("{who} {} {harm}", trace.id);
+                        println!("    {}", call.arguments);
+                    }
+                }
+            }
+        }
+    }
+    println!("of {calls} coding calls, balanced asks about {balanced}, strict holds {strict}");
+    ensure!(balanced * 500 <= calls, "balanced asks more than once in 500 coding calls");
+    Ok(())
 }

@@ -7,6 +7,7 @@ mod alerts;
 mod approvals;
 mod audit;
 mod backtest;
+mod check;
 mod client;
 mod config;
 mod control;
@@ -91,6 +92,8 @@ enum Command {
     Grants(grants::Args),
     /// Stand between an MCP client and a server; wrap a client's servers, see and accept their tools.
     Mcp(mcp::Args),
+    /// See what a command or a tool call would do, and what each preset says, without running it.
+    Check(check::Args),
     /// Replay recorded agent runs through a policy and see what it would have stopped.
     Backtest(backtest::Args),
     /// Write, check and show policies; set them on a server, and compare their versions.
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Grant(args) => grants::give(&args),
         Command::Grants(args) => grants::run(&args),
         Command::Mcp(args) => mcp::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Backtest(args) => backtest::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::Agents(args) => agents::run(&args),

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blame::Failure;
+use crate::harm::Harm;
 use crate::text::{Gist, SHORT, TextFacts};
 use crate::units::{NanoUsd, Tokens};
 
@@ -132,8 +133,9 @@ pub struct ToolCall {
     pub shape: Digest,
     /// What the call can do to the world, as far as its name and arguments tell.
     pub effect: Effect,
-    /// What it would destroy.
-    pub destroys: Vec<Destruction>,
+    /// What harm it would do.
+    #[serde(default)]
+    pub harms: Vec<Harm>,
     /// The scalar arguments with their paths (`query`, `files.0.name`), for access rules.
     pub arguments: Vec<Argument>,
     /// Whether its server describes it otherwise than when it was first seen. Only known while it
@@ -154,16 +156,6 @@ pub enum Effect {
     Changes,
     /// Nothing but wait: `sleep`.
     Waits,
-}
-
-/// One thing that a call would destroy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Destruction {
-    /// What is done, in a word or two: `delete_asset`, `rm -rf`, `DROP TABLE`.
-    pub verb: String,
-    /// What it is done to, with the argument's name where that helps: `asset_id=fact_sales`.
-    /// Empty when the call does not say.
-    pub target: String,
 }
 
 /// One scalar argument of a tool call.

@@ -81,9 +81,10 @@ impl ScopeState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Call, Destruction, ModelCall, Outcome, ResultFacts, Status, ToolCall};
+    use crate::call::{Call, ModelCall, Outcome, ResultFacts, Status, ToolCall};
     use crate::engine::{admit, settle};
     use crate::guard::strikes::Blocked;
+    use crate::harm::Harm;
     use crate::policy::{Mode, PolicySet, Preset};
     use crate::scope::{Link, ScopeKind};
     use crate::settings::{Dollars, Seconds};
@@ -148,8 +149,8 @@ mod tests {
             bench.call(&tool("look", None), &ended(Status::Ok));
         }
         assert_eq!(bench.read(&bench.session, "calls_without_news"), counts(3, 5));
-        let destroys = vec![Destruction { verb: "rm".into(), target: "t".into() }];
-        let delete = Call::Tool(ToolCall { destroys, ..ToolCall::default() });
+        let harms = vec![Harm::destroys("rm", "t")];
+        let delete = Call::Tool(ToolCall { harms, ..ToolCall::default() });
         bench.call(&delete, &ended(Status::Fault));
         bench.call(&delete, &ended(Status::Fault));
         assert_eq!(bench.read(&bench.session, "destructive_calls"), counts(2, 3));

@@ -8,8 +8,9 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::call::{Call, Destruction};
+use crate::call::Call;
 use crate::guard::destructive::Destroyed;
+use crate::harm::Harm;
 use crate::pattern::Pattern;
 use crate::scope::Link;
 use crate::trip::{GuardId, Trip, Verdict};
@@ -43,7 +44,7 @@ pub struct Grant {
 
 impl Grant {
     /// Whether it covers a call that would destroy these.
-    fn covers(&self, tool: &str, destroys: &[&Destruction], now: Time) -> bool {
+    fn covers(&self, tool: &str, destroys: &[&Harm], now: Time) -> bool {
         let fits = |pattern: &Option<Pattern>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(text))
         };
@@ -130,13 +131,13 @@ pub(crate) struct Cover {
 impl Cover {
     /// The grant that covers a call: of the innermost scope that has one, the one that ends first.
     pub(crate) fn of(chain: &[Link<'_>], call: &Call, now: Time) -> Option<Cover> {
-        let tool = call.tool().filter(|tool| !tool.destroys.is_empty())?;
+        let tool = call.tool().filter(|tool| tool.destroys().next().is_some())?;
         if chain.iter().all(|link| link.state.grants.held.is_empty()) {
             return None;
         }
-        let mut counted: Vec<&Destruction> = Vec::new();
+        let mut counted: Vec<&Harm> = Vec::new();
         for link in chain.iter().filter(|link| link.policy.destructive.enabled) {
-            for deed in link.policy.destructive.counted(&tool.destroys) {
+            for deed in link.policy.destructive.counted(tool) {
                 if !counted.contains(&deed) {
                     counted.push(deed);
                 }

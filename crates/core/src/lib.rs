@@ -12,6 +12,7 @@ mod engine;
 mod gauge;
 mod grant;
 mod guard;
+mod harm;
 mod ladder;
 mod ledger;
 mod measured;
@@ -26,8 +27,8 @@ mod units;
 
 pub use blame::{Blame, Failure, How};
 pub use call::{
-    Answer, Argument, Call, Destruction, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts,
-    Status, ToolCall, Usage,
+    Answer, Argument, Call, Digest, Effect, ModelCall, Outcome, Rates, ResultFacts, Status,
+    ToolCall, Usage,
 };
 pub use engine::{
     Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress, settle,
@@ -38,6 +39,7 @@ pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};
+pub use guard::harm::{HarmSettings, OnHarm, RawHarm};
 pub use guard::loops::{LoopSettings, RawLoop, ToolLimits};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
@@ -46,6 +48,7 @@ pub use guard::text_loop::{RawTextLoop, TextLoopSettings};
 pub use guard::time::{RawTime, TimeSettings};
 pub use guard::tokens::{RawTokens, TokenSettings};
 pub use guard::velocity::{RawVelocity, VelocitySettings};
+pub use harm::{Harm, HarmKind, Reach, Recovery, Severity};
 pub use ladder::{HIGHEST_RUNG, Rung};
 pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;

@@ -13,6 +13,7 @@ use crate::guard::access::{AccessSettings, Pin};
 use crate::guard::breaker::BreakerSettings;
 use crate::guard::budget::BudgetSettings;
 use crate::guard::destructive::DestructiveSettings;
+use crate::guard::harm::HarmSettings;
 use crate::guard::loops::LoopSettings;
 use crate::guard::similarity::SimilaritySettings;
 use crate::guard::steps::StepSettings;
@@ -156,6 +157,8 @@ pub struct Policy {
     pub text_loop: TextLoopSettings,
     /// Destructive operations.
     pub destructive: DestructiveSettings,
+    /// What one call would do.
+    pub harm: HarmSettings,
     /// Failing servers; works in an agent's scope.
     pub breaker: BreakerSettings,
     /// Failures in a row; works in a session's scope.
@@ -180,6 +183,7 @@ impl Policy {
             similarity: SimilaritySettings::default(),
             text_loop: TextLoopSettings::default(),
             destructive: DestructiveSettings::default(),
+            harm: HarmSettings::default(),
             breaker: BreakerSettings { enabled: false, ..BreakerSettings::default() },
             strikes: StrikeSettings::default(),
         }
@@ -211,12 +215,13 @@ impl Policy {
                 ..TextLoopSettings::default()
             },
             destructive: DestructiveSettings { enabled: true, ..DestructiveSettings::default() },
+            harm: HarmSettings { enabled: true, ..HarmSettings::default() },
             strikes: StrikeSettings { enabled: true, ..StrikeSettings::default() },
             ..Policy::none()
         }
     }
 
-    /// A session in which loops are ended sooner.
+    /// A session in which loops are ended sooner, and harm is refused.
     pub fn strict() -> Policy {
         let mut policy = Policy::balanced();
         policy.loops.end_at = Rung::At(8);
@@ -224,6 +229,7 @@ impl Policy {
         policy.loops.action = Action::Terminate;
         policy.text_loop.action = Action::Terminate;
         policy.access.pin_tools = Pin::Block;
+        policy.harm = HarmSettings::strict();
         policy
     }
 
@@ -255,6 +261,7 @@ impl Policy {
         }
         self.loops.single_rung();
         self.text_loop.single_rung();
+        self.harm.warn_only();
     }
 
     /// The policy of a scope nested in one with this policy: patterns are looked for where the
@@ -284,6 +291,7 @@ impl Policy {
         self.similarity.validate()?;
         self.text_loop.validate()?;
         self.destructive.validate()?;
+        self.harm.validate()?;
         self.breaker.validate()?;
         self.strikes.validate()
     }

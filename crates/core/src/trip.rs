@@ -94,7 +94,7 @@ pub enum Wait {
     For(Millis),
 }
 
-/// Every guard by name, in the order in which they are asked.
+/// Every guard by name. States keep its number: a new guard goes to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardId {
@@ -126,6 +126,8 @@ pub enum GuardId {
     TextLoop,
     /// Blocks or faults in a row.
     Strikes,
+    /// What one call would do.
+    Harm,
 }
 
 impl GuardId {
@@ -146,6 +148,7 @@ impl GuardId {
             GuardId::Similarity => "similarity",
             GuardId::TextLoop => "text_loop",
             GuardId::Strikes => "strikes",
+            GuardId::Harm => "harm",
         }
     }
 
@@ -168,6 +171,7 @@ impl GuardId {
         match self {
             GuardId::Access
             | GuardId::Destructive
+            | GuardId::Harm
             | GuardId::Loop
             | GuardId::Similarity
             | GuardId::TextLoop
@@ -331,7 +335,7 @@ impl Trip {
     /// let none = Policy::none();
     /// let delete = Call::Tool(ToolCall {
     ///     name: "delete_asset".into(),
-    ///     destroys: vec![Destruction { verb: "delete_asset".into(), target: "fact_sales".into() }],
+    ///     harms: vec![Harm::destroys("delete_asset", "fact_sales")],
     ///     ..ToolCall::default()
     /// });
     /// let mut last = None;
@@ -395,6 +399,7 @@ mod tests {
             (Similarity, "similarity", "loop_detected", "session_killed_loop_guard"),
             (TextLoop, "text_loop", "loop_detected", "session_killed_loop_guard"),
             (Strikes, "strikes", "strikes", "session_killed"),
+            (Harm, "harm", "harm", "session_killed"),
         ] {
             assert_eq!(guard.to_string(), name);
             assert_eq!(guard.tag(Verdict::Kill), tag);

@@ -210,9 +210,9 @@ mod properties {
             server in weighted(0.5, select(vec!["x", "y", "z"])),
         ) -> Call {
             let Call::Tool(call) = tool(name, arguments) else { unreachable!() };
-            let destroy = |target: &str| Destruction { verb: name.into(), target: target.into() };
-            let destroys = if name == "rm" { targets.into_iter().map(destroy).collect() } else { vec![] };
-            Call::Tool(ToolCall { effect, destroys, server: server.map(str::to_owned), ..call })
+            let destroy = |target: &str| Harm::destroys(name, target);
+            let harms = if name == "rm" { targets.into_iter().map(destroy).collect() } else { vec![] };
+            Call::Tool(ToolCall { effect, harms, server: server.map(str::to_owned), ..call })
         }
     }
 

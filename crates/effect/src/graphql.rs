@@ -22,7 +22,7 @@ pub(super) fn of(text: &str) -> Option<Effects> {
     let mut effects = Effects::only(Effect::Changes);
     for field in fields(text) {
         if Words::of(&field.name).destroys() {
-            effects.destroy(&field.name, &target::clip(&field.given));
+            effects.destroy_by_name(&field.name, &target::clip(&field.given));
         }
     }
     Some(effects)

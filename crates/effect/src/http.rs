@@ -12,7 +12,7 @@ pub(super) fn of(arguments: &Map<String, Value>) -> Option<Effects> {
     let address = keys.iter().find_map(|key| arguments.get(*key)?.as_str())?;
     let mut effects = Effects::only(Effect::Changes);
     if method.eq_ignore_ascii_case("delete") {
-        effects.destroy("DELETE", &place(address));
+        effects.destroy_by_name("DELETE", &place(address));
     } else if ["get", "head", "options"].iter().any(|m| m.eq_ignore_ascii_case(method)) {
         effects.effect = Effect::Reads;
     }

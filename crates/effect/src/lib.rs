@@ -1,87 +1,102 @@
 //! What a tool call can do to the world, worked out from its name and arguments.
 //!
-//! The guard against destruction ends a session, so this module would rather miss a deletion than
-//! cry wolf over ordinary work: a name says `delete` in plain words, a shell command or an SQL
-//! statement is parsed and not searched for scary words, and whatever cannot be understood
-//! destroys nothing.
+//! A call yields harms: kind, target, reach, recovery. A name says `delete` in plain words; a shell
+//! command or an SQL statement is parsed and not searched for scary words. A command that cannot be
+//! parsed is read statement by statement, then word by word, and what is left is `unreadable`.
 
+mod files;
 mod graphql;
 mod http;
 mod name;
+mod place;
+mod secret;
 mod shell;
 mod sql;
+mod surroundings;
 mod target;
 #[cfg(test)]
 mod tests;
 
-use deadstop_core::{Destruction, Effect};
+use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 use serde_json::{Map, Value};
 
 use name::Words;
+pub use place::glob_fits as fits;
+pub use surroundings::{Kept, Nowhere, Sight, Surroundings};
 
 /// What a tool call can do to the world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effects {
     /// Whether it does nothing, looks, or changes something.
     pub effect: Effect,
-    /// What it would destroy, one entry an operation.
-    pub destroys: Vec<Destruction>,
+    /// What harm it would do, one entry for each thing.
+    pub harms: Vec<Harm>,
+    /// Paths that it would create, if nothing is there yet.
+    pub makes: Vec<String>,
+    /// The commands that were read, wrappers and quotes taken off.
+    pub commands: Vec<String>,
 }
 
-/// Works out what a call of `tool` with these arguments would do.
+/// Works out what a call of `tool` with these arguments would do, from its text alone.
 ///
 /// ```
 /// use deadstop_effect as effect;
+/// use deadstop_core::Severity;
 /// let call = effect::of("Bash", &serde_json::json!({ "command": "cd /srv && rm -rf data" }));
-/// assert_eq!(call.destroys[0].target, "/srv/data");
+/// assert_eq!(call.harms[0].target, "/srv/data");
+/// assert_eq!(call.harms[0].severity(), Severity::Serious);
 /// let call = effect::of("Bash", &serde_json::json!({ "command": "rm -rf node_modules && npm ci" }));
-/// assert!(call.destroys.is_empty());
+/// assert_eq!(call.harms[0].severity(), Severity::None);
 /// ```
 pub fn of(tool: &str, arguments: &Value) -> Effects {
+    of_in(tool, arguments, &Nowhere)
+}
+
+/// The same, with a look at the machine on which it would run.
+pub fn of_in(tool: &str, arguments: &Value, here: &dyn Surroundings) -> Effects {
     let empty = Map::new();
     let arguments = arguments.as_object().unwrap_or(&empty);
     if let Some((tool, arguments)) = carried(arguments) {
-        return of_object(tool, arguments.as_object().unwrap_or(&empty));
+        return of_object(tool, arguments.as_object().unwrap_or(&empty), here);
     }
-    of_object(tool, arguments)
+    of_object(tool, arguments, here)
 }
 
-fn of_object(tool: &str, arguments: &Map<String, Value>) -> Effects {
+fn of_object(tool: &str, arguments: &Map<String, Value>, here: &dyn Surroundings) -> Effects {
     let words = Words::of(tool);
-    if let Some(effects) = by_name(tool, &words, arguments) {
-        return effects;
-    }
-    if words.is_database()
-        && let Some(effects) = by_sql(&words, arguments)
-    {
-        return effects;
-    }
-    if let Some(effects) = by_program(&words, arguments) {
-        return effects;
-    }
-    if let Some(effects) = by_command(&words, arguments) {
-        return effects;
-    }
-    if !words.is_database()
-        && let Some(effects) = by_sql(&words, arguments)
-    {
-        return effects;
-    }
-    if let Some(effects) = by_graphql(arguments) {
-        return effects;
-    }
-    if let Some(effects) = http::of(arguments) {
-        return effects;
-    }
-    Effects::only(words.effect())
+    let mut effects = read(tool, &words, arguments, here);
+    files::tool(&mut effects, &words, arguments, here);
+    effects
 }
 
-/// One call cannot usefully report more operations than this; a guard trips long before.
-const MAX_DESTRUCTIONS: usize = 32;
+fn read(
+    tool: &str,
+    words: &Words,
+    arguments: &Map<String, Value>,
+    here: &dyn Surroundings,
+) -> Effects {
+    by_name(tool, words, arguments)
+        .or_else(|| words.is_database().then(|| by_sql(words, arguments)).flatten())
+        .or_else(|| by_program(words, arguments, here))
+        .or_else(|| by_command(words, arguments, here))
+        .or_else(|| (!words.is_database()).then(|| by_sql(words, arguments)).flatten())
+        .or_else(|| by_graphql(arguments))
+        .or_else(|| http::of(arguments))
+        .unwrap_or_else(|| Effects::only(words.effect()))
+}
+
+/// Harms of one call that are reported; the worst are kept.
+const MAX_HARMS: usize = 32;
+
+/// Commands of one call that are reported.
+const MAX_COMMANDS: usize = 16;
+
+/// Paths of one call that are reported as made.
+const MAX_MADE: usize = 32;
 
 impl Effects {
     fn only(effect: Effect) -> Effects {
-        Effects { effect, destroys: Vec::new() }
+        Effects { effect, harms: Vec::new(), makes: Vec::new(), commands: Vec::new() }
     }
 
     /// The stronger effect wins: one `rm` among ten `ls` makes the whole line change something.
@@ -93,19 +108,64 @@ impl Effects {
         };
     }
 
+    /// Something on another machine or service goes for good.
     fn destroy(&mut self, verb: &str, target: &str) {
-        self.effect = Effect::Changes;
-        if self.destroys.len() < MAX_DESTRUCTIONS {
-            let (verb, target) = (target::clip(verb), target::clip(target));
-            self.destroys.push(Destruction { verb, target });
+        let reach = remote(&[verb, target]);
+        self.harm(HarmKind::Destroys, verb, target, reach, Recovery::None);
+    }
+
+    /// The same, where only a name says so.
+    fn destroy_by_name(&mut self, verb: &str, target: &str) {
+        let reach = remote(&[target]);
+        self.harm(HarmKind::Destroys, verb, target, reach, Recovery::Unknown);
+    }
+
+    fn harm(&mut self, kind: HarmKind, verb: &str, target: &str, reach: Reach, recovery: Recovery) {
+        if kind != HarmKind::ReadsSecret {
+            self.effect = Effect::Changes;
+        }
+        let (verb, target) = (target::clip(verb), target::clip(target));
+        let harm = Harm { kind, verb, target, reach, recovery };
+        if self.harms.contains(&harm) {
+            return;
+        }
+        if self.harms.len() < MAX_HARMS {
+            self.harms.push(harm);
+        } else if let Some(least) = self.harms.iter_mut().min_by_key(|known| known.severity())
+            && least.severity() < harm.severity()
+        {
+            *least = harm;
         }
     }
 
     fn absorb(&mut self, other: Effects) {
         self.raise(other.effect);
-        let room = MAX_DESTRUCTIONS.saturating_sub(self.destroys.len());
-        self.destroys.extend(other.destroys.into_iter().take(room));
+        for one in other.harms {
+            self.harm(one.kind, &one.verb, &one.target, one.reach, one.recovery);
+        }
     }
+
+    fn read_as(&mut self, name: &str, arguments: &[String]) {
+        if self.commands.len() < MAX_COMMANDS {
+            let words = target::join(arguments);
+            self.commands.push(format!("{name} {words}").trim_end().to_owned());
+        }
+    }
+
+    fn make(&mut self, path: String) {
+        if self.makes.len() < MAX_MADE && !self.makes.contains(&path) {
+            self.makes.push(path);
+        }
+    }
+}
+
+/// How far something elsewhere reaches: production, if one of these is named like it.
+fn remote(texts: &[&str]) -> Reach {
+    let is_word = |word: &str| {
+        ["prod", "production", "prd", "live"].iter().any(|p| p.eq_ignore_ascii_case(word))
+    };
+    let named = |text: &&str| text.split(|c: char| !c.is_ascii_alphabetic()).any(is_word);
+    if texts.iter().any(named) { Reach::Production } else { Reach::Remote }
 }
 
 /// The call that a call carries: a tool that calls tools names the real one in its arguments.
@@ -130,17 +190,27 @@ fn by_name(tool: &str, words: &Words, arguments: &Map<String, Value>) -> Option<
     }
     let mut effects = Effects::only(Effect::Changes);
     if !target::is_rehearsal(arguments) {
-        effects.destroy(name::last_part(tool), &target::of(arguments));
+        let target = target::of(arguments);
+        effects.destroy_by_name(name::last_part(tool), &target);
+        if words.destroys_much()
+            && let Some(harm) = effects.harms.last_mut()
+        {
+            harm.reach = Reach::Production;
+        }
     }
     Some(effects)
 }
 
 /// Tools that run a program in another language.
-fn by_program(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
+fn by_program(
+    words: &Words,
+    arguments: &Map<String, Value>,
+    here: &dyn Surroundings,
+) -> Option<Effects> {
     let language = words.language()?;
     let keys = ["code", "script", "source", "program"];
     let text = keys.iter().find_map(|key| arguments.get(*key)?.as_str())?;
-    Some(shell::of_program(language, text))
+    Some(shell::of_program(language, text, here))
 }
 
 /// Tools that send a GraphQL document.
@@ -150,21 +220,29 @@ fn by_graphql(arguments: &Map<String, Value>) -> Option<Effects> {
 }
 
 /// Tools that run a shell command.
-fn by_command(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
+fn by_command(
+    words: &Words,
+    arguments: &Map<String, Value>,
+    here: &dyn Surroundings,
+) -> Option<Effects> {
     if words.edits() {
         // Editors have a `command` too: `view`, `create`, `str_replace`.
         return (arguments.get("command")?.as_str()? == "view")
             .then(|| Effects::only(Effect::Reads));
     }
     let runs = words.runs_commands();
-    let keys = ["command", "cmd", "commands", "script", "code", "input"];
-    let usual = if runs { keys.len() } else { 2 };
+    let keys = ["command", "cmd", "cli_command", "commands", "script", "code", "chars", "input"];
+    let usual = if runs { keys.len() } else { 3 };
     let (key, value) = keys.iter().take(usual).find_map(|key| arguments.get_key_value(*key))?;
+    let language = shell::Shell::of(words.is_powershell());
     match value {
-        Value::String(text) => Some(shell::of_script(text)),
+        Value::String(text) => Some(shell::of_script(text, language, here)),
         Value::Array(items) => {
             let words: Vec<&str> = items.iter().map(Value::as_str).collect::<Option<_>>()?;
-            Some(if key == "commands" { shell::of_lines(&words) } else { shell::of_argv(&words) })
+            Some(match key.as_str() {
+                "commands" => shell::of_lines(&words, here),
+                _ => shell::of_argv(&words, here),
+            })
         }
         _ => None,
     }

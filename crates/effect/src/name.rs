@@ -89,6 +89,14 @@ impl<'a> Words<'a> {
         (verb.eq_ignore_ascii_case("terminate") && one_of(object, MACHINES))
             || (verb.eq_ignore_ascii_case("remove") && one_of(object, STORES))
             || (verb.eq_ignore_ascii_case("empty") && one_of(object, &["trash", "bin", "bucket"]))
+            || (one_of(
+                verb,
+                &["archive", "revoke", "deactivate", "disable", "suspend", "unpublish"],
+            ) && one_of(object, HELD))
+            || (verb.eq_ignore_ascii_case("reset") && one_of(object, RESET))
+            || (verb.eq_ignore_ascii_case("factory") && object.eq_ignore_ascii_case("reset"))
+            || (verb.eq_ignore_ascii_case("format")
+                && one_of(object, &["disk", "drive", "volume", "device", "partition"]))
     }
 
     /// `user_delete`, `http_delete`: the thing first, and then what is done to it.
@@ -101,6 +109,47 @@ impl<'a> Words<'a> {
             && !one_of(things[things.len() - 1], NOT_THINGS)
     }
 
+    /// Whether what goes is more than one thing: a database, a cluster, all of a device.
+    pub(super) fn destroys_much(&self) -> bool {
+        self.any(&[
+            "database",
+            "databases",
+            "cluster",
+            "repository",
+            "repo",
+            "account",
+            "project",
+            "namespace",
+            "bucket",
+            "volume",
+            "organization",
+            "workspace",
+            "tenant",
+            "factory",
+            "everything",
+            "environment",
+            "backup",
+            "backups",
+            "snapshots",
+        ])
+    }
+
+    /// Whether the tool reads files.
+    pub(super) fn reads_files(&self) -> bool {
+        !self.writes_files()
+            && (self.any(&["read", "glob", "grep", "view", "open", "cat", "search", "find", "get"]))
+    }
+
+    /// Whether the tool writes files.
+    pub(super) fn writes_files(&self) -> bool {
+        self.any(&["write", "edit", "editor", "create", "replace", "patch", "save", "notebook"])
+    }
+
+    /// Whether its commands are PowerShell's.
+    pub(super) fn is_powershell(&self) -> bool {
+        self.any(&["powershell", "pwsh"])
+    }
+
     /// Whether the tool edits text, where `command` and `operation` mean something else.
     pub(super) fn edits(&self) -> bool {
         self.any(&["edit", "editor", "notebook", "replace"])
@@ -108,7 +157,7 @@ impl<'a> Words<'a> {
 
     /// Whether the tool runs shell commands.
     pub(super) fn runs_commands(&self) -> bool {
-        self.any(&["bash", "shell", "sh", "zsh", "terminal", "powershell", "ssh"])
+        self.any(&["bash", "shell", "sh", "zsh", "terminal", "powershell", "pwsh", "ssh", "stdin"])
             || (self.any(&["run", "exec", "execute"])
                 && self.any(&["command", "commands", "cmd", "script"]))
             || SHELLS.iter().any(|name| self.is(name))
@@ -302,6 +351,37 @@ const MACHINES: &[&str] = &[
     "servers",
     "environment",
 ];
+
+/// What people are locked out of, or lose sight of, when it is archived or revoked.
+const HELD: &[&str] = &[
+    "access",
+    "key",
+    "keys",
+    "token",
+    "tokens",
+    "certificate",
+    "credentials",
+    "user",
+    "users",
+    "account",
+    "project",
+    "repository",
+    "repo",
+    "database",
+    "role",
+    "permission",
+    "permissions",
+    "package",
+    "release",
+    "channel",
+    "organization",
+    "workspace",
+    "dataset",
+];
+
+/// What a reset empties.
+const RESET: &[&str] =
+    &["database", "db", "device", "environment", "cluster", "account", "instance", "server", "all"];
 
 /// `remove` mostly takes a thing out of a list (a label, an item in a cart); of these it can only
 /// mean that they are gone.

@@ -4,64 +4,94 @@
 //! state (the working directory, plain variables, files made on the way) to tell `rm -rf "$tmp"`
 //! from `rm -rf data`. What a single command does is in `command` and the files beside it.
 
+mod bombs;
 mod code;
 mod command;
 mod disks;
+mod fetch;
 mod files;
 mod git;
+mod guard;
+mod lexical;
 mod output;
+mod power;
 mod reads;
+mod secrets;
 mod syntax;
 mod tools;
 mod windows;
 mod word;
 
 use brush_parser::ast;
-use deadstop_core::Effect;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
 use super::Effects;
+use super::surroundings::{Nowhere, Surroundings};
 pub(super) use code::Language;
+use fetch::{Content, Taint};
+pub(super) use guard::protects;
 use word::Variables;
 
 /// Scripts inside scripts (`bash -c`, `$(…)`, `ssh`) are followed this deep.
-const MAX_DEPTH: u8 = 8;
+const MAX_DEPTH: u8 = 20;
 
 /// Scripts inside one call that are parsed at all, however they are nested.
 const MAX_SCRIPTS: u16 = 200;
 
-/// What a script would do. One that cannot be parsed may change anything and destroys nothing that
-/// could be named.
-pub(super) fn of_script(text: &str) -> Effects {
-    let mut walk = Walk::new();
-    walk.script(text);
-    walk.effects
+/// Bytes of scripts inside one call that are parsed, for each byte of the call and beyond a start.
+const MAX_TIMES: usize = 4;
+const MAX_START: usize = 32 * 1024;
+
+/// Which shell a script is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shell {
+    /// bash and its like.
+    Posix,
+    /// PowerShell.
+    Power,
+}
+
+impl Shell {
+    pub(super) fn of(is_powershell: bool) -> Shell {
+        if is_powershell { Shell::Power } else { Shell::Posix }
+    }
+}
+
+/// What a script would do.
+pub(super) fn of_script(text: &str, shell: Shell, here: &dyn Surroundings) -> Effects {
+    let mut walk = Walk::new(here, text.len());
+    match shell {
+        Shell::Posix => walk.script(text),
+        Shell::Power => walk.powershell(text),
+    }
+    walk.finish()
 }
 
 /// What some scripts would do, one after the other in the same shell.
-pub(super) fn of_lines(lines: &[&str]) -> Effects {
-    let mut walk = Walk::new();
+pub(super) fn of_lines(lines: &[&str], here: &dyn Surroundings) -> Effects {
+    let mut walk = Walk::new(here, lines.iter().map(|line| line.len()).sum());
     for line in lines {
         walk.script(line);
     }
-    walk.effects
+    walk.finish()
 }
 
 /// What an argv would do. A list of one, or of whole command lines, is taken for scripts.
-pub(super) fn of_argv(argv: &[&str]) -> Effects {
+pub(super) fn of_argv(argv: &[&str], here: &dyn Surroundings) -> Effects {
     if argv.len() == 1 || argv.iter().all(|word| word.contains(' ')) {
-        return of_lines(argv);
+        return of_lines(argv, here);
     }
-    let mut walk = Walk::new();
+    let mut walk = Walk::new(here, argv.iter().map(|word| word.len()).sum());
     let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
     walk.run(&argv, &Input::default());
-    walk.effects
+    walk.finish()
 }
 
 /// What a program in another language would do.
-pub(super) fn of_program(language: Language, text: &str) -> Effects {
-    let mut walk = Walk::new();
+pub(super) fn of_program(language: Language, text: &str, here: &dyn Surroundings) -> Effects {
+    let mut walk = Walk::new(here, text.len());
     walk.code(language, text);
-    walk.effects
+    walk.finish()
 }
 
 /// What a script prints, if it does no more than print: as a command decodes what it is about to
@@ -72,21 +102,26 @@ fn printed(script: &str, variables: &Variables) -> Option<String> {
     if !plain || !PRINTS.iter().any(|word| script.contains(word)) || !variables.may_print() {
         return None;
     }
-    let mut walk = Walk { variables: variables.clone(), ..Walk::new() };
+    let mut walk = Walk { variables: variables.clone(), ..Walk::new(&Nowhere, script.len()) };
     let program = syntax::parse(script)?;
-    let mut last = Input::default();
+    let mut text = String::new();
     for list in &program.complete_commands {
-        last = walk.list(list);
+        for ast::CompoundListItem(and_or, _) in &list.0 {
+            for (_, pipeline) in and_or {
+                text.push_str(&walk.pipeline(pipeline).text?);
+            }
+        }
     }
-    Some(last.text?.trim_end_matches('\n').to_owned())
+    Some(text.trim_end_matches('\n').to_owned())
 }
 
 /// Longest script of which it is worked out what it prints.
 const MAX_PRINTED: usize = 4096;
 
 /// A walk through a script, with what is known on the way.
-struct Walk {
+struct Walk<'a> {
     effects: Effects,
+    here: &'a dyn Surroundings,
     variables: Variables,
     /// The working directory as far as `cd` says; empty is wherever the call started.
     cwd: String,
@@ -94,8 +129,16 @@ struct Walk {
     made: Vec<String>,
     /// Names that the script gave to commands.
     aliases: Vec<(String, String)>,
+    /// Files that the script fetched or wrote, and what is in them.
+    contents: Vec<(String, Content)>,
+    /// Directories that the script packs up.
+    bundles: Vec<String>,
+    /// Whether the script sends something to another machine, and how.
+    sends: Option<String>,
     depth: u8,
     scripts: u16,
+    /// Bytes that may still be parsed.
+    budget: usize,
 }
 
 /// What a command is fed.
@@ -105,6 +148,8 @@ struct Input {
     text: Option<String>,
     /// The first command of the pipeline that feeds it.
     from: Vec<String>,
+    /// Where the text comes from, if it is not known.
+    taint: Taint,
 }
 
 /// A simple command, taken apart.
@@ -114,39 +159,64 @@ struct Parts {
     assignments: Vec<(String, String)>,
     /// The text of a here-document or here-string.
     fed: Option<String>,
-    /// Files that are written afresh, and that somebody could miss.
+    /// Where what is fed comes from, if it is not known.
+    taint: Taint,
+    /// Files that are read from.
+    inputs: Vec<String>,
+    /// Files that are written afresh.
     emptied: Vec<String>,
 }
 
-impl Walk {
-    fn new() -> Walk {
+impl<'a> Walk<'a> {
+    fn new(here: &'a dyn Surroundings, length: usize) -> Walk<'a> {
         Walk {
             effects: Effects::only(Effect::Inert),
+            here,
             variables: Variables::new(),
             cwd: String::new(),
             made: Vec::new(),
             aliases: Vec::new(),
+            contents: Vec::new(),
+            bundles: Vec::new(),
+            sends: None,
             depth: 0,
             scripts: 0,
+            budget: MAX_START + MAX_TIMES * length,
         }
     }
 
     /// Walks a script that is text so far.
     fn script(&mut self, text: &str) {
-        if self.depth >= MAX_DEPTH || self.scripts >= MAX_SCRIPTS {
-            self.effects.raise(Effect::Changes);
-            return;
+        let exhausted =
+            self.depth >= MAX_DEPTH || self.scripts >= MAX_SCRIPTS || self.budget < text.len();
+        if exhausted {
+            return self.unreadable(text);
         }
+        self.budget -= text.len();
         self.scripts += 1;
-        let Some(program) = syntax::parse(text) else {
-            self.effects.raise(Effect::Changes);
-            return;
-        };
         self.depth += 1;
-        for list in &program.complete_commands {
-            self.list(list);
+        let (readable, rest) = syntax::beginning(text);
+        match syntax::parse(readable) {
+            Some(program) => {
+                for list in &program.complete_commands {
+                    self.list(list);
+                }
+            }
+            None => self.lexically(readable),
+        }
+        if !rest.is_empty() {
+            self.unreadable(rest);
         }
         self.depth -= 1;
+    }
+
+    /// Notes a text that is not read, if it contains words that destroy.
+    fn unreadable(&mut self, text: &str) {
+        self.effects.raise(Effect::Changes);
+        if let Some(word) = lexical::destructive_word(text) {
+            let kind = HarmKind::Unreadable;
+            self.effects.harm(kind, "unreadable", word, Reach::Outside, Recovery::Unknown);
+        }
     }
 
     /// Walks commands; gives what the last of them prints.
@@ -165,7 +235,7 @@ impl Walk {
         for command in &pipeline.seq {
             let output = self.command(command, &input);
             let from = if input.from.is_empty() { output.from } else { input.from };
-            input = Input { text: output.text, from };
+            input = Input { text: output.text, from, taint: output.taint };
         }
         input
     }
@@ -175,10 +245,13 @@ impl Walk {
             ast::Command::Simple(simple) => return self.simple(simple, input),
             ast::Command::Compound(compound, redirects) => {
                 self.redirects(redirects.as_ref());
-                self.compound(compound);
+                return self.compound(compound, input);
             }
             // Whether it is ever called is not followed; once is a fair guess.
-            ast::Command::Function(function) => self.compound(&function.body.0),
+            ast::Command::Function(function) => {
+                self.bomb(function);
+                self.compound(&function.body.0, &Input::default());
+            }
             ast::Command::ExtendedTest(test, redirects) => {
                 self.redirects(redirects.as_ref());
                 self.effects.raise(Effect::Reads);
@@ -188,20 +261,20 @@ impl Walk {
         Input::default()
     }
 
-    fn compound(&mut self, compound: &ast::CompoundCommand) {
+    fn compound(&mut self, compound: &ast::CompoundCommand, input: &Input) -> Input {
         use ast::CompoundCommand as C;
         match compound {
             C::Arithmetic(_) => {}
             C::ArithmeticForClause(clause) => {
+                self.endless(clause);
                 self.list(&clause.body.list);
             }
-            C::BraceGroup(group) => {
-                self.list(&group.list);
-            }
+            C::BraceGroup(group) => return self.list(&group.list),
             C::Subshell(subshell) => {
                 let cwd = self.cwd.clone();
-                self.list(&subshell.list);
+                let output = self.list(&subshell.list);
                 self.cwd = cwd;
+                return output;
             }
             C::ForClause(clause) => {
                 let values: Vec<String> =
@@ -226,13 +299,13 @@ impl Walk {
                 }
             }
             C::WhileClause(clause) | C::UntilClause(clause) => {
+                self.endless_loop(matches!(compound, C::WhileClause(_)), clause);
                 self.list(&clause.0);
                 self.list(&clause.1.list);
             }
-            C::Coprocess(coprocess) => {
-                self.command(&coprocess.body, &Input::default());
-            }
+            C::Coprocess(coprocess) => return self.command(&coprocess.body, input),
         }
+        Input::default()
     }
 
     fn test(&mut self, test: &ast::ExtendedTestExpr) {
@@ -271,26 +344,48 @@ impl Walk {
                 item => self.item(item, &mut parts),
             }
         }
-        let Parts { argv, assignments, fed, emptied } = parts;
-        if !emptied.is_empty() && prints_nothing(&argv) {
-            self.effects.destroy("truncate", &super::target::join(&emptied));
-        }
+        self.simple_parts(parts, declares, input)
+    }
+
+    fn simple_parts(&mut self, parts: Parts, declares: bool, input: &Input) -> Input {
+        let Parts { argv, assignments, fed, taint, inputs, emptied } = parts;
+        self.overwritten(&argv, &emptied);
+        self.reads_inputs(&argv, &inputs);
+        self.unsets(&argv, &assignments);
         if argv.is_empty() || declares {
             for (name, value) in assignments {
                 self.variables.set(&name, &value);
             }
+            // `$(<file)` prints the file.
             return Input::default();
         }
         let input = match fed {
-            Some(text) => Input { text: Some(text), from: Vec::new() },
-            None => Input { text: input.text.clone(), from: input.from.clone() },
+            Some(text) => Input { text: Some(text), from: Vec::new(), taint },
+            None if taint != Taint::None => Input { text: None, from: Vec::new(), taint },
+            None => {
+                Input { text: input.text.clone(), from: input.from.clone(), taint: input.taint }
+            }
         };
         if argv[0] == "tee" && input.text.as_deref() == Some("") {
             let empties = ["truncate", "-s", "0"].map(str::to_owned);
             self.run(&[&empties, &argv[1..]].concat(), &input);
         }
+        // What stands before a command holds for it alone.
+        let before: Vec<_> =
+            assignments.iter().map(|(name, _)| (name, self.variables.value(name))).collect();
+        let before: Vec<(String, Option<String>)> =
+            before.into_iter().map(|(name, value)| (name.clone(), value)).collect();
+        for (name, value) in assignments {
+            self.variables.set(&name, &value);
+        }
         self.run(&argv, &input);
-        Input { text: output::prints(&argv, &input), from: argv }
+        for (name, value) in before {
+            self.variables.put(&name, value);
+        }
+        let text = output::prints(&argv, &input);
+        let taint = fetch::gives(&argv, &input, text.is_some());
+        self.writes_content(&argv, &emptied, text.as_deref(), taint);
+        Input { text, from: argv, taint }
     }
 
     fn item(&mut self, item: &ast::CommandPrefixOrSuffixItem, parts: &mut Parts) {
@@ -309,12 +404,15 @@ impl Walk {
             }
             ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
                 parts.emptied.extend(self.empties(redirect));
+                self.note_inputs(redirect, parts);
                 if let Some(text) = self.redirect(redirect) {
                     parts.fed = Some(text);
                 }
             }
             ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
-                parts.fed = self.list(&subshell.list).text.or(parts.fed.take());
+                let output = self.list(&subshell.list);
+                parts.fed = output.text.or(parts.fed.take());
+                parts.taint = output.taint.or(parts.taint);
             }
         }
     }
@@ -325,16 +423,16 @@ impl Walk {
         }
     }
 
-    /// The file that a redirection empties, if somebody could miss what is in it.
+    /// The file that a redirection writes afresh.
     fn empties(&mut self, redirect: &ast::IoRedirect) -> Option<String> {
         use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target};
-        let ast::IoRedirect::File(_, kind, Target::Filename(word)) = redirect else {
-            return None;
+        let word = match redirect {
+            ast::IoRedirect::File(_, Kind::Write | Kind::Clobber, Target::Filename(word)) => word,
+            ast::IoRedirect::OutputAndError(word, false) => word,
+            _ => return None,
         };
         let name = word::expand(&word.value, &self.variables).fields.join(" ");
-        let writes = matches!(kind, Kind::Write | Kind::Clobber);
-        let missed = writes && !name.starts_with("/dev/") && !self.is_throwaway(&name);
-        missed.then(|| self.resolve(&name))
+        Some(name).filter(|name| !name.is_empty())
     }
 
     /// Notes what a redirection writes, and gives back the text that it feeds to standard input.
@@ -345,9 +443,6 @@ impl Walk {
                 let name = self.expand(word).join(" ");
                 if matches!(kind, Kind::Write | Kind::Append | Kind::Clobber | Kind::ReadAndWrite) {
                     self.writes(&name);
-                }
-                if matches!(kind, Kind::Write | Kind::Clobber) {
-                    self.make(&name);
                 }
                 (matches!(kind, Kind::Read) && name == "/dev/null").then(String::new)
             }
@@ -384,9 +479,10 @@ impl Walk {
         if !matches!(path, "/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/tty") {
             self.effects.raise(Effect::Changes);
         }
-        if disks::is_disk(path) {
-            self.effects.destroy("write", path);
+        if path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/") {
+            self.sends.get_or_insert_with(|| path.to_owned());
         }
+        self.writes_device("write", path);
     }
 
     /// Expands a word, and runs the commands inside it.
@@ -399,15 +495,6 @@ impl Walk {
         }
         expanded.fields
     }
-}
-
-/// Whether a command prints nothing at all, so that what it is written to is emptied.
-fn prints_nothing(argv: &[String]) -> bool {
-    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-    matches!(
-        words.as_slice(),
-        [] | [":" | "true"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
-    )
 }
 
 const DECLARES: &[&str] = &["export", "declare", "local", "readonly", "typeset"];

@@ -111,7 +111,7 @@ fn plain_words(text: &str) -> Option<Effects> {
                 }
             }
             ["DELETE", "TOP", "(", _, ")", "FROM", table, ..] => {
-                effects.destroy("DELETE", &format!("table={}", table.to_ascii_lowercase()));
+                effects.destroy_by_name("DELETE", &format!("table={}", table.to_ascii_lowercase()));
             }
             ["ALTER", "TABLE", table, "DROP" | "TRUNCATE", "PARTITION", ..] => {
                 let table = table.to_ascii_lowercase();
@@ -120,7 +120,7 @@ fn plain_words(text: &str) -> Option<Effects> {
             _ => {}
         }
     }
-    (!effects.destroys.is_empty()).then_some(effects)
+    (!effects.harms.is_empty()).then_some(effects)
 }
 
 fn is_name(word: &str) -> bool {
@@ -274,7 +274,7 @@ fn run(statement: &Statement, effects: &mut Effects) {
         Statement::StartTransaction { .. } | Statement::Commit { .. } => {}
         Statement::Rollback { savepoint, .. } => {
             if savepoint.is_none() {
-                effects.destroys.clear();
+                effects.harms.clear();
             }
         }
         _ => {
@@ -316,6 +316,10 @@ fn one(statement: &Statement, effects: &mut Effects) {
             effects.destroy("TRUNCATE", &format!("table={}", plain(&names)));
         }
         Statement::Delete(delete) => match deleted(delete) {
+            // Some rows go, and the statement says which.
+            Some(target) if delete.selection.is_some() => {
+                effects.destroy_by_name("DELETE", &target);
+            }
             Some(target) => effects.destroy("DELETE", &target),
             None => effects.raise(Effect::Changes),
         },

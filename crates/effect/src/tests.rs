@@ -5,18 +5,19 @@ mod commands;
 mod limits;
 mod table;
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, Harm, HarmKind, Severity};
 use serde_json::{Value, json};
 
 use super::{Effects, of};
 
-/// The destructions of a call on one line: `verb target; verb target`.
+/// What a call loses on one line: `verb target; verb target`. What comes back is not told.
 fn told(effects: &Effects) -> String {
-    let all: Vec<String> = effects
-        .destroys
-        .iter()
-        .map(|one| format!("{} {}", one.verb, one.target).trim_end().to_owned())
-        .collect();
+    let loses = |harm: &&Harm| {
+        use HarmKind::{Destroys, DiscardsWork, RewritesHistory};
+        matches!(harm.kind, Destroys | DiscardsWork | RewritesHistory)
+            && harm.severity() > Severity::None
+    };
+    let all: Vec<String> = effects.harms.iter().filter(loses).map(Harm::deed).collect();
     all.join("; ")
 }
 
@@ -119,7 +120,7 @@ fn targets() {
         check("delete_it", &arguments, &format!("delete_it{target}"));
     }
     let long = of("delete_it", &json!({ "path": "é".repeat(500) }));
-    assert_eq!(long.destroys[0].target.chars().count(), 200);
+    assert_eq!(long.harms[0].target.chars().count(), 200);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod files;
 mod local;
+mod machine;
 mod orders;
 mod policy;
 mod remote;
@@ -21,6 +22,7 @@ use deadstop_protocol::mcp::Listed;
 use serde_json::Value;
 
 pub use files::GateError;
+pub use machine::Machine;
 pub use orders::{Entry, Here, Order, OrderError, Whom};
 pub use policy::{Found, state_folder};
 

@@ -174,7 +174,7 @@ impl Local {
             // What it would destroy was judged; arguments are not kept.
             if let Call::Tool(tool) = &mut call {
                 tool.arguments.clear();
-                tool.destroys.clear();
+                tool.harms.clear();
             }
             let (id, scope) = (ask.id.clone(), ask.place.scope.clone());
             chain.session.running.push(Running { id, scope, call, ticket });

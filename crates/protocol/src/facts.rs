@@ -20,7 +20,7 @@ mod pending;
 use deadstop_core::{Argument, Digest, Effect, ResultFacts, TextHasher, ToolCall};
 use serde_json::{Number, Value};
 
-use deadstop_effect as effect;
+pub use deadstop_effect as effect;
 
 /// Names of arguments that say which attempt it is, and nothing about what is asked.
 pub const NONCES: [&str; 9] = [
@@ -50,6 +50,21 @@ const LONGEST_ARGUMENT: usize = 64 * 1024;
 /// assert_eq!(a.signature, b.signature);
 /// ```
 pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
+    described(name, arguments, effect::of(name, arguments))
+}
+
+/// The same, with a look at the machine on which it would run, and the paths that it would create.
+pub fn tool_call_in(
+    name: &str,
+    arguments: &Value,
+    here: &dyn effect::Surroundings,
+) -> (ToolCall, Vec<String>) {
+    let mut effects = effect::of_in(name, arguments, here);
+    let makes = std::mem::take(&mut effects.makes);
+    (described(name, arguments, effects), makes)
+}
+
+fn described(name: &str, arguments: &Value, effects: effect::Effects) -> ToolCall {
     let mut canonical = Vec::with_capacity(256);
     canonical.extend_from_slice(name.as_bytes());
     canonical.push(0);
@@ -65,7 +80,6 @@ pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
     hash_shape(arguments, &mut shape);
     let shape = [Digest::of(name.as_bytes()), shape.finish().digest];
 
-    let effects = effect::of(name, arguments);
     let mut flat = Vec::new();
     flatten(arguments, &mut String::new(), &mut flat);
     ToolCall {
@@ -77,7 +91,7 @@ pub fn tool_call(name: &str, arguments: &Value) -> ToolCall {
             Effect::Inert if pending::waits(name, arguments) => Effect::Waits,
             other => other,
         },
-        destroys: effects.destroys,
+        harms: effects.harms,
         arguments: flat,
         changed: false,
     }

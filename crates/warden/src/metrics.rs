@@ -12,7 +12,7 @@ use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
 use crate::Answer;
 
 /// Every guard, in the order of their numbers.
-const GUARDS: [GuardId; 14] = [
+const GUARDS: [GuardId; 15] = [
     GuardId::Killed,
     GuardId::Paused,
     GuardId::Access,
@@ -27,6 +27,7 @@ const GUARDS: [GuardId; 14] = [
     GuardId::Similarity,
     GuardId::TextLoop,
     GuardId::Strikes,
+    GuardId::Harm,
 ];
 /// Every verdict, in the order of their numbers.
 const VERDICTS: [Verdict; 6] =

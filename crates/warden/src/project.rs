@@ -99,7 +99,7 @@ impl Project {
             Call::Tool(call) => {
                 named(&mut call.name);
                 call.server.iter_mut().for_each(named);
-                for deed in &mut call.destroys {
+                for deed in &mut call.harms {
                     named(&mut deed.verb);
                     named(&mut deed.target);
                 }
@@ -142,7 +142,7 @@ impl Project {
 mod tests {
     use super::*;
     use crate::{Place, Tally};
-    use deadstop_core::{Destruction, Preset, ScopeKind, ScopeState, Time, ToolCall};
+    use deadstop_core::{Harm, Preset, ScopeKind, ScopeState, Time, ToolCall};
 
     const KEY: &str = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
 
@@ -166,8 +166,8 @@ mod tests {
         let one = project.redact_name(&format!("m-{KEY}"));
         assert!(one.starts_with("m-[redacted:openai-key]~"), "{one}");
         assert_ne!(one, project.redact_name(&format!("m-{KEY}X")));
-        let deed = Destruction { verb: "rm".into(), target: format!("path={KEY}") };
-        let tool = ToolCall { name: KEY.into(), destroys: vec![deed], ..ToolCall::default() };
+        let deed = Harm::destroys("rm", format!("path={KEY}"));
+        let tool = ToolCall { name: KEY.into(), harms: vec![deed], ..ToolCall::default() };
         let call = project.redact_call(Call::Tool(tool));
         assert!(!format!("{call:?}").contains("a1B2"), "{call:?}");
     }

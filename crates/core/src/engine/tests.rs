@@ -1,7 +1,8 @@
 //! The engine's three moments, over small chains of scopes.
 
 use super::*;
-use crate::call::{Destruction, Digest, ModelCall, Rates, ToolCall, Usage};
+use crate::call::{Digest, ModelCall, Rates, ToolCall, Usage};
+use crate::harm::Harm;
 use crate::ledger::{Ledger, Reservation, Spent};
 use crate::pattern::Pattern;
 use crate::policy::Policy;
@@ -14,6 +15,7 @@ mod asking;
 mod blaming;
 mod detectors;
 mod granting;
+mod harming;
 mod periods;
 mod reservations;
 mod standing;
@@ -88,8 +90,8 @@ fn tool(name: &str) -> Call {
 }
 
 fn delete() -> Call {
-    let destroys = vec![Destruction { verb: "rm".into(), target: "x".into() }];
-    Call::Tool(ToolCall { name: "rm".into(), destroys, ..ToolCall::default() })
+    let harms = vec![Harm::destroys("rm", "x")];
+    Call::Tool(ToolCall { name: "rm".into(), harms, ..ToolCall::default() })
 }
 
 /// A tenth of a cent for a token read, a fifth for one written.

@@ -1,8 +1,9 @@
 //! *destructive*: deleting too much, or the same thing again and again.
 //!
 //! **Catches** two things in a sliding window: many destructive calls (volume), and few on the same
-//! target (the agent that deletes it again because "it still exists"). **Lets pass** what destroys
-//! nothing, targets that the policy exempts, and one repeat. **Trips** before the call that would
+//! target (the agent that deletes it again because "it still exists"). Only serious harm counts.
+//! **Lets pass** what comes back (scratch files, caches, files under version control), targets that
+//! the policy exempts, and one repeat. **Trips** before the call that would
 //! reach a limit: with 3 in 60 seconds, the third is not made. **Recovers** as the window slides
 //! on, unless the trip ended the scope.
 //!
@@ -16,9 +17,10 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Destruction, Digest};
+use crate::call::{Digest, ToolCall};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{Note, Seat, times};
+use crate::harm::Harm;
 use crate::pattern::Pattern;
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, Seconds, in_range, settings};
@@ -57,12 +59,9 @@ impl DestructiveSettings {
     }
 
     /// What counts of what a call would destroy.
-    pub(crate) fn counted<'a>(
-        &self,
-        destroys: &'a [Destruction],
-    ) -> impl Iterator<Item = &'a Destruction> {
-        let exempt = |d: &&Destruction| !self.exempt_targets.iter().any(|p| p.matches(&d.target));
-        destroys.iter().filter(exempt)
+    pub(crate) fn counted<'a>(&self, call: &'a ToolCall) -> impl Iterator<Item = &'a Harm> {
+        let exempt = |d: &&Harm| !self.exempt_targets.iter().any(|p| p.matches(&d.target));
+        call.destroys().filter(exempt)
     }
 
     fn remembered(&self) -> usize {
@@ -96,7 +95,7 @@ impl Destroyed {
     }
 }
 
-fn target(deed: &Destruction) -> Option<Digest> {
+fn target(deed: &Harm) -> Option<Digest> {
     (!deed.target.is_empty()).then(|| Digest::of(deed.target.as_bytes()))
 }
 
@@ -108,11 +107,11 @@ impl super::Guard for Guard {
         if !settings.enabled {
             return None;
         }
-        let destroys = &seat.call.tool()?.destroys;
-        let first = settings.counted(destroys).next()?;
+        let tool = seat.call.tool()?;
+        let first = settings.counted(tool).next()?;
         let window = settings.window_s.millis();
 
-        for deed in settings.counted(destroys) {
+        for deed in settings.counted(tool) {
             let Some(target) = target(deed) else { continue };
             if seat.grant.is_some_and(|grant| grant.names(&deed.target)) {
                 continue;
@@ -147,7 +146,7 @@ impl super::Guard for Guard {
             true => &mut scope.grants.deeds.0,
             false => &mut scope.destroyed.0,
         };
-        for deed in settings.counted(&call.destroys).take(TARGETS_A_CALL) {
+        for deed in settings.counted(call).take(TARGETS_A_CALL) {
             while seen.len() >= settings.remembered() {
                 seen.pop_front();
             }

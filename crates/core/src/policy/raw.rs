@@ -11,6 +11,7 @@ use crate::guard::access::RawAccess;
 use crate::guard::breaker::RawBreaker;
 use crate::guard::budget::RawBudget;
 use crate::guard::destructive::RawDestructive;
+use crate::guard::harm::RawHarm;
 use crate::guard::loops::RawLoop;
 use crate::guard::similarity::RawSimilarity;
 use crate::guard::steps::RawSteps;
@@ -57,6 +58,8 @@ pub struct RawPolicy {
     pub text_loop: Option<RawTextLoop>,
     /// Destructive operations.
     pub destructive: Option<RawDestructive>,
+    /// What one call would do.
+    pub harm: Option<RawHarm>,
     /// Failing servers, per agent.
     #[serde(alias = "circuit_breaker")]
     pub breaker: Option<RawBreaker>,
@@ -180,7 +183,7 @@ impl RawPolicy {
         policy.steps.max_steps = max_steps.or(policy.steps.max_steps);
         policy.time.max_wall_time_seconds = max_time.or(policy.time.max_wall_time_seconds);
         lay!(access, steps, tokens, budget, time, velocity);
-        lay!(loops, similarity, text_loop, destructive, breaker, strikes);
+        lay!(loops, similarity, text_loop, destructive, harm, breaker, strikes);
         Ok(())
     }
 }

@@ -81,6 +81,16 @@ fn nothing() -> Value {
             "action": "terminate",
             "ends": "session",
         },
+        "harm": {
+            "enabled": false,
+            "catastrophic": "ask",
+            "serious": "ask",
+            "recoverable": "allow",
+            "unknown": "allow",
+            "secrets": "warn",
+            "unreadable": "warn",
+            "allow": [],
+        },
         "breaker": {
             "enabled": false,
             "open_after_failures": 5,
@@ -113,6 +123,9 @@ fn warned(mut policy: Value) -> Value {
             *action = json!("warn");
         }
     }
+    for harm in ["catastrophic", "serious", "recoverable", "secrets", "unreadable"] {
+        policy["harm"][harm] = json!("warn");
+    }
     policy
 }
 
@@ -129,6 +142,7 @@ fn presets_are_exactly_these() {
             ("/loop/enabled", on.clone()),
             ("/text_loop/enabled", on.clone()),
             ("/destructive/enabled", on.clone()),
+            ("/harm/enabled", on.clone()),
             ("/strikes/enabled", on.clone()),
             ("/access/pin_tools", json!("warn")),
         ],
@@ -152,6 +166,11 @@ fn presets_are_exactly_these() {
             ("/text_loop/action", stop.clone()),
             ("/text_loop/end_at", json!(8)),
             ("/access/pin_tools", json!("block")),
+            ("/harm/catastrophic", json!("block")),
+            ("/harm/serious", json!("block")),
+            ("/harm/recoverable", json!("ask")),
+            ("/harm/secrets", json!("ask")),
+            ("/harm/unreadable", json!("ask")),
         ],
     );
     let observe = warned(with(noticing, &[("/similarity/enabled", on.clone())]));

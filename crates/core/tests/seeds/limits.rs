@@ -286,9 +286,9 @@ fn destructive(change: impl FnOnce(&mut DestructiveSettings)) -> World {
 /// Targets of one call each, with the second in which it is made: which is the first to trip?
 fn first_stop(mut world: World, calls: &[(&[&str], u64)]) -> Option<(usize, String, Vec<u64>)> {
     for (n, (targets, now)) in calls.iter().enumerate() {
-        let destroy = |t: &&str| Destruction { verb: "rm".into(), target: (*t).into() };
-        let destroys = targets.iter().map(destroy).collect();
-        let call = Call::Tool(ToolCall { name: "rm".into(), destroys, ..ToolCall::default() });
+        let destroy = |t: &&str| Harm::destroys("rm", *t);
+        let harms = targets.iter().map(destroy).collect();
+        let call = Call::Tool(ToolCall { name: "rm".into(), harms, ..ToolCall::default() });
         if let Some(trip) = world.admit("s1", &call, Time(*now)).trips.pop() {
             return Some((n + 1, trip.because, trip.evidence));
         }
@@ -362,9 +362,9 @@ fn d1_blocked_calls_are_not_counted_and_it_recovers() {
 #[test]
 fn d1_memory_is_bounded() {
     let mut world = destructive(|d| d.action = Action::Warn);
-    let many = ["a", "b", "c", "d"].map(|t| Destruction { verb: "rm".into(), target: t.into() });
+    let many = ["a", "b", "c", "d"].map(|t| Harm::destroys("rm", t));
     let call =
-        Call::Tool(ToolCall { name: "rm".into(), destroys: many.into(), ..ToolCall::default() });
+        Call::Tool(ToolCall { name: "rm".into(), harms: many.into(), ..ToolCall::default() });
     for _ in 0..10 {
         world.admit("s1", &call, at(1));
     }

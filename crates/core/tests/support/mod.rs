@@ -136,9 +136,9 @@ pub(crate) fn harmless(effect: Effect, name: &str, arguments: &str) -> Call {
 
 /// A call that destroys one target.
 pub(crate) fn delete(verb: &str, target: &str) -> Call {
-    let destroys = vec![Destruction { verb: verb.to_owned(), target: target.to_owned() }];
+    let harms = vec![Harm::destroys(verb.to_owned(), target.to_owned())];
     match tool(verb, target) {
-        Call::Tool(call) => Call::Tool(ToolCall { destroys, ..call }),
+        Call::Tool(call) => Call::Tool(ToolCall { harms, ..call }),
         model @ Call::Model(_) => model,
     }
 }

@@ -4,8 +4,9 @@
 //! This is no parser. Strings and comments are taken out first, so that a program that prints
 //! `os.remove(…)` deletes nothing; then calls are looked for that can only mean one thing.
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
+use super::super::place::Depth;
 use super::{Input, Walk};
 
 /// A language.
@@ -211,7 +212,7 @@ fn quoted<'a>(text: &'a str, mark: &str) -> (String, &'a str) {
     }
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Adds what a program does.
     pub(super) fn code(&mut self, language: Language, program: &str) {
         self.effects.raise(Effect::Changes);
@@ -226,13 +227,20 @@ impl Walk {
                 let line = bare.text[..at].rsplit(['\n', ';']).next().unwrap_or_default();
                 bare.strings_in(line).last().copied()
             });
+            let verb = format!("{language:?} delete");
+            let name = &bare.text[..at];
+            let tree = ["rmtree", "rm_r", "remove_tree", "remove_dir", "remove_entry", "rimraf"]
+                .iter()
+                .any(|call| name.trim_end_matches(['(', ' ']).contains(call))
+                || given.len() > 1
+                || bare.text[at..].contains("recursive");
+            let depth = if tree { Depth::Tree } else { Depth::Single };
             match named {
-                Some(path) if self.is_throwaway(path) => {}
-                Some(path) => {
-                    let path = self.resolve(path);
-                    self.effects.destroy(&format!("{language:?} delete"), &path);
+                Some(path) => self.lose(&verb, path, depth),
+                None => {
+                    let kind = HarmKind::Destroys;
+                    self.effects.harm(kind, &verb, "", Reach::Item, Recovery::Unknown);
                 }
-                None => self.effects.destroy(&format!("{language:?} delete"), ""),
             }
         }
         if language == Language::JavaScript && bare.text.contains("Bun.file(") {
@@ -281,7 +289,9 @@ impl Walk {
         };
         if let Some(at) = arguments.iter().position(inline) {
             let program = arguments.get(at + 1).cloned().unwrap_or_default();
-            self.code(language, &program);
+            if !self.runs_substitution(&program) {
+                self.code(language, &program);
+            }
             return true;
         }
         if arguments.iter().any(|word| !word.starts_with('-')) {

@@ -3,8 +3,9 @@
 //! `sudo env X=1 timeout 5 bash -c 'rm -rf data'` is an `rm`. Wrappers are taken off, scripts
 //! inside arguments are walked, and the program that is left is looked up.
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
+use super::super::surroundings::Nowhere;
 use super::super::{http, sql, target};
 use super::{Input, Language, MAX_DEPTH, Walk, disks, files, git, reads, tools};
 
@@ -80,17 +81,19 @@ const RUNNERS: &[(&str, &str)] = &[
 /// Names for commands that are remembered.
 const MAX_ALIASES: usize = 32;
 
-const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash"];
+pub(super) const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash", "fish", "rbash"];
 
-impl Walk {
+impl Walk<'_> {
     /// Adds what a command with these words does.
     pub(super) fn run(&mut self, argv: &[String], input: &Input) {
         let Some((first, arguments)) = argv.split_first() else {
             return;
         };
         if self.depth >= MAX_DEPTH {
-            self.effects.raise(Effect::Changes);
-            return;
+            return self.unreadable(&target::join(argv));
+        }
+        if first.starts_with("$(") || first.starts_with('`') {
+            return self.run_substituted(first, arguments, input);
         }
         if let Some(inner) = first.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'))
             && inner.contains(',')
@@ -100,6 +103,13 @@ impl Walk {
             return self.run(&[&words, arguments].concat(), input);
         }
         let name = first.rsplit('/').next().unwrap_or(first);
+        // Some file systems know one case only, and a name from a variable may be anything.
+        let upper = name.bytes().all(|b| b.is_ascii_uppercase()) && !name.is_empty();
+        let guessed = name.starts_with('$') && removes_trees(arguments);
+        if upper || guessed {
+            let name = if guessed { "rm".to_owned() } else { name.to_ascii_lowercase() };
+            return self.run(&[&[name], arguments].concat(), input);
+        }
         if let Some(at) = self.aliases.iter().position(|(alias, _)| alias == name) {
             // While it is expanded it is a command like any other.
             let (alias, words) = self.aliases.remove(at);
@@ -108,13 +118,22 @@ impl Walk {
             self.aliases.push((alias, words));
             return;
         }
-        if let [only] = arguments
-            && matches!(only.as_str(), "--help" | "--version")
-        {
+        let asks = |word: &String| matches!(word.as_str(), "--help" | "--version");
+        let literal = arguments.iter().any(|word| word == "--");
+        if arguments.last().is_some_and(asks) && arguments.len() <= 3 && !literal && !wraps(name) {
             self.effects.raise(Effect::Reads);
             return;
         }
         self.depth += 1;
+        self.carried_scripts(arguments);
+        self.sets_variables(name, arguments, input);
+        self.against_deadstop(name, arguments);
+        self.secrets(name, arguments, input);
+        self.network_shell(name, arguments);
+        self.interprets(name, arguments, input);
+        if first.contains('/') {
+            self.runs_file(first);
+        }
         if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.0 == name) {
             self.unwrap_command(wrapper, arguments, input);
         } else if SHELLS.contains(&name) {
@@ -123,6 +142,65 @@ impl Walk {
             self.program(name, arguments, input);
         }
         self.depth -= 1;
+    }
+
+    /// Options whose value is a command.
+    fn carried_scripts(&mut self, arguments: &[String]) {
+        const RUNS: &[&str] = &[
+            "ProxyCommand=",
+            "LocalCommand=",
+            "--info-script=",
+            "--new-volume-script=",
+            "--checkpoint-action=exec=",
+            "--to-command=",
+            "--use-compress-program=",
+            "--rsh=",
+            "--rsync-path=",
+        ];
+        for word in arguments.iter().filter(|word| word.contains('=')) {
+            let at = RUNS.iter().find_map(|option| Some(word.find(option)? + option.len()));
+            if let Some(at) = at {
+                self.script(&word[at..].to_owned());
+            }
+        }
+    }
+
+    /// `printf -v NAME`, `read NAME <<< text`.
+    fn sets_variables(&mut self, name: &str, arguments: &[String], input: &Input) {
+        match (name, arguments) {
+            ("printf", [flag, variable, rest @ ..]) if flag == "-v" => {
+                let argv = [&["printf".to_owned()], rest].concat();
+                if let Some(text) = super::output::prints(&argv, input) {
+                    self.variables.set(variable, &text);
+                }
+            }
+            ("read", [.., variable]) if !variable.starts_with('-') => {
+                if let Some(text) = &input.text {
+                    self.variables.set(variable, text.trim_end());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A command whose name is what another prints: `$(which rm) -rf data`.
+    fn run_substituted(&mut self, first: &str, arguments: &[String], input: &Input) {
+        self.effects.raise(Effect::Changes);
+        let inner = first.trim_start_matches(['$', '(', '`']).trim_end_matches([')', '`']);
+        let words: Vec<&str> = inner.split_whitespace().collect();
+        let found = match words.as_slice() {
+            ["which" | "type" | "whereis" | "echo", .., name] => Some(*name),
+            ["command", "-v" | "-V", name] => Some(*name),
+            _ => None,
+        };
+        if let Some(name) = found {
+            let argv = [&[name.to_owned()], arguments].concat();
+            self.depth += 1;
+            self.run(&argv, input);
+            self.depth -= 1;
+        } else {
+            self.runs_substitution(first);
+        }
     }
 
     fn unwrap_command(&mut self, wrapper: &Wrapper, arguments: &[String], input: &Input) {
@@ -135,6 +213,14 @@ impl Walk {
             && let Some(script) = value_of(arguments, &["-S", "--split-string"])
         {
             return self.script(&script);
+        }
+        if wrapper.0 == "env" && arguments.iter().any(|word| word == "-i" || word == "-") {
+            // The child knows none of our variables.
+            let variables = std::mem::replace(&mut self.variables, super::Variables::new());
+            let skip = rest.iter().take_while(|word| is_assignment(word)).count();
+            self.run(&rest[skip..].to_vec(), input);
+            self.variables = variables;
+            return;
         }
         if matches!(wrapper.0, "env" | "sudo" | "cross-env") {
             while rest.first().is_some_and(|word| is_assignment(word)) {
@@ -160,26 +246,50 @@ impl Walk {
 
     /// `bash -c script`, or a script on standard input.
     fn shell(&mut self, arguments: &[String], input: &Input) {
-        let command = arguments
-            .iter()
-            .take_while(|word| word.starts_with(['-', '+']))
-            .position(|word| !word.starts_with("--") && word.contains('c'));
-        let script = match command {
-            Some(index) => arguments.get(index + 1).cloned(),
-            // With a file to run, standard input is only data.
-            None if arguments.iter().all(|word| word.starts_with('-')) => input.text.clone(),
-            None => None,
+        let (options, operands) = shell_options(arguments);
+        let inline = options.iter().any(|word| !word.starts_with("--") && word.contains('c'));
+        let script = operands.first().filter(|_| inline).cloned();
+        // With `-n` a script is checked and not run.
+        let checks = |on: char| {
+            options
+                .iter()
+                .any(|word| word.starts_with(on) && !word.starts_with("--") && word.contains('n'))
         };
-        match script {
-            Some(script) => self.script(&script),
-            None => self.effects.raise(Effect::Changes),
+        if checks('-') && !checks('+') {
+            return self.effects.raise(Effect::Reads);
+        }
+        if let Some(script) = script {
+            if !self.runs_substitution(&script) {
+                self.script(&script);
+            }
+            return;
+        }
+        self.effects.raise(Effect::Changes);
+        let reads_input = options
+            .iter()
+            .any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('s'));
+        match operands.first().filter(|file| !reads_input && file.as_str() != "-") {
+            // With a file to run, standard input is only data.
+            Some(file) if file.starts_with("/dev/") || file.starts_with("/proc/self") => {
+                self.runs_unread(file, input.taint);
+            }
+            Some(file) => self.runs_file(&file.clone()),
+            None => match &input.text {
+                Some(script) => self.script(&script.clone()),
+                None => self.runs_unread("shell", input.taint),
+            },
         }
     }
 
     /// Programs whose arguments are commands themselves.
     fn runs_others(&mut self, name: &str, arguments: &[String], input: &Input) -> bool {
         match name {
-            "eval" => self.script(&arguments.join(" ")),
+            "eval" => {
+                let script = arguments.join(" ");
+                if !self.runs_substitution(&script) {
+                    self.script(&script);
+                }
+            }
             "watch" => self.script(&after_options(arguments, &["-n"]).join(" ")),
             "trap" => match arguments {
                 [script, _, ..] if !script.starts_with('-') => self.script(script),
@@ -204,7 +314,14 @@ impl Walk {
             }
             "source" | "." => match (&input.text, arguments) {
                 (Some(script), []) => self.script(&script.clone()),
-                _ => self.effects.raise(Effect::Changes),
+                (_, [file, ..]) if !file.starts_with("/dev/") => {
+                    self.effects.raise(Effect::Changes);
+                    self.runs_file(file);
+                }
+                _ => {
+                    self.effects.raise(Effect::Changes);
+                    self.runs_unread("source", input.taint);
+                }
             },
             "alias" => {
                 for (alias, words) in arguments.iter().filter_map(|word| word.split_once('=')) {
@@ -247,8 +364,9 @@ impl Walk {
                 };
                 let inner = inner.to_vec();
                 let cwd = std::mem::take(&mut self.cwd);
+                let here = std::mem::replace(&mut self.here, &Nowhere);
                 self.run(&inner, input);
-                self.cwd = cwd;
+                (self.cwd, self.here) = (cwd, here);
             }
             _ if RUNNERS.iter().any(|(runner, _)| *runner == name) => {
                 let Some(rest) = after_runner(name, arguments) else { return false };
@@ -281,24 +399,36 @@ impl Walk {
     fn elsewhere(&mut self, script: &str) {
         let cwd = std::mem::take(&mut self.cwd);
         let made = std::mem::take(&mut self.made);
+        let here = std::mem::replace(&mut self.here, &Nowhere);
         self.script(script);
-        (self.cwd, self.made) = (cwd, made);
+        (self.cwd, self.made, self.here) = (cwd, made, here);
     }
 
     fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
-        let options = || arguments.iter().take_while(|word| *word != "--");
-        let rehearsal = options().any(|word| match word.split_once('=') {
-            // Kubernetes has a word for no rehearsal at all.
-            Some(("--dry-run" | "--dryrun", value)) => !matches!(value, "none" | "false"),
-            _ => matches!(word.as_str(), "--help" | "--dry-run" | "--dryrun"),
-        });
+        self.effects.read_as(name, arguments);
+        let options: Vec<&String> = arguments.iter().take_while(|word| *word != "--").collect();
+        let ends = [options.first(), options.last()];
+        // In between, `--help` may be the value of another option.
+        let helps = ends.into_iter().flatten().any(|word| *word == "--help");
+        let rehearsal = helps
+            || options.iter().any(|word| match word.split_once('=') {
+                // Kubernetes has a word for no rehearsal at all.
+                Some(("--dry-run" | "--dryrun", value)) => !matches!(value, "none" | "false"),
+                _ => matches!(
+                    word.as_str(),
+                    "--dry-run" | "--dryrun" | "--what-if" | "--whatif" | "-WhatIf" | "--simulate"
+                ),
+            });
         if rehearsal {
             self.effects.raise(Effect::Reads);
             return;
         }
         match name {
             "cd" | "pushd" => self.change_directory(arguments),
-            "git" => git::run(self, arguments),
+            "git" => {
+                git::run(self, arguments);
+                self.note_made(name, arguments);
+            }
             "curl" | "wget" | "http" | "https" | "xh" => self.request(name, arguments),
             "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client"
             | "sqlcmd" | "cqlsh" | "snowsql" | "cockroach" | "trino" | "presto" | "beeline"
@@ -306,10 +436,18 @@ impl Walk {
                 self.database(name, arguments, input);
             }
             _ if files::run(self, name, arguments) => {}
+            _ if self.power(name, arguments) => {}
             _ => match disks::destroys(name, arguments)
+                .map(|(verb, target)| {
+                    let (reach, recovery) = (Reach::System, Recovery::None);
+                    Harm { kind: HarmKind::Destroys, verb, target, reach, recovery }
+                })
                 .or_else(|| tools::destroys(name, arguments, input))
             {
-                Some((verb, target)) => self.effects.destroy(&verb, &target),
+                Some(harm) => {
+                    let Harm { kind, verb, target, reach, recovery } = harm;
+                    self.effects.harm(kind, &verb, &target, reach, recovery);
+                }
                 None => {
                     self.effects.raise(reads::effect(name, arguments));
                     self.note_made(name, arguments);
@@ -418,6 +556,12 @@ impl Walk {
             .iter()
             .skip(1)
             .any(|word| !word.starts_with('-') && !matches!(word.as_str(), "{}" | "%" | ":::"));
+        let inline = SHELLS.contains(&name)
+            && rest.iter().any(|word| word.contains("{}") || word.contains('%') || word == "-c")
+            && !rest.iter().any(|word| word.starts_with("echo "));
+        if inline || (SHELLS.contains(&name) && rest.len() == 1) {
+            self.runs_unread("xargs", input.taint);
+        }
         if !matches!(name, "rm" | "unlink" | "shred") || given {
             if rest.is_empty() {
                 self.effects.raise(Effect::Reads);
@@ -427,7 +571,15 @@ impl Walk {
             self.effects.raise(Effect::Changes);
         } else {
             let words: Vec<&str> = rest.iter().map(String::as_str).filter(|w| *w != "{}").collect();
-            self.effects.destroy(&format!("xargs {}", words.join(" ")), &target::join(&input.from));
+            let verb = format!("xargs {}", words.join(" "));
+            match input.from.first().map(String::as_str) {
+                Some("find") => self.lose_found(&verb, &input.from),
+                _ => {
+                    let target = target::join(&input.from);
+                    let kind = HarmKind::Destroys;
+                    self.effects.harm(kind, &verb, &target, Reach::Directory, Recovery::None);
+                }
+            }
         }
     }
 }
@@ -435,6 +587,25 @@ impl Walk {
 const SSH_VALUES: &[&str] = &[
     "-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-S", "-w", "-W",
 ];
+
+/// A shell's options, without their values, and the words behind them.
+fn shell_options(arguments: &[String]) -> (Vec<&String>, &[String]) {
+    let mut options = Vec::new();
+    let mut rest = arguments;
+    while let Some(word) =
+        rest.first().filter(|word| word.starts_with(['-', '+']) && word.len() > 1)
+    {
+        let short = !word.starts_with("--");
+        let valued = matches!(word.as_str(), "--rcfile" | "--init-file")
+            || (short && word.ends_with(['o', 'O']));
+        options.push(word);
+        rest = rest.get(if valued { 2 } else { 1 }..).unwrap_or(&[]);
+        if word == "--" {
+            break;
+        }
+    }
+    (options, rest)
+}
 
 /// The words after the options, given the options that take a value.
 pub(super) fn after_options<'a>(words: &'a [String], valued: &[&str]) -> &'a [String] {
@@ -450,17 +621,36 @@ pub(super) fn after_options<'a>(words: &'a [String], valued: &[&str]) -> &'a [St
 }
 
 /// A command without the wrappers around it.
-fn unwrapped(words: &[String]) -> &[String] {
+pub(super) fn unwrapped(words: &[String]) -> &[String] {
     let mut rest = words;
     while let Some(wrapper) = rest.first().and_then(|first| WRAPPERS.iter().find(|w| w.0 == *first))
     {
-        let inner = after_options(&rest[1..], wrapper.1).get(wrapper.2..).unwrap_or(&[]);
+        let mut inner = after_options(&rest[1..], wrapper.1).get(wrapper.2..).unwrap_or(&[]);
+        while inner.first().is_some_and(|word| is_assignment(word)) {
+            inner = &inner[1..];
+        }
         if inner.is_empty() {
             break;
         }
         rest = inner;
     }
     rest
+}
+
+/// `-rf` and a path: what only `rm` is given.
+fn removes_trees(arguments: &[String]) -> bool {
+    let flags = |word: &String| {
+        word.starts_with('-')
+            && !word.starts_with("--")
+            && word.contains(['r', 'R'])
+            && word.contains('f')
+    };
+    arguments.first().is_some_and(flags) && arguments.len() > 1
+}
+
+/// Whether a program runs another, so that `--help` may be the other's.
+fn wraps(name: &str) -> bool {
+    WRAPPERS.iter().any(|wrapper| wrapper.0 == name) || matches!(name, "find" | "xargs" | "chmod")
 }
 
 /// The command that a runner runs.

@@ -6,7 +6,10 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
     let goes = match name {
         "sgdisk" => has(&["--zap-all", "-Z", "--zap", "-z", "--clear", "-o"]),
         "parted" => has(&["mklabel", "mktable", "rm"]),
-        "pvremove" => true,
+        "pvremove" | "lvremove" | "vgremove" => arguments.iter().any(|w| !w.starts_with('-')),
+        "lvm" => has(&["lvremove", "vgremove", "pvremove"]),
+        "zpool" => has(&["destroy", "labelclear"]),
+        "btrfs" => has(&["delete"]),
         "cryptsetup" => has(&["luksErase", "erase", "luksFormat"]),
         "mdadm" => has(&["--zero-superblock"]),
         "nvme" => has(&["format", "sanitize"]),
@@ -14,7 +17,9 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
         "format" => return drive(arguments),
         _ => false,
     };
+    let goes = goes && !has(&["--test", "-t", "--longhelp", "--help", "--no-act"]);
     let disk = arguments.iter().rev().find(|word| word.starts_with("/dev/"));
+    let disk = disk.or_else(|| arguments.iter().rev().find(|word| !word.starts_with('-')));
     goes.then(|| (name.to_owned(), disk.cloned().unwrap_or_default()))
 }
 
@@ -38,5 +43,11 @@ pub(super) fn is_disk(path: &str) -> bool {
         "pts", "console", "random", "urandom", "log", "kmsg", "ptmx",
     ];
     let device = device.split('/').next().unwrap_or(device);
-    !harmless.contains(&device) && !device.starts_with("tty") && !device.starts_with("cu.")
+    // `/dev/sd` and `/dev/nvme0cXn1` name no disk.
+    let unfinished = matches!(device, "sd" | "hd" | "vd" | "nvme" | "" | "xvd")
+        || device.strip_prefix("nvme").is_some_and(|rest| rest.contains('X'));
+    !unfinished
+        && !harmless.contains(&device)
+        && !device.starts_with("tty")
+        && !device.starts_with("cu.")
 }

@@ -1,18 +1,23 @@
 //! Files and disks: what is deleted, and whether anybody would miss it.
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
+use super::super::place::{self, Depth};
+use super::super::surroundings::Sight;
 use super::super::target;
 use super::Walk;
 use super::command::value_of;
 use super::disks::is_disk;
 
 /// Runs a command about files or disks; false when it is not one.
-pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
+pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool {
     match name {
         "rm" | "unlink" | "shred" | "srm" | "wipe" | "rimraf" | "del-cli" => {
-            walk.remove(&verb(name, arguments), arguments);
+            let verb = verb(name, arguments);
+            let tree = verb.starts_with("rm -r") || matches!(name, "wipe" | "rimraf");
+            walk.remove(&verb, arguments, if tree { Depth::Tree } else { Depth::Single });
         }
+        "rmdir" => walk.effects.raise(Effect::Changes),
         "truncate" => {
             let emptied = value_of(arguments, &["-s", "--size"]).or_else(|| {
                 arguments.iter().find_map(|word| Some(word.strip_prefix("-s")?.to_owned()))
@@ -20,7 +25,7 @@ pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
             if emptied.as_deref() == Some("0") {
                 let files: Vec<String> =
                     arguments.iter().filter(|word| *word != "0").cloned().collect();
-                walk.remove("truncate", &files);
+                walk.remove("truncate", &files, Depth::Single);
             } else {
                 walk.effects.raise(Effect::Changes);
             }
@@ -29,8 +34,11 @@ pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
             let to = arguments.iter().find_map(|word| word.strip_prefix("of="));
             let empties = arguments.iter().any(|w| w == "if=/dev/null" || w.contains("notrunc"));
             match to {
-                Some(disk) if is_disk(disk) => walk.effects.destroy("dd", disk),
-                Some(file) if empties => walk.remove("dd", &[file.to_owned()]),
+                Some(disk) if is_disk(disk) => walk.writes_device("dd", disk),
+                Some("/dev/null") => walk.effects.raise(Effect::Changes),
+                Some(file) if empties || walk.is_far(file) => {
+                    walk.remove("dd", &[file.to_owned()], Depth::Single);
+                }
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
@@ -39,16 +47,24 @@ pub(super) fn run(walk: &mut Walk, name: &str, arguments: &[String]) -> bool {
             let rehearses = arguments
                 .iter()
                 .any(|w| w.starts_with('-') && !w.starts_with("--") && w.contains('n'));
+            if let Some(script) = value_of(arguments, &["-e", "--rsh", "-ae", "-avze", "-aze"]) {
+                walk.script(&script);
+            }
             match arguments.iter().rev().find(|word| !word.starts_with('-')) {
+                Some(to) if deletes && !rehearses && to.contains(':') => {
+                    walk.effects.destroy("rsync --delete", to);
+                }
                 Some(to) if deletes && !rehearses => {
-                    walk.remove("rsync --delete", std::slice::from_ref(to));
+                    walk.remove("rsync --delete", std::slice::from_ref(to), Depth::Tree);
                 }
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
-        "cp" | "mv" | "tee" if walk.overwrites(name, arguments) => {}
-        "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" => walk.disk(name, arguments),
-        name if name.starts_with("mkfs") => walk.disk(name, arguments),
+        "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
+        "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
+            walk.disk(name, arguments);
+        }
+        name if name.starts_with("mkfs") || name.starts_with("newfs") => walk.disk(name, arguments),
         _ => return false,
     }
     true
@@ -68,49 +84,157 @@ fn verb(name: &str, arguments: &[String]) -> String {
     }
 }
 
-impl Walk {
-    /// `cp /dev/null file`, `mv file /dev/null`, and anything written to a disk.
+impl Walk<'_> {
+    /// `cp /dev/null file`, `mv file /dev/null`, and anything written over what the system needs.
     fn overwrites(&mut self, name: &str, arguments: &[String]) -> bool {
         let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
         match (name, words.as_slice()) {
             ("cp", [from, to]) if *from == "/dev/null" => {
-                self.remove("cp /dev/null", &[(*to).clone()]);
+                self.remove("cp /dev/null", &[(*to).clone()], Depth::Single);
             }
             ("mv", [files @ .., to]) if *to == "/dev/null" && !files.is_empty() => {
                 let files: Vec<String> = files.iter().map(|file| (*file).clone()).collect();
-                self.remove("mv to /dev/null", &files);
+                self.remove("mv to /dev/null", &files, Depth::Tree);
             }
-            (_, [.., to]) if is_disk(to) => self.effects.destroy(name, to),
+            ("mv", [files @ .., _]) if files.iter().any(|file| self.is_far(file)) => {
+                let files: Vec<String> = files.iter().map(|file| (*file).clone()).collect();
+                let far: Vec<String> = files.into_iter().filter(|file| self.is_far(file)).collect();
+                self.remove("mv", &far, Depth::Tree);
+            }
+            (_, [.., to]) if is_disk(to) => self.writes_device(name, to),
+            ("tee", files) if files.iter().any(|file| self.is_system_file(file)) => {
+                for file in files {
+                    if self.is_system_file(file) {
+                        self.writes_system(name, file);
+                    }
+                }
+            }
+            ("cp" | "mv" | "install", [_, .., to]) if self.is_system_file(to) => {
+                let to = (*to).clone();
+                self.writes_system(name, &to);
+            }
             _ => return false,
         }
         true
     }
 
-    /// Removes whatever of these operands somebody could miss.
-    fn remove(&mut self, verb: &str, arguments: &[String]) {
+    /// Whether a path is part of the system or a home directory itself.
+    fn is_far(&self, path: &str) -> bool {
+        let loss = place::loss(self.here, &self.resolve(path), Depth::Tree);
+        let far = |reach| matches!(reach, Reach::System | Reach::Home);
+        loss.is_some_and(|(reach, recovery)| far(reach) && recovery == Recovery::None)
+    }
+
+    /// A file that the system reads when it starts or when people log in.
+    fn is_system_file(&self, path: &str) -> bool {
+        let path = self.resolve(path);
+        ["/etc/", "/boot/", "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib/", "/usr/lib/"]
+            .iter()
+            .any(|start| path.strip_prefix(start).is_some_and(|rest| !rest.is_empty()))
+            || path.starts_with("/proc/sys")
+            || path.ends_with("/.ssh/authorized_keys")
+    }
+
+    fn writes_system(&mut self, verb: &str, path: &str) {
+        let path = self.resolve(path);
+        let trusted = path.ends_with("authorized_keys") || path.starts_with("/etc/sudoers");
+        match trusted {
+            true => {
+                let kind = HarmKind::OpensAccess;
+                self.effects.harm(kind, verb, &path, Reach::System, Recovery::Elsewhere);
+            }
+            false => {
+                let kind = HarmKind::Destroys;
+                self.effects.harm(kind, verb, &path, Reach::System, Recovery::Elsewhere);
+            }
+        }
+    }
+
+    /// Removes these operands: each is a harm of its own, as far as there is something to lose.
+    pub(super) fn remove(&mut self, verb: &str, arguments: &[String], depth: Depth) {
         self.effects.raise(Effect::Changes);
         let mut only_operands = false;
-        let mut missed = Vec::new();
         for word in arguments {
             if !only_operands && word == "--" {
                 only_operands = true;
             } else if only_operands || !word.starts_with('-') {
                 for path in braces(word) {
-                    if !path.is_empty() && !self.is_throwaway(&path) {
-                        missed.push(self.resolve(&path));
+                    if !path.is_empty() {
+                        self.lose(verb, &path, depth);
                     }
                 }
             }
         }
-        if !missed.is_empty() {
-            self.effects.destroy(verb, &target::join(&missed));
+    }
+
+    /// Notes that a path goes.
+    pub(super) fn lose(&mut self, verb: &str, path: &str, depth: Depth) {
+        let resolved = self.resolve(path);
+        if is_disk(&resolved) && resolved.len() > "/dev/".len() {
+            return self.writes_device(verb, &resolved);
+        }
+        if self.is_made(&resolved) {
+            let kind = HarmKind::Destroys;
+            return self.effects.harm(kind, verb, &resolved, Reach::Item, Recovery::Session);
+        }
+        let subject = self.from_start(&resolved);
+        if let Some((reach, recovery)) = place::loss(self.here, &subject, depth) {
+            self.effects.harm(HarmKind::Destroys, verb, &resolved, reach, recovery);
         }
     }
 
+    /// A relative path that the script changed its directory for is still relative to where the
+    /// call starts, which is what [`place`] expects.
+    fn from_start(&self, resolved: &str) -> String {
+        // In the text alone, everything below a `cd` is one directory, not the workspace.
+        if resolved == "." && !self.cwd.is_empty() {
+            return self.cwd.clone();
+        }
+        resolved.to_owned()
+    }
+
     fn disk(&mut self, verb: &str, arguments: &[String]) {
+        let rehearses = arguments.iter().any(|word| {
+            matches!(
+                word.as_str(),
+                "-n" | "--no-act" | "-l" | "--list" | "--test" | "-d" | "--dump"
+            )
+        });
         match arguments.iter().rev().find(|word| word.starts_with("/dev/") && is_disk(word)) {
-            Some(disk) => self.effects.destroy(verb, disk),
-            None => self.effects.raise(Effect::Changes),
+            Some(disk) if !rehearses => self.writes_device(verb, &disk.clone()),
+            _ => self.effects.raise(Effect::Changes),
+        }
+    }
+
+    /// Notes that something is written to a disk, or to a switch of the kernel.
+    pub(super) fn writes_device(&mut self, verb: &str, path: &str) {
+        let kernel = path.starts_with("/proc/sysrq") || path.starts_with("/sys/");
+        if is_disk(path) || kernel {
+            let kind = HarmKind::Destroys;
+            self.effects.harm(kind, verb, path, Reach::System, Recovery::None);
+        }
+    }
+
+    /// Files that redirections write afresh: what was in them is gone.
+    pub(super) fn overwritten(&mut self, argv: &[String], emptied: &[String]) {
+        for file in emptied {
+            if file.starts_with("/dev/") || file.starts_with('&') {
+                continue;
+            }
+            self.overwrites_protected(file);
+            let full = place::absolute(self.here, &self.resolve(file));
+            if self.is_system_file(file) {
+                self.writes_system("overwrite", file);
+            } else if crate::secret::is_secret(file) && !file.contains(".env") {
+                // A key that is overwritten is gone.
+                let kind = HarmKind::Destroys;
+                self.effects.harm(kind, "overwrite", file, Reach::Outside, Recovery::None);
+            } else if prints_nothing(argv) {
+                self.lose("truncate", file, Depth::Single);
+            } else if full.contains(".git/objects") || full.contains(".git/refs") {
+                self.lose("overwrite", file, Depth::Single);
+            }
+            self.make(file);
         }
     }
 
@@ -133,19 +257,51 @@ impl Walk {
             self.effects.raise(Effect::Changes);
             let mut found = vec!["find".to_owned()];
             found.extend_from_slice(&arguments[..exec.unwrap_or(arguments.len())]);
-            if !self.are_throwaway(&found) {
-                let verb = if deletes { "find -delete" } else { "find -exec rm" };
-                found.retain(|word| word != "-delete");
-                self.effects.destroy(verb, &target::join(&found[1..]));
-            }
+            let verb = if deletes { "find -delete" } else { "find -exec rm" };
+            found.retain(|word| word != "-delete");
+            self.lose_found(verb, &found);
         } else if let Some(at) = exec {
             let command: Vec<String> = arguments[at + 1..]
                 .iter()
-                .take_while(|word| !matches!(word.as_str(), ";" | "+"))
+                .take_while(|word| !matches!(word.as_str(), ";" | "+" | "\\;"))
                 .cloned()
+                .collect();
+            // `{}` stands for what is found: at most everything below the first root.
+            let root = arguments.first().filter(|word| !word.starts_with('-'));
+            let root = root.map_or(".", String::as_str);
+            let command: Vec<String> = command
+                .iter()
+                .map(|word| if word == "{}" { root.to_owned() } else { word.clone() })
                 .collect();
             self.run(&command, &super::Input::default());
         }
+    }
+
+    /// Notes that what a `find` finds goes: all of its roots, or some files below them.
+    pub(super) fn lose_found(&mut self, verb: &str, found: &[String]) {
+        let target = target::join(found.get(1..).unwrap_or(&[]));
+        let kind = HarmKind::Destroys;
+        if self.are_throwaway(found) {
+            return self.effects.harm(kind, verb, &target, Reach::Directory, Recovery::Cache);
+        }
+        let words = found.get(1..).unwrap_or(&[]);
+        let roots: Vec<&String> =
+            words.iter().take_while(|word| !word.starts_with(['-', '(', '!'])).collect();
+        let narrow = words.iter().any(|word| {
+            matches!(word.as_str(), "-name" | "-iname" | "-path" | "-newer" | "-mtime" | "-empty")
+        });
+        let mut worst = None;
+        for root in roots.iter().map(|root| root.as_str()).chain(roots.is_empty().then_some(".")) {
+            let resolved = self.from_start(&self.resolve(root));
+            let loss = place::loss(self.here, &resolved, Depth::Tree);
+            worst = worst.max(loss.map(|(reach, recovery)| (recovery, reach)));
+        }
+        let Some((recovery, reach)) = worst else { return };
+        let reach = match reach {
+            Reach::Workspace if narrow => Reach::Directory,
+            reach => reach,
+        };
+        self.effects.harm(kind, verb, &target, reach, recovery);
     }
 
     /// Whether what a command prints names nothing that anybody would miss.
@@ -207,18 +363,29 @@ impl Walk {
     /// Whether nobody would miss this path: temporary, built, cached, or made by this very script.
     pub(super) fn is_throwaway(&self, path: &str) -> bool {
         let path = self.resolve(path);
-        let made = self.made.iter().any(|made| {
-            path.strip_prefix(made.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
-        made || is_temporary(&path) || path.split('/').any(is_product) || is_byproduct(&path)
+        self.is_made(&path) || place::is_disposable(&path)
+    }
+
+    fn is_made(&self, path: &str) -> bool {
+        self.made.iter().any(|made| place::within(path, made))
     }
 
     /// Remembers that the script makes this file itself.
     pub(super) fn make(&mut self, path: &str) {
         let path = self.resolve(path);
-        if self.made.len() < MAX_MADE && !matches!(path.as_str(), "." | "/" | "~") {
-            self.made.push(path);
+        let fits = !matches!(path.as_str(), "." | "/" | "~") && !path.starts_with('$');
+        if self.made.len() < MAX_MADE && fits {
+            let full = place::absolute(self.here, &path);
+            let there = match self.here.look(&full) {
+                Sight::Missing => false,
+                Sight::Unknown => false,
+                _ => true,
+            };
+            // With a look at the machine, only what is not there yet is made.
+            if !there {
+                self.effects.make(full);
+                self.made.push(path);
+            }
         }
     }
 
@@ -228,7 +395,9 @@ impl Walk {
         let has = |letter: char| arguments.iter().any(|w| w.starts_with('-') && w.contains(letter));
         let mut operands = arguments.iter().filter(|word| !word.starts_with('-'));
         match name {
-            "mkdir" if !has('p') => operands.for_each(|path| self.make(path)),
+            "mkdir" if !has('p') || self.here.cwd().is_some() => {
+                operands.for_each(|path| self.make(path));
+            }
             "touch" => operands.for_each(|path| self.make(path)),
             "tee" if !has('a') => operands.for_each(|path| self.make(path)),
             "cp" | "ln" => {
@@ -240,6 +409,20 @@ impl Walk {
                 }
             }
             "mkdir" | "tee" => {}
+            "git" => {
+                let words: Vec<&String> = operands.collect();
+                let folder = match words.as_slice() {
+                    [verb, _, folder] if *verb == "clone" => Some((*folder).clone()),
+                    [verb, url] if *verb == "clone" => {
+                        let last = url.trim_end_matches('/').rsplit(['/', ':']).next();
+                        last.map(|last| last.trim_end_matches(".git").to_owned())
+                    }
+                    _ => None,
+                };
+                if let Some(folder) = folder {
+                    self.make(&folder);
+                }
+            }
             _ => {
                 if let Some(path) = value_of(arguments, &["-o", "--output", "-out"]) {
                     self.make(&path);
@@ -252,136 +435,14 @@ impl Walk {
 /// Paths that are remembered as made by the script.
 const MAX_MADE: usize = 64;
 
-fn is_temporary(path: &str) -> bool {
-    const ROOTS: &[&str] = &[
-        "/tmp",
-        "/private/tmp",
-        "/var/tmp",
-        "/private/var/tmp",
-        "/var/folders",
-        "/private/var/folders",
-        "/dev/shm",
-    ];
-    let under =
-        |root: &&str| path.strip_prefix(*root).is_some_and(|r| r.is_empty() || r.starts_with('/'));
-    if ROOTS.iter().any(under) {
-        return true;
-    }
-    // `$TMPDIR`, `$tmp_file`, `$RUNNER_TEMP`; but not `$TEMPLATES`.
-    path.strip_prefix('$').is_some_and(|rest| {
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let name = rest[..end].to_ascii_lowercase();
-        name.contains("tmp")
-            || name.split('_').any(|part| matches!(part, "temp" | "tempdir" | "tempfile"))
-    })
+/// Whether a command prints nothing at all, so that what it is written to is emptied.
+fn prints_nothing(argv: &[String]) -> bool {
+    let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+    matches!(
+        words.as_slice(),
+        [] | [":" | "true"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
+    )
 }
-
-/// Directories that a build, a package manager or a cache makes again.
-fn is_product(part: &str) -> bool {
-    PRODUCTS.contains(&part)
-        || part.ends_with(".egg-info")
-        || part.starts_with("cmake-build-")
-        || part.starts_with("bazel-")
-}
-
-/// Files that tools leave behind.
-fn is_byproduct(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let name = name.trim_end_matches([')', '"', '\'']);
-    BYPRODUCTS.contains(&name)
-        || name.rsplit_once('.').is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix))
-}
-
-const PRODUCTS: &[&str] = &[
-    "node_modules",
-    "target",
-    "dist",
-    "build",
-    "out",
-    "__pycache__",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".tox",
-    ".nox",
-    ".venv",
-    "venv",
-    "coverage",
-    "htmlcov",
-    ".nyc_output",
-    ".next",
-    ".nuxt",
-    ".svelte-kit",
-    ".turbo",
-    ".parcel-cache",
-    ".cache",
-    ".gradle",
-    ".eggs",
-    ".output",
-    ".vite",
-    ".angular",
-    "tmp",
-    "temp",
-    ".tmp",
-    ".temp",
-    "test-results",
-    "playwright-report",
-    "DerivedData",
-    "obj",
-    "_build",
-    ".dart_tool",
-    ".hypothesis",
-    "cache",
-    "Caches",
-    ".ipynb_checkpoints",
-    "storybook-static",
-    ".serverless",
-    ".webpack",
-    ".rollup.cache",
-    ".eslintcache",
-    "zig-cache",
-    ".zig-cache",
-    "zig-out",
-];
-
-const BYPRODUCTS: &[&str] = &[
-    ".DS_Store",
-    "nohup.out",
-    "a.out",
-    ".coverage",
-    "coverage.out",
-    "package-lock.json",
-    "pnpm-lock.yaml",
-    "bun.lockb",
-    "npm-debug.log",
-    ".eslintcache",
-];
-
-const SUFFIXES: &[&str] = &[
-    "o",
-    "obj",
-    "a",
-    "so",
-    "pyc",
-    "pyo",
-    "class",
-    "log",
-    "tmp",
-    "temp",
-    "orig",
-    "rej",
-    "swp",
-    "swo",
-    "gcda",
-    "gcno",
-    "profraw",
-    "tsbuildinfo",
-    "pid",
-    "lock",
-    "prof",
-    "test",
-    "sock",
-];
 
 /// `{a,b}.txt` as `a.txt` and `b.txt`; one group is what people write.
 fn braces(word: &str) -> Vec<String> {

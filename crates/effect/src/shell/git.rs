@@ -1,31 +1,46 @@
 //! Git: which of its commands lose work.
 //!
-//! Git keeps nearly everything, so that few do: overwriting or deleting what others see, and
-//! throwing away what was never committed. `--force-with-lease` is how a rebased branch is pushed
-//! every day and refuses to lose another's work; it does not count.
+//! Git keeps what was committed. Lost are changes that were never committed, and history that is
+//! overwritten where others use it. `--force-with-lease` is how a rebased branch is pushed every
+//! day and refuses to lose another's work; it does not count. On a clean tree there is nothing to
+//! discard, so that most of these commands do no harm there.
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
+use super::super::place::{self, Depth};
+use super::super::surroundings::Kept;
 use super::super::target;
 use super::Walk;
 
+/// A command of git, taken apart.
+struct Git<'a> {
+    command: &'a str,
+    /// What stands before `--`.
+    words: Vec<String>,
+    /// What stands behind it, all of it paths.
+    paths: Vec<String>,
+    /// Settings for this command alone.
+    settings: Vec<(String, String)>,
+    /// Where it runs.
+    place: String,
+}
+
 /// Runs `git` with these arguments.
-pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
+pub(super) fn run(walk: &mut Walk<'_>, arguments: &[String]) {
     let mut rest = arguments;
     let mut place = walk.resolve(".");
+    let mut settings: Vec<(String, String)> = Vec::new();
     while let Some(word) = rest.first().filter(|word| word.starts_with('-')) {
         let valued =
             matches!(word.as_str(), "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace");
-        if word == "-C"
-            && let Some(path) = rest.get(1)
-        {
-            place = walk.resolve(path);
-        }
-        if word == "-c"
-            && let Some((name, script)) = rest.get(1).and_then(|set| set.split_once("=!"))
-            && name.starts_with("alias.")
-        {
-            walk.script(script);
+        let value = rest.get(1).filter(|_| valued);
+        match (word.as_str(), value) {
+            ("-C", Some(path)) => place = walk.resolve(path),
+            ("-c", Some(set)) => {
+                let (name, value) = set.split_once('=').unwrap_or((set, "true"));
+                settings.push((name.to_ascii_lowercase(), value.to_owned()));
+            }
+            _ => {}
         }
         rest = rest.get(if valued { 2 } else { 1 }..).unwrap_or(&[]);
     }
@@ -33,65 +48,303 @@ pub(super) fn run(walk: &mut Walk, arguments: &[String]) {
         walk.effects.raise(Effect::Reads);
         return;
     };
-    let operands: Vec<&String> = words.iter().filter(|word| !word.starts_with('-')).collect();
-    let rehearsal = matches!(command.as_str(), "push" | "clean")
-        && (long(words, "--dry-run") || short(words, 'n'));
-    let lost = match command.as_str() {
-        _ if rehearsal => None,
-        "push" => push(words, &operands),
-        _ if walk.is_throwaway(&place) => None,
-        "reset" if long(words, "--hard") => {
-            Some(("git reset --hard", operands.first().map_or("HEAD".to_owned(), |r| (*r).clone())))
-        }
-        "clean" if forced(words) && !short(words, 'X') => {
-            let missed: Vec<&&String> =
-                operands.iter().filter(|path| !walk.is_throwaway(path)).collect();
-            let all = operands.is_empty().then(|| place.clone());
-            all.or_else(|| (!missed.is_empty()).then(|| target::join(&missed)))
-                .map(|paths| ("git clean", paths))
-        }
-        "branch" if short(words, 'D') || (forced(words) && deletes(words)) => {
-            Some(("git branch -D", target::join(&operands)))
-        }
-        "reflog" if operands.first().is_some_and(|word| *word == "expire") => {
-            let now = words.iter().any(|word| word.starts_with("--expire") && word.contains("now"));
-            now.then(|| ("git reflog expire", place.clone()))
-        }
-        "filter-branch" | "filter-repo" => Some(("git filter-branch", place.clone())),
-        "update-ref" if deletes(words) => Some(("git update-ref -d", target::join(&operands))),
-        "worktree" if operands.first().is_some_and(|word| *word == "remove") && forced(words) => {
-            let path = operands.get(1).map(|path| walk.resolve(path)).unwrap_or_default();
-            (!walk.is_throwaway(&path)).then_some(("git worktree remove --force", path))
-        }
-        "checkout" if forced(words) && operands.is_empty() => {
-            Some(("git checkout --force", place.clone()))
-        }
-        "stash" if operands.first().is_some_and(|word| *word == "clear") => {
-            Some(("git stash clear", place.clone()))
-        }
-        _ => None,
+    let alias = format!("alias.{command}");
+    if !BUILT_IN.contains(&command.as_str())
+        && let Some((_, script)) = settings.iter().find(|(name, _)| *name == alias)
+    {
+        return match script.strip_prefix('!') {
+            Some(script) => walk.script(script),
+            None => walk.script(&format!("git {script} {}", words.join(" "))),
+        };
+    }
+    let dashes = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let git = Git {
+        command,
+        words: words[..dashes].to_vec(),
+        paths: words.get(dashes + 1..).unwrap_or(&[]).to_vec(),
+        settings,
+        place,
     };
-    match lost {
-        Some((verb, target)) => walk.effects.destroy(verb, &target),
-        None if rehearsal || reads(command, words) => walk.effects.raise(Effect::Reads),
-        None => walk.effects.raise(Effect::Changes),
+    let rehearsal = long(&git.words, "--dry-run")
+        || (matches!(git.command, "push" | "clean" | "prune" | "rm") && short(&git.words, 'n'));
+    walk.effects.raise(match rehearsal || reads(command, words) {
+        true => Effect::Reads,
+        false => Effect::Changes,
+    });
+    if !rehearsal {
+        git.judge(walk);
     }
 }
 
-fn push(words: &[String], operands: &[&String]) -> Option<(&'static str, String)> {
-    let mut refs = operands.iter().skip(1);
-    let verb = if deletes(words) || refs.clone().any(|name| name.starts_with(':')) {
-        "git push --delete"
-    } else if forced(words)
-        || long(words, "--mirror")
-        || long(words, "--prune")
-        || refs.any(|name| name.starts_with('+'))
-    {
-        "git push --force"
-    } else {
-        return None;
-    };
-    Some((verb, target::join(operands)))
+/// Commands that an alias cannot replace, as far as they matter here.
+const BUILT_IN: &[&str] = &[
+    "status", "log", "diff", "show", "add", "commit", "push", "pull", "fetch", "clone", "reset",
+    "checkout", "switch", "restore", "clean", "stash", "branch", "tag", "merge", "rebase", "gc",
+];
+
+impl Git<'_> {
+    fn operands(&self) -> Vec<&String> {
+        self.words.iter().filter(|word| !word.starts_with('-')).collect()
+    }
+
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    fn judge(&self, walk: &mut Walk<'_>) {
+        let operands = self.operands();
+        let first = operands.first().map_or("", |word| word.as_str());
+        let words = &self.words;
+        match self.command {
+            "push" => self.push(walk, &operands),
+            // What is in a directory that the script made, or in a temporary one, is not missed.
+            _ if walk.is_throwaway(&self.place) => {}
+            "reset" if words.iter().any(|w| is_short_for(w, "--hard", 3)) => {
+                let to = if first.is_empty() { "HEAD" } else { first };
+                let moves = !matches!(to, "HEAD" | "@");
+                let mut recovery = self.changes(walk, ".");
+                if moves && recovery == Recovery::VersionControl {
+                    recovery = Recovery::Elsewhere;
+                }
+                self.discards(walk, "git reset --hard", to, Reach::Workspace, recovery);
+            }
+            "checkout" => self.checkout(walk, &operands),
+            "switch" => {
+                let discards = forced(words) || long(words, "--discard-changes");
+                if discards {
+                    let recovery = self.changes(walk, ".");
+                    let verb = "git switch --discard-changes";
+                    self.discards(walk, verb, first, Reach::Workspace, recovery);
+                }
+            }
+            "restore" => {
+                let staged = long(words, "--staged") || short(words, 'S');
+                let tree = long(words, "--worktree") || short(words, 'W');
+                if !staged || tree {
+                    let mut paths: Vec<&str> = operands.iter().map(|w| w.as_str()).collect();
+                    paths.extend(self.paths.iter().map(String::as_str));
+                    self.discard_paths(walk, "git restore", &paths);
+                }
+            }
+            "clean" => self.clean(walk, &operands),
+            "stash" if matches!(first, "drop" | "clear") => {
+                let verb = if first == "drop" { "git stash drop" } else { "git stash clear" };
+                let target = operands.get(1).map_or("", |word| word.as_str());
+                self.discards(walk, verb, target, Reach::Workspace, Recovery::None);
+            }
+            "rm" if forced(words) && !long(words, "--cached") => {
+                for path in
+                    operands.iter().map(|w| w.as_str()).chain(self.paths.iter().map(|p| p.as_str()))
+                {
+                    walk.lose("git rm -f", path, Depth::Tree);
+                }
+            }
+            "checkout-index" if forced(words) || short(words, 'f') => {
+                let recovery = self.changes(walk, ".");
+                self.discards(walk, "git checkout-index -f", ".", Reach::Workspace, recovery);
+            }
+            "read-tree" if long(words, "--reset") && short(words, 'u') => {
+                let recovery = self.changes(walk, ".");
+                self.discards(walk, "git read-tree --reset", first, Reach::Workspace, recovery);
+            }
+            "worktree" if first == "remove" && forced(words) => {
+                let path = operands.get(1).map_or("", |path| path.as_str());
+                walk.lose("git worktree remove --force", path, Depth::Tree);
+            }
+            _ => self.history(walk, &operands),
+        }
+    }
+
+    /// Commands that rewrite or remove what was committed.
+    fn history(&self, walk: &mut Walk<'_>, operands: &[&String]) {
+        let words = &self.words;
+        let first = operands.first().map_or("", |word| word.as_str());
+        let at_once = |start: &str| {
+            words.iter().any(|word| {
+                word.strip_prefix(start).is_some_and(|value| {
+                    matches!(value.trim_start_matches('='), "now" | "0" | "all" | "epoch")
+                })
+            })
+        };
+        let pruned =
+            self.setting("gc.pruneexpire").is_some_and(|v| matches!(v, "now" | "0" | "all"));
+        let (verb, target, recovery) = match self.command {
+            "branch" if short(words, 'D') || (forced(words) && deletes(words)) => {
+                ("git branch -D", target::join(operands), Recovery::Elsewhere)
+            }
+            "reflog" if first == "expire" => {
+                let now = words.iter().any(|word| {
+                    word.starts_with("--expire")
+                        && ["now", "all", "=0"].iter().any(|when| word.ends_with(when))
+                });
+                if !now {
+                    return;
+                }
+                ("git reflog expire", self.place.clone(), Recovery::None)
+            }
+            "reflog" if first == "delete" => {
+                ("git reflog delete", target::join(operands), Recovery::None)
+            }
+            "gc" if at_once("--prune") || (pruned && !long(words, "--no-prune")) => {
+                ("git gc --prune=now", self.place.clone(), Recovery::None)
+            }
+            "prune" => ("git prune", self.place.clone(), Recovery::None),
+            "filter-branch" | "filter-repo" => {
+                ("git filter-branch", self.place.clone(), Recovery::None)
+            }
+            "update-ref" if deletes(words) => {
+                ("git update-ref -d", target::join(operands), Recovery::Elsewhere)
+            }
+            _ => return,
+        };
+        let kind = HarmKind::RewritesHistory;
+        walk.effects.harm(kind, verb, &target, Reach::Workspace, recovery);
+    }
+
+    fn checkout(&self, walk: &mut Walk<'_>, operands: &[&String]) {
+        let words = &self.words;
+        let all: Vec<&str> = self.paths.iter().map(String::as_str).collect();
+        if !all.is_empty() {
+            return self.discard_paths(walk, "git checkout --", &all);
+        }
+        let creates = short(words, 'b') || short(words, 'B') || long(words, "--orphan");
+        if forced(words) {
+            let to = operands.first().map_or("", |word| word.as_str());
+            let recovery = self.changes(walk, ".");
+            return self.discards(walk, "git checkout --force", to, Reach::Workspace, recovery);
+        }
+        // A path cannot be told from a branch, but these can only be paths.
+        let paths: Vec<&str> = operands
+            .iter()
+            .map(|word| word.as_str())
+            .filter(|word| matches!(*word, "." | "./" | ":/" | "*" | ".."))
+            .collect();
+        if !creates && !paths.is_empty() {
+            self.discard_paths(walk, "git checkout", &paths);
+        }
+    }
+
+    fn discard_paths(&self, walk: &mut Walk<'_>, verb: &str, paths: &[&str]) {
+        for path in paths {
+            let whole = matches!(*path, "." | "./" | ":/" | "*" | "..") || path.starts_with(":(");
+            let (reach, recovery) = match whole {
+                true => (Reach::Workspace, self.changes(walk, ".")),
+                false => {
+                    let known = self.changes(walk, path);
+                    let here = walk.here.cwd().is_some();
+                    let tree = path.ends_with('/') || path.contains('*');
+                    match (here, tree) {
+                        (true, _) => (Reach::Item, known),
+                        (false, true) => (Reach::Directory, Recovery::None),
+                        (false, false) => (Reach::Item, Recovery::Unknown),
+                    }
+                }
+            };
+            self.discards(walk, verb, path, reach, recovery);
+        }
+    }
+
+    fn clean(&self, walk: &mut Walk<'_>, operands: &[&String]) {
+        let words = &self.words;
+        let mut force = self.setting("clean.requireforce").is_some_and(|v| v == "false");
+        for word in words {
+            match word.as_str() {
+                "--force" => force = true,
+                "--no-force" => force = false,
+                word if word.starts_with('-') && !word.starts_with("--") && word.contains('f') => {
+                    force = true;
+                }
+                _ => {}
+            }
+        }
+        if !force || short(words, 'i') || long(words, "--interactive") {
+            return;
+        }
+        let paths: Vec<&str> = operands
+            .iter()
+            .map(|w| w.as_str())
+            .chain(self.paths.iter().map(String::as_str))
+            .collect();
+        let paths: Vec<&str> = if paths.is_empty() { vec!["."] } else { paths };
+        for path in paths {
+            if walk.is_throwaway(path) {
+                continue;
+            }
+            let kept = walk.here.kept(&self.full(walk, path));
+            let recovery = match kept {
+                Kept::Clean => Recovery::VersionControl,
+                Kept::Ignored if !short(words, 'x') => Recovery::VersionControl,
+                _ if short(words, 'X') => Recovery::Elsewhere,
+                _ => Recovery::None,
+            };
+            self.discards(walk, "git clean", path, Reach::Workspace, recovery);
+        }
+    }
+
+    fn push(&self, walk: &mut Walk<'_>, operands: &[&String]) {
+        let words = &self.words;
+        let refs: Vec<&str> = operands.iter().skip(1).map(|word| word.as_str()).collect();
+        let lease = words.iter().any(|word| word.starts_with("--force-with-lease"));
+        let force = forced(words)
+            || words.iter().any(|word| word.starts_with("--force="))
+            || long(words, "--mirror")
+            || (!lease && refs.iter().any(|name| name.starts_with('+')));
+        let removes = deletes(words)
+            || long(words, "--prune")
+            || refs.iter().any(|name| name.starts_with(':'));
+        let (verb, recovery) = match (force, removes) {
+            (true, _) => ("git push --force", Recovery::None),
+            (false, true) => ("git push --delete", Recovery::Elsewhere),
+            (false, false) => return,
+        };
+        let is_main = |name: &str| {
+            let name =
+                name.trim_start_matches(['+', ':']).rsplit([':', '/']).next().unwrap_or(name);
+            matches!(
+                name,
+                "main" | "master" | "trunk" | "production" | "prod" | "release" | "develop"
+            )
+        };
+        let reach = match refs.iter().any(|name| is_main(name)) || long(words, "--mirror") {
+            true => Reach::Production,
+            false => Reach::Remote,
+        };
+        let kind = HarmKind::RewritesHistory;
+        walk.effects.harm(kind, verb, &target::join(operands), reach, recovery);
+    }
+
+    /// Whether what is uncommitted below a path would be missed.
+    fn changes(&self, walk: &Walk<'_>, path: &str) -> Recovery {
+        match walk.here.kept(&self.full(walk, path)) {
+            Kept::Clean | Kept::Ignored | Kept::Untracked => Recovery::VersionControl,
+            Kept::Changed | Kept::Unknown => Recovery::None,
+        }
+    }
+
+    fn full(&self, walk: &Walk<'_>, path: &str) -> String {
+        let path = match path {
+            "." | "./" | ":/" | "*" => self.place.clone(),
+            path if path.starts_with(['/', '~']) || self.place == "." => walk.resolve(path),
+            path => format!("{}/{path}", self.place),
+        };
+        place::absolute(walk.here, &path)
+    }
+
+    fn discards(
+        &self,
+        walk: &mut Walk<'_>,
+        verb: &str,
+        target: &str,
+        reach: Reach,
+        recovery: Recovery,
+    ) {
+        walk.effects.harm(HarmKind::DiscardsWork, verb, target, reach, recovery);
+    }
+}
+
+/// Whether a word is an option, or its beginning: `--har` for `--hard`.
+fn is_short_for(word: &str, option: &str, least: usize) -> bool {
+    word.len() >= least && option.starts_with(word)
 }
 
 fn long(words: &[String], name: &str) -> bool {

@@ -17,11 +17,14 @@ pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
             let escapes = words.iter().take_while(is_flag).any(|word| word.contains('e'));
             let words: Vec<&str> = words.iter().skip_while(is_flag).map(String::as_str).collect();
             let text = words.join(" ");
-            Some(if escapes { unescaped(&text) } else { text.replace("\\n", "\n") })
+            Some(if escapes { unescaped(&text, 4) } else { text.replace("\\n", "\n") })
         }
         "printf" => {
             let (format, values) = words.split_first()?;
-            Some(formatted(&unescaped(format), values))
+            if format.contains("%q") || format.contains("%b") {
+                return None;
+            }
+            Some(formatted(&unescaped(format, 3), values))
         }
         "cat" | "tee" if words.is_empty() || words == ["-"] => fed(),
         "tac" | "sort" | "uniq" if words.is_empty() => fed(),
@@ -68,7 +71,7 @@ fn formatted(format: &str, values: &[String]) -> String {
 }
 
 /// `\n`, `\x72` and `\162` as the characters that they stand for.
-fn unescaped(text: &str) -> String {
+fn unescaped(text: &str, octal: u32) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -91,7 +94,11 @@ fn unescaped(text: &str) -> String {
                 chars.next();
                 (16, 2)
             }
-            Some('0'..='7') => (8, 4),
+            Some('u') => {
+                chars.next();
+                (16, 4)
+            }
+            Some('0'..='7') => (8, octal),
             _ => {
                 out.push('\\');
                 continue;
@@ -103,6 +110,8 @@ fn unescaped(text: &str) -> String {
             number = number * radix + digit;
             chars.next();
         }
+        // A byte has no more than eight bits.
+        let number = if radix == 8 { number & 0xff } else { number };
         out.push(char::from_u32(number).unwrap_or('?'));
     }
     out

@@ -18,7 +18,6 @@ const MAX_NESTING: usize = 10;
 
 /// Parses a script, or gives up.
 pub(super) fn parse(text: &str) -> Option<Program> {
-    let text = beginning(text)?;
     if text.contains('\0') || too_many_brackets(text) {
         return None;
     }
@@ -30,12 +29,14 @@ pub(super) fn parse(text: &str) -> Option<Program> {
     parse_tokens(&tokens, &options).ok()
 }
 
-fn beginning(text: &str) -> Option<&str> {
+/// The part of a text that is read, up to the end of a line, and the rest.
+pub(super) fn beginning(text: &str) -> (&str, &str) {
     if text.len() <= MAX_TEXT {
-        return Some(text);
+        return (text, "");
     }
-    let start = &text[..text.floor_char_boundary(MAX_TEXT)];
-    start.rfind('\n').map(|end| &start[..end])
+    let start = text.floor_char_boundary(MAX_TEXT);
+    let end = text[..start].rfind('\n').unwrap_or(start);
+    text.split_at(end)
 }
 
 fn too_many_brackets(text: &str) -> bool {

@@ -3,17 +3,109 @@
 //! Mostly a table: a program, and the words that must follow in this order for something to be
 //! gone. Options between them do not matter, what comes after is the target.
 
+use deadstop_core::{Harm, HarmKind, Reach, Recovery};
+
 use super::super::name::Words;
-use super::super::{graphql, http, sql, target};
+use super::super::{graphql, http, remote, sql, target};
 use super::Input;
 use super::command::value_of;
 
+/// What such a command does, if it does harm.
+pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Option<Harm> {
+    if let Some(harm) = softly(name, arguments) {
+        return Some(harm);
+    }
+    let (verb, target) = gone(name, arguments, input)?;
+    let all = target::join(arguments);
+    let mut reach = remote(&[&verb, &target, &all]);
+    let words = operands(arguments);
+    let namespace = matches!(words.get(1), Some(&("namespace" | "ns" | "namespaces")));
+    let everything = arguments.iter().any(|word| word == "--all" || word == "--all-namespaces");
+    let whole = match name {
+        "kubectl" | "oc" | "k" => namespace || everything,
+        "terraform" | "tofu" | "terragrunt" | "pulumi" | "cdk" => {
+            verb.ends_with("destroy") && !all.contains("target")
+        }
+        "gh" | "glab" => words.first() == Some(&"repo"),
+        _ => false,
+    };
+    if whole {
+        reach = Reach::Production;
+    }
+    Some(Harm { kind: HarmKind::Destroys, verb, target, reach, recovery: Recovery::None })
+}
+
+/// Commands that stop something, open a door, or remove what takes work to bring back.
+fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
+    use HarmKind::{Destroys, OpensAccess, Stops};
+    let words = operands(arguments);
+    let first = words.first().copied().unwrap_or_default();
+    let second = words.get(1).copied().unwrap_or_default();
+    let all = target::join(arguments);
+    let public = ["0.0.0.0/0", "allUsers", "public-read", "::/0"].iter().any(|w| all.contains(w));
+    let many = all.contains("ps -") || all.contains("-aq");
+    let (kind, reach) = match (name, first) {
+        ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
+            (OpensAccess, Reach::Remote)
+        }
+        ("aws", _) if ["stop-", "reboot-", "disable-"].iter().any(|s| second.starts_with(s)) => {
+            (Stops, Reach::Remote)
+        }
+        ("gcloud" | "az" | "doctl", _)
+            if words.iter().take(5).any(|w| matches!(*w, "stop" | "deallocate" | "reset")) =>
+        {
+            (Stops, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "drain" | "cordon") => (Stops, Reach::Remote),
+        ("kubectl" | "oc" | "k", "scale") if all.contains("--replicas=0") => (Stops, Reach::Remote),
+        ("kubectl" | "oc" | "k", "delete") if matches!(second, "pod" | "pods" | "po" | "job") => {
+            (Destroys, Reach::Remote)
+        }
+        ("docker" | "podman", "rm" | "rmi" | "stop" | "kill") if many => (Destroys, Reach::System),
+        ("docker" | "podman", "rm" | "rmi") => (Destroys, Reach::Directory),
+        ("docker" | "podman", "container" | "image" | "network")
+            if matches!(second, "rm" | "prune" | "remove") =>
+        {
+            (Destroys, Reach::Directory)
+        }
+        ("docker" | "podman", "system") if matches!(second, "prune" | "reset") => {
+            let volumes = arguments.iter().any(|w| w == "--volumes") || second == "reset";
+            if volumes {
+                return None;
+            }
+            (Destroys, Reach::System)
+        }
+        ("docker" | "docker-compose", "compose" | "rm") if words.contains(&"rm") => {
+            (Destroys, Reach::Directory)
+        }
+        ("docker", "swarm") if second == "leave" => (Stops, Reach::Remote),
+        ("kind" | "k3d" | "minikube", "delete" | "cluster") if words.contains(&"delete") => {
+            (Destroys, Reach::Directory)
+        }
+        ("cargo", "yank") | ("gem", "yank") | ("npm" | "pnpm", "deprecate") => {
+            (Destroys, Reach::Remote)
+        }
+        ("gh", "repo") if matches!(second, "archive" | "edit") && all.contains("archive") => {
+            (Stops, Reach::Remote)
+        }
+        ("gh", "workflow") if second == "disable" => (Stops, Reach::Remote),
+        ("heroku", "ps:scale") if all.contains("=0") => (Stops, Reach::Remote),
+        ("heroku", "maintenance:on" | "ps:stop" | "ps:kill") => (Stops, Reach::Remote),
+        ("redis-cli" | "valkey-cli", _)
+            if words.iter().any(|w| w.eq_ignore_ascii_case("shutdown")) =>
+        {
+            (Stops, Reach::Remote)
+        }
+        _ => return None,
+    };
+    let used = if second.is_empty() { 1 } else { 2 };
+    let verb = format!("{name} {}", words[..used.min(words.len())].join(" "));
+    let target = target::join(words.get(used..).unwrap_or(&[]));
+    Some(Harm { kind, verb, target, reach, recovery: Recovery::Elsewhere })
+}
+
 /// What such a command destroys: the deed and the target.
-pub(super) fn destroys(
-    name: &str,
-    arguments: &[String],
-    input: &Input,
-) -> Option<(String, String)> {
+fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
     let fed = input.text.as_deref();
     match name {
         "aws" => return aws(arguments),
@@ -29,7 +121,7 @@ pub(super) fn destroys(
         }
         "gh" if arguments.iter().take(2).eq(["api", "graphql"].iter()) => {
             let query = arguments.iter().find_map(|word| word.strip_prefix("query="))?;
-            let deed = graphql::of(query)?.destroys.into_iter().next()?;
+            let deed = graphql::of(query)?.harms.into_iter().next()?;
             return Some((format!("gh api {}", deed.verb), deed.target));
         }
         "grpcurl" => {
@@ -55,7 +147,6 @@ pub(super) fn destroys(
             let purged = arguments.iter().any(|w| w.trim_start_matches('-') == "purge");
             return purged.then(|| ("nomad purge".to_owned(), target::join(&operands(arguments))));
         }
-        "deluser" if !arguments.iter().any(|word| word.starts_with("--remove")) => return None,
         "python" | "python3" if arguments.first().is_some_and(|w| w.ends_with("manage.py")) => {
             let command = arguments.get(1).map_or("", String::as_str);
             let gone = matches!(command, "flush" | "reset_db" | "sqlflush");
@@ -68,7 +159,7 @@ pub(super) fn destroys(
         "prisma" => {
             let words = operands(arguments);
             let gone = words.iter().take(2).eq(["migrate", "reset"].iter())
-                || arguments.iter().any(|word| word == "--force-reset");
+                || arguments.iter().any(|w| w == "--force-reset" || w == "--accept-data-loss");
             return gone.then(|| ("prisma reset".to_owned(), String::new()));
         }
         "gh" | "glab" if arguments.first().is_some_and(|word| word == "api") => {
@@ -106,15 +197,9 @@ const DEEDS: &[Deed] = &[
     Deed("k", &["delete"]),
     Deed("oc", &["delete"]),
     Deed("helm", &["uninstall|delete|del|un"]),
-    Deed("docker", &["rm|rmi"]),
-    Deed("docker", &["container|image|network", "rm"]),
     Deed("docker", &["volume", "rm|prune"]),
-    Deed("docker", &["container", "prune"]),
     Deed("docker", &["stack|service|secret|config", "rm|remove"]),
-    Deed("docker", &["compose", "rm"]),
-    Deed("docker-compose", &["rm"]),
     Deed("docker", &["system", "prune"]),
-    Deed("podman", &["rm|rmi"]),
     Deed("podman", &["volume", "rm|prune"]),
     Deed("podman", &["system", "prune|reset"]),
     Deed("pulumi", &["destroy|down"]),
@@ -133,8 +218,6 @@ const DEEDS: &[Deed] = &[
     Deed("rabbitmqctl", &["purge_queue|delete_queue|delete_vhost|delete_user|reset"]),
     Deed("influx", &["delete"]),
     Deed("influx", &["bucket", "delete"]),
-    Deed("userdel", &[]),
-    Deed("deluser", &[]),
     Deed("rails", &["db:drop|db:reset|db:purge|db:drop:all"]),
     Deed("rake", &["db:drop|db:reset|db:purge|db:drop:all"]),
     Deed("php", &["artisan", "migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
@@ -172,11 +255,57 @@ const DEEDS: &[Deed] = &[
     Deed("mysqladmin", &["drop"]),
     Deed("zfs", &["destroy"]),
     Deed("zpool", &["destroy"]),
-    Deed("lvremove", &[]),
-    Deed("vgremove", &[]),
     Deed("etcdctl", &["del"]),
-    Deed("diskutil", &["eraseDisk|eraseVolume|apfs"]),
+    Deed("diskutil", &[DISKUTIL]),
+    Deed("alembic", &["downgrade"]),
+    Deed("knex", &["migrate:rollback|migrate:down"]),
+    Deed("sequelize", &["db:migrate:undo:all"]),
+    Deed("sequelize-cli", &["db:migrate:undo:all"]),
+    Deed("drizzle-kit", &["drop"]),
+    Deed("dbmate", &["drop|rollback"]),
+    Deed("diesel", &["database", "reset|drop"]),
+    Deed("sqlx", &["database|db", "drop|reset"]),
+    Deed("railway", &["delete|down"]),
+    Deed("vercel", &["project|env|projects", "rm|remove"]),
+    Deed("netlify", &["api"]),
+    Deed("lxc", &["delete"]),
+    Deed("virsh", &["destroy|undefine"]),
+    Deed("multipass", &["delete|purge"]),
+    Deed("qm", &["destroy"]),
+    Deed("conda", &["env", "remove"]),
+    Deed("certbot", &["delete|revoke"]),
+    Deed("keytool", &["-delete"]),
+    Deed("security", &["delete-keychain|delete-generic-password|delete-internet-password"]),
+    Deed("azcopy", &["remove|rm"]),
+    Deed("vault", &["secrets|auth", "disable"]),
+    Deed("vault", &["operator", "seal"]),
+    Deed("heroku", &["pg:killall|apps:delete|domains:clear|config:unset|releases:rollback"]),
+    Deed("gh", &["ssh-key|gpg-key|label|codespace|project|ruleset", "delete"]),
+    Deed("glab", &["project|variable", "delete"]),
+    Deed("npm", &["owner|access|org|team", "rm|revoke|destroy"]),
+    Deed("pnpm", &["unpublish"]),
+    Deed("yarn", &["npm", "unpublish"]),
+    Deed("twine", &["delete"]),
+    Deed("ipmitool", &["power"]),
+    Deed("mongodump", &["--drop"]),
+    Deed("atrm", &[]),
+    Deed("nomad", &["stop|purge"]),
+    Deed("flux", &["uninstall|delete"]),
+    Deed("argocd", &["app|cluster|proj|repo", "delete|rm"]),
+    Deed("istioctl", &["uninstall"]),
+    Deed("velero", &["backup|restore|schedule", "delete"]),
+    Deed("stripe", &["customers|products|subscriptions", "delete"]),
+    Deed("sanity", &["dataset", "delete"]),
+    Deed("appwrite", &["databases|projects", "delete"]),
+    Deed("ray", &["down"]),
+    Deed("copilot", &["app|env|svc", "delete"]),
+    Deed("restic", &["forget|prune"]),
+    Deed("borg", &["delete|prune"]),
 ];
+
+/// What `diskutil` does to disks.
+const DISKUTIL: &str =
+    "eraseDisk|eraseVolume|apfs|reformat|zeroDisk|randomDisk|secureErase|partitionDisk";
 
 /// The words that are not options. The value of an option cannot be told from an operand without
 /// knowing every tool, so that it is left in; it only makes the target more exact.
@@ -225,7 +354,7 @@ fn aws(arguments: &[String]) -> Option<(String, String)> {
         // Taking a message off a queue is how a queue is used.
         "sqs" => deed.starts_with("delete-queue") || *deed == "purge-queue",
         "kms" if *deed == "schedule-key-deletion" => true,
-        _ => ["delete-", "terminate-", "batch-delete-", "purge-"]
+        _ => ["delete-", "terminate-", "batch-delete-", "purge-", "remove-", "deregister-"]
             .iter()
             .any(|start| deed.starts_with(start)),
     };
@@ -262,7 +391,8 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
 fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let at = words.iter().take(6).position(|word| {
-        matches!(*word, "delete" | "destroy" | "purge" | "rm") || word.starts_with("delete-")
+        matches!(*word, "delete" | "destroy" | "purge" | "rm" | "remove")
+            || word.starts_with("delete-")
     })?;
     let named = value_of(arguments, &["--name"]);
     let rest = words.get(at + 1..).unwrap_or(&[]);
@@ -274,7 +404,7 @@ fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
 fn query(arguments: &[String]) -> Option<(String, String)> {
     let text = value_of(arguments, &["--command"]);
     let text = text.as_ref().or_else(|| arguments.iter().rev().find(|word| word.contains(' ')))?;
-    let deed = sql::of(text)?.destroys.into_iter().next()?;
+    let deed = sql::of(text)?.harms.into_iter().next()?;
     Some((deed.verb, deed.target))
 }
 
@@ -290,7 +420,7 @@ fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, Str
             flush @ ("FLUSHALL" | "FLUSHDB") => {
                 Some((format!("{name} {flush}"), http::place(&host)))
             }
-            delete @ ("DEL" | "UNLINK") => {
+            delete @ ("DEL" | "UNLINK" | "HDEL" | "GETDEL") => {
                 let keys = match keys {
                     [] => target::join(&input.from),
                     keys => target::join(keys),
@@ -304,7 +434,7 @@ fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, Str
 
 fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {
     let script = value_of(arguments, &["--eval"]).or_else(|| fed.map(str::to_owned))?;
-    let deeds = ["dropDatabase(", "deleteMany(", "deleteOne(", ".drop(", ".remove("];
+    let deeds = ["dropDatabase(", "deleteMany(", "deleteOne(", ".drop(", ".remove(", "dropUser("];
     let deed = deeds.iter().find(|deed| script.contains(*deed))?;
     Some((format!("{name} {}", deed.trim_matches(['.', '('])), target::clip(script.trim())))
 }

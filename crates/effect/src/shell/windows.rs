@@ -1,11 +1,17 @@
-//! The commands of Windows that delete, for agents that live there.
+//! The commands of Windows: `cmd`, PowerShell and what they delete, stop or fetch.
 
-use deadstop_core::Effect;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
+use super::super::place::Depth;
 use super::super::target;
-use super::{Input, Walk};
+use super::{Input, Taint, Walk};
 
-impl Walk {
+/// Statements of one PowerShell script that are read.
+const MAX_STATEMENTS: usize = 400;
+
+impl Walk<'_> {
     /// Runs a command of Windows; false if it is none.
     pub(super) fn windows(&mut self, name: &str, arguments: &[String], input: &Input) -> bool {
         let switch = |wanted: &str| arguments.iter().any(|word| word.eq_ignore_ascii_case(wanted));
@@ -14,53 +20,219 @@ impl Walk {
             "cmd" if switch("/c") || switch("/k") => {
                 let at = arguments.iter().position(|word| word.starts_with('/'));
                 let rest = arguments.get(at.map_or(0, |at| at + 1)..).unwrap_or(&[]);
-                self.script(&rest.join(" "));
+                self.powershell(&rest.join(" "));
             }
-            "powershell" | "pwsh" => {
-                let at = arguments.iter().position(|word| {
-                    ["-command", "-c"].iter().any(|flag| word.eq_ignore_ascii_case(flag))
-                });
-                match at {
-                    Some(at) => self.script(&arguments[at + 1..].join(" ")),
-                    None => self.effects.raise(Effect::Changes),
-                }
+            "powershell" | "pwsh" => self.powershell_program(arguments, input),
+            "iex" | "invoke-expression" => {
+                self.effects.raise(Effect::Changes);
+                let text = arguments.join(" ");
+                let lower = text.to_ascii_lowercase();
+                let fetches =
+                    ["iwr", "irm", "invoke-webrequest", "invoke-restmethod", "downloadstring"]
+                        .iter()
+                        .any(|word| lower.contains(word));
+                let taint = if fetches { Taint::Fetched } else { input.taint };
+                self.runs_unread("Invoke-Expression", taint);
+                self.powershell(text.trim_matches(['"', '\'', '(', ')']));
             }
-            "rd" | "rmdir" if switch("/s") => self.lose(&name, arguments, input),
+            "rd" | "rmdir" if switch("/s") => {
+                self.lose_windows(&name, arguments, input, Depth::Tree);
+            }
             "del" | "erase" if arguments.iter().any(|word| !is_switch(word)) => {
-                self.lose(&name, arguments, input);
+                let depth = if switch("/s") { Depth::Tree } else { Depth::Single };
+                self.lose_windows(&name, arguments, input, depth);
             }
-            "remove-item" | "ri" | "clear-content" | "clear-disk" | "format-volume"
-            | "remove-partition" => {
-                let rehearsal = arguments.iter().any(|word| word.eq_ignore_ascii_case("-whatif"));
-                if rehearsal {
+            "remove-item" | "ri" | "clear-content" | "clc" => {
+                if switch("-whatif") {
                     self.effects.raise(Effect::Reads);
                 } else {
-                    self.lose(&name, arguments, input);
+                    let tree = arguments
+                        .iter()
+                        .any(|w| w.len() > 1 && "-recurse".starts_with(&w.to_ascii_lowercase()));
+                    let depth = if tree { Depth::Tree } else { Depth::Single };
+                    self.lose_windows(&name, arguments, input, depth);
                 }
+            }
+            "clear-disk" | "format-volume" | "remove-partition" | "initialize-disk"
+            | "diskpart" | "remove-volume" | "clear-eventlog" | "clear-recyclebin"
+            | "remove-computer" | "remove-localuser" | "remove-aduser" => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(arguments);
+                if !switch("-whatif") {
+                    self.effects.harm(kind, &name, &what, Reach::System, Recovery::None);
+                }
+            }
+            "stop-computer" | "restart-computer" | "stop-service" | "disable-netadapter" => {
+                self.stops(&name, &target::join(arguments), Reach::System, Recovery::Elsewhere);
+            }
+            "set-executionpolicy" | "set-mppreference" | "netsh" => {
+                let open = ["unrestricted", "bypass", "-disablerealtimemonitoring", "off", "reset"];
+                if open.iter().any(|word| switch(word)) {
+                    let kind = HarmKind::OpensAccess;
+                    let what = target::join(arguments);
+                    self.effects.harm(kind, &name, &what, Reach::System, Recovery::Elsewhere);
+                } else {
+                    self.effects.raise(Effect::Changes);
+                }
+            }
+            "reg" if arguments.first().is_some_and(|w| w.eq_ignore_ascii_case("delete")) => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(&arguments[1..]);
+                self.effects.harm(kind, "reg delete", &what, Reach::System, Recovery::None);
+            }
+            "remove-itemproperty" => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(arguments);
+                self.effects.harm(kind, &name, &what, Reach::System, Recovery::None);
             }
             _ => return false,
         }
         true
     }
 
-    fn lose(&mut self, verb: &str, arguments: &[String], input: &Input) {
+    /// `powershell -Command …`, `-EncodedCommand …`, or a script on standard input.
+    fn powershell_program(&mut self, arguments: &[String], input: &Input) {
         self.effects.raise(Effect::Changes);
-        let paths: Vec<&String> = arguments.iter().filter(|word| !is_switch(word)).collect();
+        let option = |word: &str| word.trim_start_matches(['-', '/']).to_ascii_lowercase();
+        let at = |full: &str, least: usize| {
+            arguments.iter().position(|word| {
+                let name = option(word);
+                word.starts_with(['-', '/']) && name.len() >= least && full.starts_with(&name)
+            })
+        };
+        if let Some(at) = at("encodedcommand", 1).or_else(|| at("ec", 2)) {
+            return match arguments.get(at + 1).and_then(|text| decoded(text)) {
+                Some(script) => self.powershell(&script),
+                None if arguments.get(at + 1).is_some_and(|w| w.starts_with('-')) => {}
+                None => self.runs_unread("EncodedCommand", Taint::Decoded),
+            };
+        }
+        if let Some(at) = at("command", 1) {
+            let script = arguments[at + 1..].join(" ");
+            if script.trim() == "-" {
+                return self.runs_unread("powershell", input.taint);
+            }
+            return self.powershell(&script);
+        }
+        match arguments.iter().find(|word| !word.starts_with('-')) {
+            Some(word) if word.contains(' ') || !word.contains('.') => {
+                self.powershell(&word.clone())
+            }
+            Some(_) => {}
+            None => match &input.text {
+                Some(script) => self.powershell(&script.clone()),
+                None => self.runs_unread("powershell", input.taint),
+            },
+        }
+    }
+
+    /// Reads a PowerShell script: statements, pipes, words. Quotes are its own, a backslash is a
+    /// letter.
+    pub(super) fn powershell(&mut self, script: &str) {
+        if self.depth >= super::MAX_DEPTH || self.budget < script.len() {
+            return self.unreadable(script);
+        }
+        self.budget -= script.len();
+        self.effects.raise(Effect::Changes);
+        self.depth += 1;
+        for statement in statements(script).into_iter().take(MAX_STATEMENTS) {
+            let mut input = Input::default();
+            for argv in statement {
+                let Some(first) = argv.first() else { continue };
+                let lower = first.to_ascii_lowercase();
+                let fetches = matches!(
+                    lower.as_str(),
+                    "iwr" | "irm" | "invoke-webrequest" | "invoke-restmethod" | "curl" | "wget"
+                ) || argv.iter().any(|word| word.contains("DownloadString"));
+                let aliased = match lower.as_str() {
+                    "rm" | "rmdir" | "del" | "erase" | "rd" | "ri" => "remove-item".to_owned(),
+                    "cat" | "type" | "gc" | "get-content" => "cat".to_owned(),
+                    "kill" | "spps" => "stop-process".to_owned(),
+                    _ => first.clone(),
+                };
+                let argv = [&[aliased], &argv[1..]].concat();
+                self.run(&argv, &input);
+                let taint = if fetches { Taint::Fetched } else { Taint::None };
+                let from = if input.from.is_empty() { argv } else { input.from };
+                input = Input { text: None, from, taint };
+            }
+        }
+        self.depth -= 1;
+    }
+
+    fn lose_windows(&mut self, verb: &str, arguments: &[String], input: &Input, depth: Depth) {
+        self.effects.raise(Effect::Changes);
+        let mut skip = false;
+        let mut paths: Vec<&String> = Vec::new();
+        for word in arguments {
+            let value = std::mem::take(&mut skip);
+            if is_switch(word) {
+                let name = word.to_ascii_lowercase();
+                skip = matches!(
+                    name.as_str(),
+                    "-filter" | "-include" | "-exclude" | "-erroraction" | "-ea"
+                );
+            } else if !value {
+                paths.push(word);
+            }
+        }
         if paths.is_empty() {
             if !self.are_throwaway(&input.from) {
-                self.effects.destroy(verb, &target::join(&input.from));
+                let kind = HarmKind::Destroys;
+                let what = target::join(&input.from);
+                self.effects.harm(kind, verb, &what, Reach::Directory, Recovery::None);
             }
             return;
         }
-        let missed: Vec<String> = paths
-            .iter()
-            .filter(|path| !self.is_throwaway(path))
-            .map(|path| self.resolve(path))
-            .collect();
-        if !missed.is_empty() {
-            self.effects.destroy(verb, &target::join(&missed));
+        let paths: Vec<String> =
+            paths.iter().flat_map(|path| path.split(',')).map(str::to_owned).collect();
+        for path in paths.iter().filter(|path| !path.is_empty()) {
+            self.lose(verb, path, depth);
         }
     }
+}
+
+/// The text of an encoded command: base64 of UTF-16.
+fn decoded(text: &str) -> Option<String> {
+    let bytes = STANDARD.decode(text.trim()).ok()?;
+    let units: Vec<u16> =
+        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let wide = String::from_utf16(&units).ok().filter(|text| text.is_ascii());
+    wide.or_else(|| String::from_utf8(bytes).ok()).filter(|text| !text.is_empty())
+}
+
+/// A script cut into statements, those into the commands of a pipe, and those into words.
+fn statements(script: &str) -> Vec<Vec<Vec<String>>> {
+    let mut all = vec![vec![Vec::new()]];
+    let (mut word, mut quote) = (String::new(), None::<char>);
+    let end = |word: &mut String, all: &mut Vec<Vec<Vec<String>>>| {
+        if !word.is_empty()
+            && let Some(argv) = all.last_mut().and_then(|pipe| pipe.last_mut())
+        {
+            argv.push(std::mem::take(word));
+        }
+    };
+    for c in script.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '\'' | '"') => quote = Some(c),
+            (None, ';' | '\n' | '{' | '}' | '(' | ')' | '&') => {
+                end(&mut word, &mut all);
+                all.push(vec![Vec::new()]);
+            }
+            (None, '|') => {
+                end(&mut word, &mut all);
+                if let Some(pipe) = all.last_mut() {
+                    pipe.push(Vec::new());
+                }
+            }
+            (None, c) if c.is_whitespace() => end(&mut word, &mut all),
+            (None, c) => word.push(c),
+        }
+    }
+    end(&mut word, &mut all);
+    all
 }
 
 /// `/q`, `-Recurse`.

@@ -47,6 +47,21 @@ impl Variables {
         self.set(name, &values.join(&BETWEEN.to_string()));
     }
 
+    /// What a variable holds.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+
+    /// Gives a variable its former value back.
+    pub(super) fn put(&mut self, name: &str, value: Option<String>) {
+        match value {
+            Some(value) => self.set(name, &value),
+            None => {
+                self.0.remove(name);
+            }
+        }
+    }
+
     fn get(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {
             Some(value) => Some(value),
@@ -221,13 +236,18 @@ impl<'a> Reader<'a> {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let end = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
         let (name, operation) = inner.split_at(end);
-        if self.variables.get(name).is_none()
-            && let Some(default) = operation.strip_prefix(":-").or(operation.strip_prefix(":="))
-        {
-            let default = default.trim_matches(['"', '\'']);
-            if default.starts_with('/') {
-                return self.push(default);
-            }
+        let value = self.variables.get(name).map(str::to_owned);
+        let changed = match (operation.split_at_checked(2), &value) {
+            (Some((":-" | ":=", default)), None) => Some(unquoted(default)),
+            (Some((":+", other)), Some(_)) => Some(unquoted(other)),
+            (_, Some(value)) => transformed(value, operation),
+            _ => None,
+        };
+        if let Some(text) = changed {
+            return match quoted {
+                Quoted::Yes => self.push(&text),
+                Quoted::No => self.split(&text),
+            };
         }
         self.variable(name, quoted);
     }
@@ -251,8 +271,9 @@ impl<'a> Reader<'a> {
 
     /// Text that came out of an unquoted expansion ends fields where it has blanks.
     fn split(&mut self, text: &str) {
+        let separators = self.variables.get("IFS").unwrap_or(" ").to_owned();
         for c in text.chars() {
-            if c.is_whitespace() {
+            if c.is_whitespace() || separators.contains(c) {
                 self.out.fields.extend(self.field.take());
             } else {
                 self.push_char(c);
@@ -337,6 +358,34 @@ impl<'a> Reader<'a> {
         self.rest = rest;
         let c = u32::from_str_radix(number, radix).ok().and_then(char::from_u32);
         self.push_char(c.unwrap_or('?'));
+    }
+}
+
+/// A default without the quotes around it.
+fn unquoted(text: &str) -> String {
+    text.trim_matches(['"', '\'']).to_owned()
+}
+
+/// `${x%end}`, `${x#start}`, `${x/from/to}`, where they hold no patterns.
+fn transformed(value: &str, operation: &str) -> Option<String> {
+    if operation.is_empty() || operation.contains(['*', '?', '[', '$']) {
+        return None;
+    }
+    if let Some(end) = operation.strip_prefix("%%").or(operation.strip_prefix('%')) {
+        return Some(value.strip_suffix(end).unwrap_or(value).to_owned());
+    }
+    if let Some(start) = operation.strip_prefix("##").or(operation.strip_prefix('#')) {
+        return Some(value.strip_prefix(start).unwrap_or(value).to_owned());
+    }
+    if let Some(change) = operation.strip_prefix("//").or(operation.strip_prefix('/')) {
+        let (from, to) = change.split_once('/').unwrap_or((change, ""));
+        let long = value.len().saturating_mul(to.len().max(1)) > MAX_WORD;
+        return (!from.is_empty() && !long).then(|| value.replace(from, to));
+    }
+    match operation {
+        ",," | "," => Some(value.to_lowercase()),
+        "^^" => Some(value.to_uppercase()),
+        _ => None,
     }
 }
 

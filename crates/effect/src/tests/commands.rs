@@ -17,7 +17,9 @@ fn check_shell(cases: &[(&str, &str)]) {
 #[track_caller]
 fn check_harmless(commands: &[&str]) {
     for command in commands {
-        check("Bash", &json!({ "command": command }), "");
+        let effects = crate::of("Bash", &json!({ "command": command }));
+        let lost: Vec<_> = effects.harms.iter().filter(|harm| harm.counts()).collect();
+        assert!(lost.is_empty(), "{command}: {lost:?}");
     }
 }
 
@@ -25,7 +27,7 @@ fn check_harmless(commands: &[&str]) {
 fn files() {
     check_shell(&[
         ("rm notes.md", "rm notes.md"),
-        ("rm a b c", "rm a b c"),
+        ("rm a b c", "rm a; rm b; rm c"),
         ("rm -rf data", "rm -rf data"),
         ("rm -r data/", "rm -r data"),
         ("rm -rf /", "rm -rf /"),
@@ -49,7 +51,7 @@ fn files() {
         ("truncate --size=0 orders.csv", "truncate orders.csv"),
         ("find . -name '*.md' -delete", "find -delete . -name *.md"),
         ("find /srv -mtime +3 -exec rm -f {} \\;", "find -exec rm /srv -mtime +3"),
-        ("find . -type f | xargs rm -f", "xargs rm -f find . -type f"),
+        ("find . -type f | xargs rm -f", "xargs rm -f . -type f"),
         ("git ls-files -o | xargs -0 -n 1 rm", "xargs rm git ls-files -o"),
         ("ls *.md | xargs -I{} rm {}", "xargs rm ls *.md"),
         ("dd if=/dev/zero of=/dev/sda bs=1M", "dd /dev/sda"),
@@ -67,7 +69,7 @@ fn evasions() {
         ("(rm a.md)", "rm a.md"),
         ("{ rm a.md; }", "rm a.md"),
         ("if true; then rm a.md; else rm b.md; fi", "rm a.md; rm b.md"),
-        ("for f in a.md b.md; do rm \"$f\"; done", "rm a.md b.md"),
+        ("for f in a.md b.md; do rm \"$f\"; done", "rm a.md; rm b.md"),
         ("while read f; do rm $f; done < list", "rm $f"),
         ("case $x in a) rm a.md ;; esac", "rm a.md"),
         ("f() { rm a.md; }; f", "rm a.md"),
@@ -201,7 +203,6 @@ fn ordinary_work() {
         "rmdir old",
         "git rm -r old && git commit -m 'rm -rf old'",
         "git checkout -- file.rs",
-        "git stash drop",
         "git push --force-with-lease origin topic",
         "git push -u origin main",
         "git push --dry-run --force",

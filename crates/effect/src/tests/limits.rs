@@ -83,11 +83,11 @@ fn a_megabyte_is_bounded() {
         format!("python3 -c '{}'", most("os.remove(x);")),
         format!("python3 -c '{}'", most("os.remove(")),
     ] {
-        assert!(of("bash", &json!({ "command": script })).destroys.len() <= 32);
+        assert!(of("bash", &json!({ "command": script })).harms.len() <= 32);
     }
     // The beginning of a long script is seen.
     let padded = format!("rm -rf data\n{}", megabyte("# nothing to see here\n"));
-    assert_eq!(of("bash", &json!({ "command": padded })).destroys.len(), 1);
+    assert_eq!(of("bash", &json!({ "command": padded })).harms.len(), 1);
     for sql in [
         megabyte("DROP TABLE x; "),
         megabyte("/*! DROP TABLE x */"),
@@ -204,8 +204,8 @@ proptest! {
     #[test]
     fn any_scraps(command in scraps()) {
         let effects = of("bash", &json!({ "command": command }));
-        prop_assert!(effects.destroys.len() <= 32);
-        prop_assert!(effects.destroys.iter().all(|one| one.target.chars().count() <= 200));
+        prop_assert!(effects.harms.len() <= 32);
+        prop_assert!(effects.harms.iter().all(|one| one.target.chars().count() <= 200));
     }
 
     #[test]
@@ -217,6 +217,6 @@ proptest! {
     #[test]
     fn quoted_text_is_inert(text in "[a-zA-Z0-9 ;&|$()<>/*.-]{0,60}") {
         let effects = of("bash", &json!({ "command": format!("echo '{text}'") }));
-        prop_assert!(effects.destroys.is_empty());
+        prop_assert!(effects.harms.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! A tool call, and how it ended.
 
-use deadstop_core::{Effect, Outcome, Status, ToolCall};
+use deadstop_core::{Effect, Harm, Outcome, Reach, Status, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -64,6 +64,11 @@ impl Asked {
 pub fn suspect(call: &mut ToolCall, destructive: bool) {
     if destructive {
         call.effect = Effect::Changes;
+        if call.harms.is_empty() {
+            // Servers say so of every tool that writes: it is told, and does not count.
+            let harm = Harm::destroys(call.name.clone(), "");
+            call.harms.push(Harm { reach: Reach::Item, ..harm });
+        }
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
         let asked = Asked { name: "delete_asset".into(), arguments: json!({"asset_id": "x"}) };
         let facts = asked.facts("catalogue");
         assert_eq!(facts.server.as_deref(), Some("catalogue"));
-        assert_eq!(facts.destroys[0].target, "asset_id=x");
+        assert_eq!(facts.harms[0].target, "asset_id=x");
         let mut harmless = Asked { name: "read_file".into(), arguments: json!({}) }.facts("s");
         assert_eq!(harmless.effect, Effect::Reads);
         suspect(&mut harmless, false);

@@ -35,7 +35,7 @@ const ENDS: Entry = key("ends", "What a stop ends: scope, session or agent.");
 const ENABLED: Entry = key("enabled", "Whether this guard works at all.");
 
 /// All sections of a policy. A test holds them against core.
-pub(super) const SECTIONS: [Section; 12] = [
+pub(super) const SECTIONS: [Section; 13] = [
     Section {
         name: "access",
         about: "Which tools may be called; `*` stands for any characters.",
@@ -163,6 +163,20 @@ pub(super) const SECTIONS: [Section; 12] = [
             key("exempt_targets", "Targets that may be destroyed freely, such as [\"/tmp/*\"]."),
             ACTION,
             ENDS,
+        ],
+    },
+    Section {
+        name: "harm",
+        about: "What one call would do: its first time, not its third.",
+        keys: &[
+            ENABLED,
+            key("catastrophic", "About catastrophic harm: allow, warn, ask, block, terminate."),
+            key("serious", "About serious harm that does not come back."),
+            key("recoverable", "About serious harm that takes work to bring back."),
+            key("unknown", "About serious harm by tools whose name alone says so."),
+            key("secrets", "About secrets that are read or sent, and fetched code that is run."),
+            key("unreadable", "About commands that cannot be read and hold destructive words."),
+            key("allow", "Deeds that are allowed, such as [\"rm -rf tmp/*\"]."),
         ],
     },
     Section {

@@ -67,13 +67,9 @@ impl Approval {
     fn of(approval: &deadstop_warden::Approval) -> Approval {
         let call = &approval.call;
         let (kind, server, destroys) = match (call.tool(), call.model()) {
-            (Some(tool), _) => ("tool", &tool.server, tool.destroys.as_slice()),
+            (Some(tool), _) => ("tool", &tool.server, tool.harms.as_slice()),
             (None, Some(model)) => ("model", &model.server, [].as_slice()),
             (None, None) => ("model", &None, [].as_slice()),
-        };
-        let named = |deed: &deadstop_core::Destruction| match deed.target.as_str() {
-            "" => deed.verb.clone(),
-            target => format!("{} {target}", deed.verb),
         };
         let (trip, word) = (approval.trip(), approval.word());
         let said = |text: fn(&Word) -> &String| {
@@ -89,7 +85,7 @@ impl Approval {
             tool: call.name().to_owned(),
             server: server.clone(),
             asked: approval.asked.clone(),
-            destroys: destroys.iter().map(named).collect(),
+            destroys: destroys.iter().map(deadstop_core::Harm::deed).collect(),
             guard: trip.map_or("", |trip| trip.guard.name()),
             reason: trip.map(|trip| trip.reason.clone()).unwrap_or_default(),
             explain: trip.map(Trip::explain).unwrap_or_default(),

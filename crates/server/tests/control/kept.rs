@@ -1,8 +1,8 @@
 //! Rows as a busy server would have written them, put straight into its database.
 
 use deadstop_core::{
-    Action, Call, Destruction, GuardId, Link, Millis, NanoUsd, Policy, ScopeKind, ScopeState,
-    Signal, Status, Time, Tokens, ToolCall, Trip, Usage, Verdict, admit,
+    Action, Call, GuardId, Harm, Link, Millis, NanoUsd, Policy, ScopeKind, ScopeState, Signal,
+    Status, Time, Tokens, ToolCall, Trip, Usage, Verdict, admit,
 };
 use deadstop_store::{
     Batch, CallKind, Counters, Evidence, Exchange, SessionState, StoredAgent, StoredCall,
@@ -29,8 +29,8 @@ fn trip() -> Trip {
     policy.destructive.max_deletes = 1;
     policy.destructive.action = Action::Terminate;
     let mut state = ScopeState::new(ScopeKind::Session, Time(0));
-    let destroys = vec![Destruction { verb: "rm".into(), target: "x".into() }];
-    let call = Call::Tool(ToolCall { destroys, ..ToolCall::default() });
+    let harms = vec![Harm::destroys("rm", "x")];
+    let call = Call::Tool(ToolCall { harms, ..ToolCall::default() });
     let mut chain = [Link { name: SESSION, state: &mut state, policy: &policy }];
     let mut trip = admit(&mut chain, &call, Time(2)).trips.remove(0);
     let signal = |name: &str, count, weight| Signal { name: name.into(), count, weight };

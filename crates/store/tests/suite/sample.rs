@@ -1,7 +1,7 @@
 //! Rows to write, as plain as they can be; a case changes what it is about.
 
 use deadstop_core::{
-    Call, Destruction, Link, Millis, NanoUsd, Policy, ScopeKind, ScopeState, Status, Time, Tokens,
+    Call, Harm, Link, Millis, NanoUsd, Policy, ScopeKind, ScopeState, Status, Time, Tokens,
     ToolCall, Trip, Usage, Verdict, admit,
 };
 use deadstop_store::{
@@ -26,8 +26,8 @@ pub(crate) fn trip() -> Trip {
     state.kill("ada", "enough", Time(1));
     let policy = Policy::none();
     let mut chain = [Link { name: "s", state: &mut state, policy: &policy }];
-    let destroys = vec![Destruction { verb: "rm".into(), target: "x".into() }];
-    let call = Call::Tool(ToolCall { destroys, ..ToolCall::default() });
+    let harms = vec![Harm::destroys("rm", "x")];
+    let call = Call::Tool(ToolCall { harms, ..ToolCall::default() });
     admit(&mut chain, &call, Time(2)).trips.remove(0)
 }
 

@@ -3,9 +3,9 @@
 use super::*;
 
 fn rm(targets: &[&str]) -> Call {
-    let deed = |target: &&str| Destruction { verb: "rm".into(), target: (*target).into() };
-    let destroys = targets.iter().map(deed).collect();
-    Call::Tool(ToolCall { name: "shell".into(), destroys, ..ToolCall::default() })
+    let deed = |target: &&str| Harm::destroys("rm", *target);
+    let harms = targets.iter().map(deed).collect();
+    Call::Tool(ToolCall { name: "shell".into(), harms, ..ToolCall::default() })
 }
 
 fn grant(id: u64, deletes: u32, target: Option<&str>) -> Grant {

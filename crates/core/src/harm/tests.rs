@@ -1,0 +1,96 @@
+//! The severity table, row by row: each letter is a recovery, from surely to never.
+
+use super::*;
+
+/// Severities for session, cache, version control, elsewhere, unknown, none.
+fn row(kind: HarmKind, reach: Reach) -> String {
+    let letter = |recovery: &Recovery| match severity(kind, reach, *recovery) {
+        Severity::None => '-',
+        Severity::Minor => 'm',
+        Severity::Serious => 's',
+        Severity::Catastrophic => 'C',
+    };
+    Recovery::ALL.iter().map(letter).collect()
+}
+
+#[test]
+fn every_row_of_the_table() {
+    use HarmKind::*;
+    use Reach::*;
+    let table: [(HarmKind, [&str; 8]); 10] = [
+        // item, directory, workspace, outside, remote, home, system, production
+        (
+            Destroys,
+            ["---mms", "---mss", "---msC", "---mss", "---sss", "mmssCC", "mmssCC", "mmssCC"],
+        ),
+        (
+            DiscardsWork,
+            ["---mms", "---mss", "---mss", "---mss", "---sss", "mmssCC", "mmssCC", "mmssCC"],
+        ),
+        (
+            RewritesHistory,
+            ["mmmsss", "mmmsss", "mmmsss", "mmmsss", "ssssss", "mmmsss", "mmmsss", "CCCCCC"],
+        ),
+        (Stops, ["-mmmmm", "-mmmmm", "-mmmmm", "-mmmmm", "-sssss", "-sssss", "-ssssC", "-CCCCC"]),
+        (ReadsSecret, ["mmmmmm"; 8]),
+        (SendsSecret, ["ssssss"; 8]),
+        (RunsDownload, ["ssssss"; 8]),
+        (
+            OpensAccess,
+            ["mmmmmm", "mmmmmm", "ssssss", "ssssss", "ssssss", "ssssss", "CCCCCC", "CCCCCC"],
+        ),
+        (DisablesDeadstop, ["CCCCCC"; 8]),
+        (Unreadable, ["mmmmmm"; 8]),
+    ];
+    assert_eq!(table.map(|(kind, _)| kind), HarmKind::ALL);
+    for (kind, rows) in table {
+        for (reach, expected) in Reach::ALL.into_iter().zip(rows) {
+            assert_eq!(row(kind, reach), expected, "{kind:?} {reach:?}");
+        }
+    }
+    assert_eq!(Reach::ALL[0], Item);
+}
+
+#[test]
+fn what_comes_back_less_is_never_milder() {
+    for kind in HarmKind::ALL {
+        for reach in Reach::ALL {
+            for pair in Recovery::ALL.windows(2) {
+                let [surer, less_sure] = [pair[0], pair[1]].map(|r| severity(kind, reach, r));
+                assert!(surer <= less_sure, "{kind:?} {reach:?} {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_serious_losses_count() {
+    let lost = Harm::destroys("delete_asset", "a");
+    assert!(lost.counts());
+    for recovery in [Recovery::Session, Recovery::Cache, Recovery::VersionControl] {
+        assert!(!Harm { recovery, ..lost.clone() }.counts());
+    }
+    assert!(!Harm { reach: Reach::Item, ..lost.clone() }.counts());
+    assert!(Harm { kind: HarmKind::DiscardsWork, ..lost.clone() }.counts());
+    assert!(Harm { kind: HarmKind::RewritesHistory, ..lost.clone() }.counts());
+    for kind in [HarmKind::SendsSecret, HarmKind::DisablesDeadstop, HarmKind::Stops] {
+        let harm = Harm { kind, ..lost.clone() };
+        assert!(harm.severity() >= Severity::Serious && !harm.counts());
+    }
+}
+
+#[test]
+fn every_harm_has_a_sentence_and_a_safer_way() {
+    for kind in HarmKind::ALL {
+        for reach in Reach::ALL {
+            let harm = Harm { kind, reach, ..Harm::destroys("verb", "target") };
+            assert!(harm.because().starts_with("`verb target` "), "{}", harm.because());
+            assert!(!harm.instead().is_empty() && !harm.instead().ends_with('.'));
+        }
+    }
+    let bare = Harm::destroys("verb", "");
+    assert_eq!(bare.deed(), "verb");
+    let names = [Severity::None, Severity::Minor, Severity::Serious, Severity::Catastrophic];
+    assert_eq!(names.map(Severity::name), ["none", "minor", "serious", "catastrophic"]);
+    assert!(names.windows(2).all(|pair| pair[0] < pair[1]));
+}

@@ -1,0 +1,270 @@
+//! Commands that stop things, lock people out or open doors: services, processes, permissions,
+//! firewalls, accounts, logs.
+
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
+
+use super::Walk;
+use super::command::value_of;
+use crate::place::{self, Depth};
+use crate::target;
+
+impl Walk<'_> {
+    /// Runs a command about services, permissions or accounts; false when it is not one.
+    pub(super) fn power(&mut self, name: &str, arguments: &[String]) -> bool {
+        let words: Vec<&str> =
+            arguments.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+        let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
+        let what = target::join(&words);
+        match name {
+            "shutdown" if has(&["-c", "--help", "-k", "--show"]) => return false,
+            "shutdown" | "reboot" | "halt" | "poweroff" => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "init" | "telinit" if matches!(words.first(), Some(&("0" | "6"))) => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "systemctl" | "service" | "rc-service" | "launchctl" | "initctl" | "supervisorctl" => {
+                return self.service(name, &words, &what);
+            }
+            "kill" | "killall" | "pkill" | "skill" | "killall5" => {
+                self.kills(name, arguments, &words);
+            }
+            "chmod" | "chown" | "chgrp" | "setfacl" | "chattr" => self.permits(name, arguments),
+            "iptables" | "ip6tables" | "nft" | "ufw" | "pfctl" | "firewall-cmd" | "ipfw" => {
+                return self.firewall(name, arguments, &words);
+            }
+            "userdel" | "deluser" | "groupdel" | "delgroup" => {
+                let kind = HarmKind::Destroys;
+                self.effects.harm(kind, name, &what, Reach::System, Recovery::None);
+            }
+            "usermod" | "passwd" | "chage" => {
+                let locks = has(&["-L", "--lock", "-l", "-d", "--delete", "-e", "--expiredate"]);
+                let raises = arguments.iter().any(|word| {
+                    word.split(',').any(|g| matches!(g, "sudo" | "wheel" | "root" | "docker"))
+                });
+                if raises && name == "usermod" {
+                    self.opens(name, &what, Reach::System);
+                } else if locks && !words.is_empty() {
+                    self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+                } else {
+                    return false;
+                }
+            }
+            "setenforce" if what == "0" => self.opens(name, "0", Reach::System),
+            "csrutil" | "spctl" if has(&["disable", "--master-disable"]) || what == "disable" => {
+                self.opens(name, &what, Reach::System);
+            }
+            "visudo" => self.opens(name, &what, Reach::System),
+            "sysctl" if has(&["-w"]) => self.opens(name, &what, Reach::Outside),
+            "history" if arguments.iter().any(|w| w.starts_with('-') && w.contains('c')) => {
+                self.loses_log("history -c", "");
+            }
+            "journalctl" if arguments.iter().any(|word| word.starts_with("--vacuum")) => {
+                self.loses_log("journalctl --vacuum", "");
+            }
+            "auditctl" if has(&["-D"]) => self.loses_log("auditctl -D", ""),
+            "wevtutil" if matches!(words.first(), Some(&("cl" | "clear-log"))) => {
+                self.loses_log("wevtutil cl", &what);
+            }
+            "vssadmin" | "wbadmin" | "bcdedit" if words.contains(&"delete") || has(&["/set"]) => {
+                self.system_loss(name, &what);
+            }
+            "tmutil" if matches!(words.first(), Some(&("delete" | "deletelocalsnapshots"))) => {
+                self.system_loss(name, &what);
+            }
+            "swapoff" | "umount" if has(&["-a", "-f", "-l"]) => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "insmod" | "rmmod" | "modprobe" => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "ip" | "ifconfig" if words.contains(&"down") || words.contains(&"flush") => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap" => {
+                return self.packages(name, arguments, &words);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn stops(&mut self, verb: &str, what: &str, reach: Reach, recovery: Recovery) {
+        self.effects.harm(HarmKind::Stops, verb, what, reach, recovery);
+    }
+
+    fn opens(&mut self, verb: &str, what: &str, reach: Reach) {
+        self.effects.harm(HarmKind::OpensAccess, verb, what, reach, Recovery::Elsewhere);
+    }
+
+    fn loses_log(&mut self, verb: &str, what: &str) {
+        self.effects.harm(HarmKind::Destroys, verb, what, Reach::Outside, Recovery::None);
+    }
+
+    fn system_loss(&mut self, verb: &str, what: &str) {
+        self.effects.harm(HarmKind::Destroys, verb, what, Reach::System, Recovery::None);
+    }
+
+    fn service(&mut self, name: &str, words: &[&str], what: &str) -> bool {
+        const STOPS: &[&str] = &[
+            "stop",
+            "disable",
+            "mask",
+            "kill",
+            "isolate",
+            "poweroff",
+            "reboot",
+            "halt",
+            "rescue",
+            "emergency",
+            "unload",
+            "bootout",
+            "remove",
+            "shutdown",
+            "suspend",
+            "hibernate",
+        ];
+        if !words.iter().take(3).any(|word| STOPS.contains(word)) {
+            return false;
+        }
+        self.stops(name, what, Reach::System, Recovery::Elsewhere);
+        true
+    }
+
+    /// Ending processes is a day's work, ending all of them is not.
+    fn kills(&mut self, name: &str, arguments: &[String], words: &[&str]) {
+        self.effects.raise(Effect::Changes);
+        let everything = match name {
+            "killall5" => true,
+            "kill" => {
+                words.iter().any(|word| *word == "1" || *word == "-1")
+                    || arguments.iter().rev().take(1).any(|word| word == "-1")
+                        && arguments.len() > 1
+            }
+            "pkill" => {
+                let user = value_of(arguments, &["-u", "-U", "--euid"]);
+                user.is_some_and(|user| user == "root")
+                    || words.contains(&".")
+                    || words.contains(&".*")
+                    || words.iter().any(|word| is_vital(word))
+            }
+            _ => words.iter().any(|word| is_vital(word)) || arguments.iter().any(|w| w == "-u"),
+        };
+        if everything {
+            self.stops(name, &target::join(arguments), Reach::System, Recovery::None);
+        }
+    }
+
+    fn permits(&mut self, name: &str, arguments: &[String]) {
+        self.effects.raise(Effect::Changes);
+        // `--help` as a value of another option is no call for help.
+        if arguments.first().is_some_and(|word| word == "--help") {
+            return;
+        }
+        let recursive = arguments.iter().any(|word| {
+            word.starts_with("--rec")
+                || (word.starts_with('-') && !word.starts_with("--") && word.contains('R'))
+        });
+        let reference = arguments.iter().any(|word| word.starts_with("--ref"));
+        let mut operands: Vec<&String> =
+            arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        let mode = match (reference, operands.is_empty()) {
+            (false, false) => operands.remove(0).as_str(),
+            _ => "",
+        };
+        let open = name == "chmod" && opens_all(mode);
+        let special = name == "chmod" && (mode.contains("+s") || is_setuid(mode));
+        for path in operands {
+            let resolved = self.resolve(path);
+            let subject = place::loss(self.here, &resolved, Depth::Tree);
+            let reach = subject.map_or(Reach::Item, |(reach, _)| reach);
+            let far = matches!(reach, Reach::System | Reach::Home);
+            let whole = resolved == "." || reach == Reach::Workspace;
+            if far && (recursive || open || (special && reach == Reach::System)) {
+                self.opens(&format!("{name} {mode}"), &resolved, Reach::System);
+            } else if special {
+                self.opens(&format!("{name} {mode}"), &resolved, Reach::Outside);
+            } else if open && recursive {
+                self.opens(&format!("{name} {mode}"), &resolved, Reach::Workspace);
+            } else if open && path.starts_with('/') && !place::is_temporary(path) {
+                self.opens(&format!("{name} {mode}"), &resolved, Reach::Outside);
+            } else if recursive && mode == "000" {
+                self.stops(name, &resolved, Reach::System, Recovery::Elsewhere);
+            } else if whole && recursive && name == "chown" {
+                self.opens(name, &resolved, Reach::Directory);
+            }
+        }
+    }
+
+    fn firewall(&mut self, name: &str, arguments: &[String], words: &[&str]) -> bool {
+        let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
+        let opens = match name {
+            "iptables" | "ip6tables" => {
+                has(&["-F", "--flush", "-X", "-D", "--delete", "-Z"])
+                    || has(&["-P", "--policy"]) && (has(&["ACCEPT"]) || has(&["DROP"]))
+            }
+            "nft" => words.contains(&"flush") || words.contains(&"delete"),
+            "ufw" => {
+                words.contains(&"disable") || words.contains(&"reset") || words.contains(&"delete")
+            }
+            "pfctl" => has(&["-d", "-F"]),
+            "firewall-cmd" => arguments.iter().any(|word| word.starts_with("--remove")),
+            _ => words.contains(&"flush"),
+        };
+        if opens {
+            self.opens(name, &target::join(arguments), Reach::System);
+        }
+        opens
+    }
+
+    fn packages(&mut self, name: &str, arguments: &[String], words: &[&str]) -> bool {
+        let system = name != "brew";
+        let removes = match name {
+            "pacman" => arguments.iter().any(|word| word.starts_with("-R")),
+            "apk" => words.first() == Some(&"del"),
+            _ => words.iter().take(2).any(|word| {
+                matches!(*word, "remove" | "purge" | "autoremove" | "erase" | "uninstall")
+            }),
+        };
+        if removes && system {
+            self.stops(name, &target::join(words), Reach::System, Recovery::Elsewhere);
+        }
+        removes && system
+    }
+}
+
+/// Processes without which a machine does not work.
+fn is_vital(word: &str) -> bool {
+    matches!(
+        word,
+        "init"
+            | "systemd"
+            | "sshd"
+            | "launchd"
+            | "dockerd"
+            | "kubelet"
+            | "Xorg"
+            | "gnome-shell"
+            | "loginwindow"
+            | "WindowServer"
+    )
+}
+
+/// A mode that lets everybody write.
+fn opens_all(mode: &str) -> bool {
+    let digits = mode.trim_start_matches('0');
+    let octal = mode.len() >= 3 && mode.bytes().all(|b| b.is_ascii_digit());
+    let world =
+        octal && mode.bytes().last().is_some_and(|b| matches!(b, b'7' | b'6' | b'2' | b'3'));
+    (world && digits.len() >= 3)
+        || mode.split(',').any(|part| {
+            let Some((who, what)) = part.split_once(['+', '=']) else { return false };
+            what.contains('w') && (who.contains('a') || who.contains('o'))
+        })
+}
+
+fn is_setuid(mode: &str) -> bool {
+    mode.len() == 4
+        && mode.bytes().all(|b| b.is_ascii_digit())
+        && matches!(mode.as_bytes()[0], b'4' | b'6')
+}

@@ -1,0 +1,349 @@
+//! Secrets: which commands read them, and which send them to another machine.
+
+use brush_parser::ast;
+use deadstop_core::{HarmKind, Reach, Recovery};
+
+use super::command::{unwrapped, value_of};
+use super::fetch::Taint;
+use super::{Input, Parts, Walk};
+use crate::{Effects, secret, target};
+
+/// Commands that show, copy or pass on what is in a file.
+const READERS: &[&str] = &[
+    "cat",
+    "bat",
+    "batcat",
+    "head",
+    "tail",
+    "less",
+    "more",
+    "most",
+    "view",
+    "vi",
+    "vim",
+    "nvim",
+    "nano",
+    "emacs",
+    "code",
+    "open",
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "ag",
+    "ack",
+    "awk",
+    "gawk",
+    "mawk",
+    "sed",
+    "gsed",
+    "cut",
+    "tr",
+    "sort",
+    "uniq",
+    "nl",
+    "tac",
+    "rev",
+    "paste",
+    "join",
+    "fold",
+    "column",
+    "xxd",
+    "od",
+    "hexdump",
+    "strings",
+    "base64",
+    "base32",
+    "openssl",
+    "gpg",
+    "gzip",
+    "bzip2",
+    "xz",
+    "zstd",
+    "tar",
+    "zip",
+    "7z",
+    "cp",
+    "scp",
+    "rsync",
+    "sftp",
+    "dd",
+    "ln",
+    "install",
+    "date",
+    "diff",
+    "cmp",
+    "comm",
+    "jq",
+    "yq",
+    "tee",
+    "curl",
+    "wget",
+    "http",
+    "nc",
+    "ncat",
+    "netcat",
+    "socat",
+    "ssh",
+    "python",
+    "python3",
+    "perl",
+    "ruby",
+    "node",
+    "type",
+    "get-content",
+    "gc",
+    "pbcopy",
+    "xclip",
+    "mail",
+    "aws",
+    "gsutil",
+    "az",
+    "rclone",
+    "iconv",
+    "split",
+    "csplit",
+    "shuf",
+    "dig",
+    "nslookup",
+    "host",
+    "read",
+    "mapfile",
+    "xargs",
+    "printf",
+    "echo",
+    "git",
+];
+
+impl Walk<'_> {
+    /// Notes secrets that a command reads or sends.
+    pub(super) fn secrets(&mut self, name: &str, arguments: &[String], input: &Input) {
+        self.stores(name, arguments);
+        let reads = READERS.contains(&name) && !matches!(name, "echo" | "printf" | "git" | "tee");
+        if reads && !arguments.iter().any(|word| word == "--attributes-only") {
+            for word in self.read_words(name, arguments) {
+                for piece in pieces(&word) {
+                    if secret::is_secret(piece) {
+                        self.reads_secret(name, piece);
+                    }
+                }
+            }
+        }
+        if let Some(sink) = sends(name, arguments, input) {
+            if input.taint == Taint::Private {
+                self.sends_secret(name, "the environment");
+            }
+            let folders: Vec<&String> = arguments
+                .iter()
+                .filter(|word| !word.contains(':') && secret::is_secret_folder(word))
+                .collect();
+            if matches!(name, "scp" | "rsync" | "sftp") && !folders.is_empty() {
+                self.sends_secret(name, &target::join(&folders));
+            }
+            self.sends.get_or_insert(sink);
+        }
+        if name == "tar" || name == "zip" || name == "7z" {
+            self.bundle(name, arguments);
+        }
+    }
+
+    /// The words of a command that name what it reads: not where it writes to.
+    fn read_words(&self, name: &str, arguments: &[String]) -> Vec<String> {
+        let mut words: Vec<String> = arguments.to_vec();
+        let target = value_of(arguments, &["-t", "--target-directory"]).is_some();
+        if matches!(name, "cp" | "install" | "ln") && !target {
+            let last = words.iter().rposition(|word| !word.starts_with('-'));
+            let operands = words.iter().filter(|word| !word.starts_with('-')).count();
+            if let Some(last) = last.filter(|_| operands > 1) {
+                words.remove(last);
+            }
+        }
+        match name {
+            // The first word is what is looked for.
+            "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk" | "jq" | "yq" => {
+                if let Some(first) = words.iter().position(|word| !word.starts_with('-')) {
+                    words.remove(first);
+                }
+            }
+            "tar" => words.retain(|word| !word.starts_with("--exclude")),
+            "curl" | "wget" => {
+                // Keys and certificates for the connection itself stay here.
+                let own = ["--cert", "--key", "--cacert", "-E", "--certificate", "--private-key"];
+                let mut skip = false;
+                words.retain(|word| {
+                    let keep = !skip && !own.contains(&word.as_str()) && !word.contains("://");
+                    skip = own.contains(&word.as_str());
+                    keep
+                });
+            }
+            "ssh" | "scp" | "sftp" | "rsync" | "openssl" => {
+                if let Some(at) = words.iter().position(|word| word == "-i" || word == "-out") {
+                    words.drain(at..(at + 2).min(words.len()));
+                }
+            }
+            _ => {}
+        }
+        words
+    }
+
+    fn reads_secret(&mut self, verb: &str, path: &str) {
+        self.effects.harm(HarmKind::ReadsSecret, verb, path, Reach::Outside, Recovery::None);
+    }
+
+    fn sends_secret(&mut self, verb: &str, what: &str) {
+        self.effects.harm(HarmKind::SendsSecret, verb, what, Reach::Remote, Recovery::None);
+    }
+
+    /// Stores of secrets that have commands of their own.
+    fn stores(&mut self, name: &str, arguments: &[String]) {
+        let words: Vec<&str> =
+            arguments.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+        let reads = match (name, words.as_slice()) {
+            ("security", [verb, ..]) => {
+                verb.starts_with("dump-keychain")
+                    || (verb.starts_with("find-")
+                        && arguments.iter().any(|w| w == "-w" || w == "-g"))
+                    || *verb == "export"
+            }
+            ("secret-tool", ["lookup" | "search", ..]) | ("pass", ["show", ..]) => true,
+            ("gh", ["auth", "token", ..]) | ("gcloud", ["auth", "print-access-token", ..]) => true,
+            ("gpg", _) => arguments.iter().any(|word| word.starts_with("--export-secret")),
+            ("aws", ["secretsmanager", "get-secret-value", ..]) => true,
+            ("vault", ["kv", "get", ..]) | ("op", ["read", ..]) => true,
+            ("git", ["credential", "fill", ..]) => true,
+            ("kubectl", ["get", "secret" | "secrets", _, ..]) => {
+                arguments.iter().any(|word| word.starts_with("-o") || word.starts_with("--output"))
+            }
+            _ => false,
+        };
+        if reads {
+            self.reads_secret(name, &target::join(&words));
+        }
+    }
+
+    /// Directories that are packed up: whole, so that nobody knows what is in them.
+    fn bundle(&mut self, name: &str, arguments: &[String]) {
+        let creates = match name {
+            "tar" => arguments.iter().enumerate().any(|(at, word)| {
+                word.starts_with("--cr")
+                    || (word.starts_with('-') && !word.starts_with("--") && word.contains('c'))
+                    || (at == 0 && !word.starts_with('-') && word.contains('c'))
+            }),
+            _ => true,
+        };
+        let whole = !arguments.iter().any(|word| word == "--no-recursion")
+            || arguments.iter().any(|word| word.ends_with("/*"));
+        if !creates || !whole {
+            return;
+        }
+        let operands = arguments.iter().skip(1).filter(|word| !word.starts_with('-'));
+        for word in operands {
+            if self.bundles.len() < 16 {
+                self.bundles.push(word.clone());
+            }
+        }
+        if let Some(file) = value_of(arguments, &["-f", "--file"])
+            && file.contains(':')
+        {
+            self.sends.get_or_insert(file);
+        }
+    }
+
+    /// Files that a redirection reads: `< ~/.ssh/id_rsa`, `< /dev/tcp/host/port`.
+    pub(super) fn note_inputs(&mut self, redirect: &ast::IoRedirect, parts: &mut Parts) {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target};
+        match redirect {
+            ast::IoRedirect::File(_, Kind::Read, Target::Filename(word)) => {
+                let name = super::word::expand(&word.value, &self.variables).fields.join(" ");
+                if name.starts_with("/dev/tcp/") || name.starts_with("/dev/udp/") {
+                    parts.taint = Taint::Fetched;
+                }
+                parts.inputs.push(name);
+            }
+            ast::IoRedirect::File(_, Kind::Read, Target::ProcessSubstitution(_, subshell)) => {
+                parts.taint = self.list(&subshell.list).taint.or(parts.taint);
+            }
+            ast::IoRedirect::File(_, Kind::DuplicateInput, Target::Duplicate(word))
+                if word.value.contains("COPROC") || word.value.contains('[') =>
+            {
+                // What a coprocess prints.
+                parts.taint = Taint::Fetched.or(parts.taint);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes secrets among files that a redirection reads.
+    pub(super) fn reads_inputs(&mut self, argv: &[String], inputs: &[String]) {
+        let name = unwrapped(argv).first().map_or("", String::as_str);
+        // These do not look at what they are fed.
+        if matches!(name, "chmod" | "chown" | "touch" | "ls" | "mkdir" | "rm") {
+            return;
+        }
+        for path in inputs.iter().filter(|path| secret::is_secret(path)) {
+            self.reads_secret("read", path);
+        }
+    }
+
+    /// The effects of the whole walk, with what only shows at its end.
+    pub(super) fn finish(mut self) -> Effects {
+        if let Some(sink) = self.sends.take() {
+            if !self.bundles.is_empty() {
+                let what = target::join(&self.bundles);
+                self.sends_secret("send", &what);
+            }
+            let secrets = self.effects.harms.iter().filter(|h| h.kind == HarmKind::ReadsSecret);
+            let read: Vec<String> = secrets.map(|harm| harm.target.clone()).collect();
+            for path in read.iter().take(4) {
+                self.sends_secret(&format!("send to {sink}"), path);
+            }
+        }
+        self.effects
+    }
+}
+
+/// Parts of a word that may be paths: `--data=@.env`, `OPEN:server.key`.
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    let word = word.trim_matches(['"', '\'']);
+    let inner = word.split(['=', '@', ',', ':', '"', '\'', '(', ')', '<', ' ', '!']);
+    std::iter::once(word).chain(inner.filter(move |piece| piece.len() != word.len()))
+}
+
+/// Where a command sends what it is given, if it does.
+fn sends(name: &str, arguments: &[String], input: &Input) -> Option<String> {
+    let has = |starts: &[&str]| {
+        arguments.iter().any(|word| starts.iter().any(|start| word.starts_with(start)))
+    };
+    let remote = arguments.iter().find(|word| is_remote(word));
+    let host = || arguments.iter().find(|w| !w.starts_with('-') && w.contains('.')).cloned();
+    match name {
+        "curl" => {
+            let uploads = has(&["--data", "--form", "--upload-file", "--json", "--url-query"])
+                || arguments.iter().any(|word| {
+                    word.starts_with('-')
+                        && !word.starts_with("--")
+                        && word.contains(['d', 'F', 'T'])
+                });
+            uploads.then(|| host().unwrap_or_else(|| "curl".into()))
+        }
+        "wget" => has(&["--post-file", "--post-data", "--body-file", "--body-data"])
+            .then(|| host().unwrap_or_else(|| "wget".into())),
+        "nc" | "ncat" | "netcat" | "telnet" => Some(host().unwrap_or_else(|| name.into())),
+        "socat" => has(&["TCP", "UDP", "OPENSSL", "SSL", "VSOCK", "PROXY", "SOCKS", "FD"])
+            .then(|| "socat".into()),
+        "ssh" => (!arguments.iter().any(|w| w == "-n") && !input.from.is_empty())
+            .then(|| host().unwrap_or_else(|| "ssh".into())),
+        "scp" | "rsync" | "sftp" => remote.cloned(),
+        "aws" => has(&["s3://"]).then(|| "s3".into()),
+        "gsutil" | "rclone" => Some(name.into()),
+        _ => None,
+    }
+}
+
+/// `host:path`, but neither `C:\x` nor `https://…`.
+fn is_remote(word: &str) -> bool {
+    let Some((host, path)) = word.split_once(':') else {
+        return word.starts_with("s3://");
+    };
+    host.len() > 1 && !host.starts_with(['-', '/', '.']) && !path.starts_with("//")
+}
