@@ -210,6 +210,7 @@ impl Gateway {
         let why = flow.why_stopped();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;
+        flow.booked().await;
         match why {
             Some(cut) => self.cut(exchange, &cut),
             None => plain(StatusCode::FORBIDDEN, "stopped"),

@@ -116,6 +116,7 @@ async fn whole(
             () = flow.stopped() => {
                 let why = flow.why_stopped();
                 flow.settle(Status::Cancelled);
+                flow.booked().await;
                 return why.map_or_else(|| Whole::Broken("stopped".into()), Whole::Refused);
             }
             frame = body.frame() => frame,

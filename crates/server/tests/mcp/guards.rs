@@ -83,7 +83,7 @@ async fn a_breaker_for_each_agent_and_server() {
         "strikes": { "enabled": false },
         "loop": { "enabled": false },
         "agent": { "breaker": {
-            "open_after_failures": 3, "cooldown_seconds": 1, "half_open_max_calls": 1,
+            "open_after_failures": 3, "cooldown_seconds": 4, "half_open_max_calls": 1,
         }},
     });
     // Failures of all kinds: an error of the tool, one of the protocol, one of HTTP, and a death.
