@@ -19,6 +19,7 @@ mod project;
 mod recent;
 mod record;
 mod reported;
+mod room;
 mod scope;
 mod step;
 mod texts;
@@ -51,6 +52,7 @@ pub(crate) use nodes::{Message, Reload};
 pub(crate) use project::{Policies, Project};
 pub(crate) use recent::{Recent, Said};
 pub(crate) use record::Facts;
+use room::Rooms;
 pub(crate) use scope::{Chain, Place, Scope, Tally};
 use step::{Judged, Step};
 use texts::Texts;
@@ -100,6 +102,8 @@ pub(crate) struct Warden {
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
     /// Told when much waits to be written.
+    /// Calls that wait for room in a limit.
+    rooms: Rooms,
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
@@ -239,6 +243,7 @@ impl Warden {
             numbers,
             queue,
             full: Notify::new(),
+            rooms: Rooms::default(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
@@ -302,7 +307,8 @@ impl Warden {
             // Perhaps none any more.
             self.project(&name).await?.set_prices(prices::in_force(own));
         }
-        for setting in settings.iter().filter(|setting| prices::model_of(setting).is_none()) {
+        let kept = |setting: &&deadstop_store::Setting| setting.name == crate::settings::NAME;
+        for setting in settings.iter().filter(kept) {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());
