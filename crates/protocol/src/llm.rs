@@ -97,13 +97,14 @@ impl Request {
         ModelCall {
             model: self.model.clone(),
             server: Some(provider.to_owned()),
-            rates: prices.price(&self.model).rates,
+            rates: prices.price_at(provider, &self.model).rates,
             input: self.input,
             max_output: self.max_output,
             prompt: self.prompt,
             from_person: self.from_person,
             estimated: true,
             lookup: self.lookup,
+            longest_output: crate::prices::longest_output(&self.model),
             ..ModelCall::default()
         }
     }

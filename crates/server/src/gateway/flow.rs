@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, How, Outcome, Progress, Status, Tokens, Trip, Usage,
-    Verdict,
+    Answer, Call, Decision, Digest, Failure, How, NanoUsd, Outcome, Progress, Status, Tokens, Trip,
+    Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
+use deadstop_protocol::llm::answer::counted::Counted;
 use deadstop_protocol::llm::answer::echo::Echo;
 use deadstop_protocol::llm::words::Words;
+use deadstop_protocol::prices::{self, PriceSource};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::who::Thread;
@@ -48,6 +50,8 @@ pub(super) struct Flow {
     /// What the next request will repeat of the answer, and the answer's own id.
     echo: Echo,
     id: Option<String>,
+    /// What its bill counts beside tokens.
+    counted: Counted,
     /// Whether all of the answer is there, and paid for.
     pub(super) whole: bool,
     /// Whether the answer says that it is over.
@@ -145,6 +149,7 @@ impl Flow {
             thread: None,
             echo: Echo::default(),
             id: None,
+            counted: Counted::default(),
             failure: None,
             done: false,
             failed: false,
@@ -206,6 +211,9 @@ impl Flow {
         }
         self.output = reader.output_so_far();
         self.echo = *reader.echo();
+        if pieces.iter().any(|piece| matches!(piece, Piece::Usage(_) | Piece::Done)) {
+            self.counted = reader.counted().clone();
+        }
         if self.id.is_none() {
             self.id = reader.id().map(str::to_owned);
         }
@@ -394,8 +402,9 @@ impl Flow {
                 _ => drop(thread),
             }
         }
-        let outcome =
-            Outcome { status, failure, usage, answer: Some(answer), ..Outcome::default() };
+        let billed = Some(self.bill(&usage));
+        let answer = Some(answer);
+        let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {
@@ -419,6 +428,17 @@ impl Flow {
     /// Waits for the same.
     pub(super) async fn booked(&mut self) {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
+    }
+
+    /// What the answer has cost. A model that nobody knows is charged dearly, and that is said.
+    fn bill(&self, usage: &Usage) -> NanoUsd {
+        let Call::Model(call) = &self.call else { return NanoUsd(0) };
+        let provider = call.server.as_deref().unwrap_or_default();
+        let bill = self.chain.project.prices().bill(provider, &call.model, usage, &self.counted);
+        if bill.source == PriceSource::Fallback && bill.cost > NanoUsd(0) && !call.lookup {
+            tracing::warn!("{}", prices::fallback_warning(&bill.model, bill.cost));
+        }
+        bill.cost
     }
 
     fn input(&self) -> Tokens {
