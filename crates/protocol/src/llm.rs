@@ -99,7 +99,7 @@ impl Request {
         ModelCall {
             model: self.model.clone(),
             server: Some(provider.to_owned()),
-            rates: prices.price(&self.model).rates,
+            rates: prices.price_at(provider, &self.model).rates,
             input: self.input,
             max_output: self.max_output,
             prompt: self.prompt,
@@ -107,6 +107,7 @@ impl Request {
             compacted: self.compacted,
             estimated: true,
             lookup: self.lookup,
+            longest_output: crate::prices::longest_output(&self.model),
             ..ModelCall::default()
         }
     }

@@ -7,8 +7,11 @@
 //! # Which price
 //! - Prices are those of [`Dated::date`], at noon UTC. This crate reads no clock, so a price that
 //!   the catalogue announces for later comes with the release that knows it has begun.
-//! - Where a price depends on the prompt's length, the time of day or the service tier, it is the
-//!   standard one for a short prompt. Where cache rates are missing, the input rate stands in.
+//! - [`Prices::price`] gives the standard price for a short prompt, to estimate with. What an answer
+//!   really costs is [`Prices::bill`]: by the model that the answer names, with the tier of long
+//!   prompts, the service tier, the lifetime of what was cached, sound, pictures and searches.
+//!   Where cache rates are missing, the input rate stands in.
+//! - A provider's own terms ([`Terms`]) come before all of that: free, a factor, own prices.
 //! - A price of nothing is only believed if the name ends in `:free`. The catalogue also has
 //!   zeros where a provider charges by the hour, the page or the seat.
 //!
@@ -18,11 +21,13 @@
 //! `-`, `:`, `@` or `_` left out, so that the longest name that is known wins. Cloud regions
 //! (`us.anthropic.claude-…`) are the catalogue's business first, and left out if it does not know.
 
-use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+mod bill;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deadstop_core::{NanoUsd, Rates};
+use deadstop_core::{NanoUsd, Rates, Tokens};
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 
 /// Names come from outside, so there may be any number of them: so many are remembered.
@@ -44,10 +49,15 @@ const PROVIDERS: [&str; 3] = ["openai", "aws", "openrouter"];
 /// What models charge.
 #[derive(Debug)]
 pub struct Prices {
+    /// By the provider's name.
+    terms: BTreeMap<String, Terms>,
     /// Lower case, the longest name first.
     own: Vec<(String, Rates)>,
-    known: RwLock<HashMap<Box<str>, Price>>,
+    known: RwLock<HashMap<Box<str>, (Price, Option<Place>)>>,
 }
+
+/// Under which provider and name the catalogue knows a model.
+type Place = Arc<(Option<String>, String)>;
 
 /// What a model charges, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,14 +104,19 @@ impl Prices {
     /// ```
     pub fn builtin() -> Prices {
         let _ = Calculator::bundled();
-        Prices { own: Vec::new(), known: RwLock::default() }
+        Prices { terms: BTreeMap::new(), own: Vec::new(), known: RwLock::default() }
+    }
+
+    /// Puts a provider's own terms above all other prices.
+    pub fn with_terms(self, terms: impl IntoIterator<Item = (String, Terms)>) -> Prices {
+        Prices { terms: terms.into_iter().collect(), ..self }
     }
 
     /// Puts the operator's own prices on top. A name also prices the models whose names go on
     /// after it (`gpt-4o` also `gpt-4o-mini` and `azure/gpt-4o`, not `gpt-4omni`), unless a longer
     /// name in the table does. Between two entries of one name, the later counts.
     pub fn with_own(self, own: impl IntoIterator<Item = (String, Rates)>) -> Prices {
-        let mut table = self.own;
+        let mut table = self.own.clone();
         for (name, rates) in own {
             let name = name.trim().to_lowercase();
             table.retain(|(known, _)| *known != name);
@@ -109,24 +124,28 @@ impl Prices {
         }
         table.retain(|(name, _)| !name.is_empty());
         table.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        Prices { own: table, known: RwLock::default() }
+        Prices { own: table, known: RwLock::default(), ..self }
     }
 
     /// What a model charges. Cheap for a name that was asked for before.
     pub fn price(&self, model: &str) -> Price {
+        self.found(model).0
+    }
+
+    fn found(&self, model: &str) -> (Price, Option<Place>) {
         let model = &model[..model.floor_char_boundary(MAX_NAME)];
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(price) = known.get(model) {
-            return *price;
+        if let Some(found) = known.get(model) {
+            return found.clone();
         }
         drop(known);
-        let price = self.look_up(&model.trim().to_lowercase());
+        let found = self.look_up(&model.trim().to_lowercase());
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.insert(model.into(), price);
-        price
+        known.insert(model.into(), found.clone());
+        found
     }
 
     /// Which catalogue is built in, for a person who wonders about a price.
@@ -134,21 +153,42 @@ impl Prices {
         Dated { source: "genai-prices", version: "0.2.1", date: "2026-10-30" }
     }
 
-    fn look_up(&self, model: &str) -> Price {
+    fn look_up(&self, model: &str) -> (Price, Option<Place>) {
         if let Some((_, rates)) = self.own.iter().find(|(name, _)| prices_too(name, model)) {
-            return Price { rates: *rates, source: PriceSource::Own };
+            return (Price { rates: *rates, source: PriceSource::Own }, None);
         }
         match in_catalogue(model) {
-            Some(rates) => Price { rates, source: PriceSource::Catalogue },
-            None => Price { rates: Rates::FALLBACK, source: PriceSource::Fallback },
+            Some((rates, place)) => (Price { rates, source: PriceSource::Catalogue }, Some(place)),
+            None => (Price { rates: Rates::FALLBACK, source: PriceSource::Fallback }, None),
         }
     }
 }
+
+pub use bill::{Bill, Terms};
 
 impl Default for Prices {
     fn default() -> Prices {
         Prices::builtin()
     }
+}
+
+/// The longest answer that a model can give, for families whose providers name it. Others may
+/// write as long as they like.
+pub fn longest_output(model: &str) -> Option<Tokens> {
+    const FAMILIES: [(&str, u64); 9] = [
+        ("gpt-4o", 16_384),
+        ("gpt-4.1", 32_768),
+        ("gpt-4-turbo", 4_096),
+        ("gpt-3.5-turbo", 4_096),
+        ("gpt-5", 128_000),
+        ("o1", 100_000),
+        ("o3", 100_000),
+        ("o4-mini", 100_000),
+        ("gemini-2.5", 65_536),
+    ];
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let fits = FAMILIES.iter().filter(|(family, _)| name.starts_with(family));
+    fits.max_by_key(|(family, _)| family.len()).map(|(_, most)| Tokens(*most))
 }
 
 /// What to log when a model was charged at [`Rates::FALLBACK`].
@@ -194,11 +234,11 @@ fn prices_too(name: &str, model: &str) -> bool {
 const SEPARATORS: [char; 5] = ['-', ':', '@', '_', '/'];
 
 /// The rates of the longest beginning of a name that the catalogue knows.
-fn in_catalogue(model: &str) -> Option<Rates> {
+fn in_catalogue(model: &str) -> Option<(Rates, Place)> {
     let mut name = model;
     for _ in 0..=MAX_TRIMS {
-        if let Some(rates) = exactly(name) {
-            return Some(rates);
+        if let Some(found) = exactly(name) {
+            return Some(found);
         }
         let (shorter, last) = name.split_at(name.rfind(SEPARATORS)?);
         if last.starts_with('/') {
@@ -211,12 +251,12 @@ fn in_catalogue(model: &str) -> Option<Rates> {
 }
 
 /// The rates for a name without anything left out at its end.
-fn exactly(name: &str) -> Option<Rates> {
+fn exactly(name: &str) -> Option<(Rates, Place)> {
     let mut rest = name;
     for _ in 0..MAX_TRIMS {
         let Some((provider, model)) = rest.split_once('/') else { break };
-        if let Some(rates) = rates_at(Some(provider), model).or_else(|| anywhere(rest)) {
-            return Some(rates);
+        if let Some(found) = found_at(Some(provider), model).or_else(|| anywhere(rest)) {
+            return Some(found);
         }
         rest = model;
     }
@@ -225,8 +265,13 @@ fn exactly(name: &str) -> Option<Rates> {
     anywhere(rest).or_else(|| makers.and_then(|(_, model)| anywhere(model)))
 }
 
-fn anywhere(name: &str) -> Option<Rates> {
-    rates_at(None, name).or_else(|| PROVIDERS.iter().find_map(|p| rates_at(Some(p), name)))
+fn anywhere(name: &str) -> Option<(Rates, Place)> {
+    found_at(None, name).or_else(|| PROVIDERS.iter().find_map(|p| found_at(Some(p), name)))
+}
+
+fn found_at(provider: Option<&str>, model: &str) -> Option<(Rates, Place)> {
+    let rates = rates_at(provider, model)?;
+    Some((rates, Arc::new((provider.map(str::to_owned), model.to_owned()))))
 }
 
 fn rates_at(provider: Option<&str>, model: &str) -> Option<Rates> {

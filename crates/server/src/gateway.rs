@@ -12,16 +12,17 @@ mod answer;
 mod flow;
 mod route;
 mod send;
+mod who;
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, ModelCall, Outcome, Status, Trip, Verdict};
+use deadstop_core::{Call, Digest, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
-use deadstop_protocol::llm::request;
+use deadstop_protocol::llm::request::{self, Turns};
 use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
 use deadstop_redact::excerpt::Excerpt;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -35,9 +36,10 @@ use crate::door::{
     strip_hop_by_hop, unavailable, warned,
 };
 use deadstop_store::StoreError;
-use deadstop_warden::{Chain, Project, Refused, ResultIn, Running, Terms, Turn, Warden};
+use deadstop_warden::{Chain, Refused, ResultIn, Running, Terms, Turn, Warden};
 use flow::{Admitted, Cut, Flow, Why};
 use route::Route;
+use who::{Asking, Callers, Placed, Thread};
 
 type Request = http::Request<Incoming>;
 
@@ -47,6 +49,7 @@ pub(crate) struct Gateway {
     warden: Arc<Warden>,
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
+    callers: Arc<Callers>,
 }
 
 /// A request, read with what is known of its conversation.
@@ -93,7 +96,8 @@ fn outcome(result: &ToolResult) -> Outcome {
 
 impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
-        Gateway { places: Arc::new(Semaphore::new(config.max_in_flight)), config, warden, auth }
+        let places = Arc::new(Semaphore::new(config.max_in_flight));
+        Gateway { places, config, warden, auth, callers: Callers::new() }
     }
 
     /// Answers one request.
@@ -134,7 +138,11 @@ impl Gateway {
         if caller.agent.is_some() {
             who.agent = caller.agent;
         }
-        let chain = self.chain(&caller.project, &who).await?;
+        let credential = self.callers.credential(&self.warden, &parts.headers).await;
+        let retry = is_retry(&parts.headers);
+        let turns = opened.as_ref().map(request::Open::turns).unwrap_or_default();
+        let asking = (credential, turns, retry);
+        let (chain, thread, single) = self.chain(&caller.project, &who, asking).await?;
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
@@ -143,16 +151,19 @@ impl Gateway {
         let asked =
             opened.as_ref().filter(|_| readable.is_none()).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
-        // Nobody says whose conversation it is, so the same first words may be another person's:
-        // many who say "hi" are no loop.
-        let anybody = who.source == Source::Conversation && self.config.default_session.is_none();
+        // In a cluster a conversation is known by its first words, which may be another person's:
+        // many who say "hi" are no loop. Single prompts are not compared with each other either.
+        let anybody = who.source == Source::Conversation
+            && self.config.default_session.is_none()
+            && (single || self.warden.is_clustered());
         let mut opened = opened;
         let (admitted, call, exchange, opening, warnings) = loop {
             let Read { mut facts, opening, turn } = read(&self.warden, &chain, opened, anybody)
                 .unwrap_or_else(|| Read::unreadable(route));
             let mut warnings = self.results(&chain, &facts).await;
-            let call =
-                chain.project.redact_call(Call::Model(model_call(&chain.project, route, &facts)));
+            let mut call = facts.call(route.name, &chain.project.prices());
+            (call.credential, call.retry) = (Some(credential), retry);
+            let call = chain.project.redact_call(Call::Model(call));
             let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
             let request = std::mem::take(&mut facts.said);
             let terms = Terms::in_turn(turn);
@@ -167,6 +178,7 @@ impl Gateway {
         };
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.opening = opening;
+        flow.thread = thread;
 
         strip_hop_by_hop(&mut parts.headers);
         keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
@@ -217,22 +229,35 @@ impl Gateway {
         }
     }
 
-    async fn chain(&self, project: &str, who: &Identity) -> Result<Chain, Response<Body>> {
+    /// The chain of scopes of a call, its place in an unnamed conversation, and whether it is one of
+    /// many single prompts.
+    async fn chain(
+        &self,
+        project: &str,
+        who: &Identity,
+        (credential, turns, retry): (Digest, Turns, bool),
+    ) -> Result<(Chain, Option<Thread>, bool), Response<Body>> {
         // A private gateway has one agent and one session, whatever a client calls itself: under
         // another name it would start with fresh limits.
         let private = self.config.default_session.is_some();
         let agent = who.agent.as_deref().filter(|_| !private);
         let agent = agent.unwrap_or(&self.config.default_agent);
-        // A response's id is another one each time and names no session.
-        let named = who.session.as_ref().filter(|_| who.source != Source::PreviousResponse);
-        let session = match (named, &self.config.default_session) {
-            (_, Some(only)) => only.clone(),
-            (Some(words), None) if who.source == Source::Conversation => {
-                self.warden.conversation(project, agent, words).await
+        let shared = self.warden.is_clustered();
+        let placed = match (&self.config.default_session, who.source, &who.session) {
+            (Some(only), ..) => Some(Placed::named(only.clone())),
+            (None, Source::Conversation, Some(words)) if shared => {
+                let words = format!("{words}-{:08x}", credential.0 >> 32);
+                Some(Placed::named(self.warden.conversation(project, agent, &words).await))
             }
-            (Some(session), None) => session.clone(),
-            (None, None) => "default".to_owned(),
+            // A response's id is another one each time: only the node that gave it knows its session.
+            (None, Source::PreviousResponse, _) if shared => None,
+            (None, ..) => {
+                let now = self.warden.time();
+                self.callers.place(Asking { project, agent, who, credential, turns, retry, now })
+            }
         };
+        let placed = placed.unwrap_or_else(|| Placed::named("default".to_owned()));
+        let Placed { session, thread, single } = placed;
         let failed = |error: StoreError| {
             tracing::error!("{error}");
             unavailable("deadstop cannot use its database")
@@ -243,7 +268,8 @@ impl Gateway {
             Source::Deadstop => session,
             _ => project.redact_name(&session),
         };
-        self.warden.chain(project, agent, &session, &who.nested).await.map_err(failed)
+        let chain = self.warden.chain(project, agent, &session, &who.nested).await;
+        Ok((chain.map_err(failed)?, thread, single))
     }
 
     /// Tool results that came with this request: the calls they answer are over now. Gives what
@@ -268,7 +294,7 @@ impl Gateway {
         terms: Terms,
     ) -> Result<Option<(Running, Vec<Trip>)>, Response<Body>> {
         let hold = self.config.hold;
-        let refused = match self.warden.admit_patiently(chain, call, request, terms, hold).await {
+        let refused = match self.warden.admit_in_turn(chain, call, request, terms, hold).await {
             Ok(admitted) => return Ok(Some(admitted)),
             Err(refused) if refused.stale => return Ok(None),
             Err(refused) => refused,
@@ -324,6 +350,12 @@ struct Exchange {
     model: String,
 }
 
+/// Whether an SDK says that it has sent this request before.
+fn is_retry(headers: &HeaderMap) -> bool {
+    let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok());
+    count.is_some_and(|count| count.trim().parse::<u32>().is_ok_and(|count| count > 0))
+}
+
 fn not_found(config: &Config) -> Response<Body> {
     let names: Vec<&str> = config.providers.keys().map(String::as_str).collect();
     let text = format!(
@@ -333,6 +365,10 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-fn model_call(project: &Project, route: &Route<'_>, facts: &Facts) -> ModelCall {
-    facts.call(route.name, &project.prices())
+/// The last answer of a scope says that it is the last one.
+fn last_warned(mut response: Response<Body>, ended: Option<&str>) -> Response<Body> {
+    if let Some(value) = ended.and_then(|why| HeaderValue::from_str(&ascii(why)).ok()) {
+        response.headers_mut().append("x-deadstop-warning", value);
+    }
+    response
 }

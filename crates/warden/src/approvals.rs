@@ -503,7 +503,11 @@ impl Warden {
                 Some(_) => self.settle_incident().await,
                 None => self.settle_kills(chain).await,
             }
-            return Err(refused);
+            let incident = match refused.incident {
+                Some(incident) => Some(incident),
+                None => self.ended_by(chain, &refused.trips).await,
+            };
+            return Err(Refused { incident, ..refused });
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadstop_core::{
-    Admission, Call, Decision, GuardId, Outcome, Progress, Ticket, Time, Trip, Verdict,
+    Admission, Call, Decision, GuardId, Outcome, Progress, Ticket, Time, Trip, Verdict, Wait,
 };
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
@@ -56,6 +56,8 @@ pub struct Terms {
     /// The request that it comes with.
     pub turn: Option<Turn>,
     carrier: Carrier,
+    /// Whether the door waits for room: a refusal for want of it is not recorded yet.
+    patient: bool,
 }
 
 /// Who carries a call and tells how it ended.
@@ -84,6 +86,11 @@ impl Terms {
     /// A call that a client reports.
     pub(super) fn reported(id: &str, asked: String) -> Terms {
         Terms { carrier: Carrier::Client { id: id.to_owned(), asked }, ..Terms::default() }
+    }
+
+    /// The same for a door that waits for room in a limit.
+    pub(super) fn patient(self) -> Terms {
+        Terms { patient: true, ..self }
     }
 
     /// The same, once a person has approved it.
@@ -149,7 +156,9 @@ pub(super) fn admission(
     if let Some(approval) = &terms.approval {
         approval.sign(&mut admission.trips);
     }
-    let waits = |trip: &Trip| trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask;
+    let waits = |trip: &Trip| {
+        trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask || trip.waits.is_some()
+    };
     if let (true, Some(turn)) = (admission.trips.first().is_some_and(waits), &terms.turn) {
         // The request comes again as it is, once a person has decided.
         step.conversation_mut().heard = turn.before.clone();
@@ -258,6 +267,10 @@ impl Warden {
             }
             Found::Stale => return Err(Refused { stale: true, ..Refused::default() }),
         };
+        let waits = |trip: &Trip| trip.waits == Some(Wait::Settle);
+        if terms.patient && admission.trips.first().is_some_and(waits) {
+            return Err(Refused { trips: admission.trips, ..Refused::default() });
+        }
         let (running, trips) = self.admitted(chain, call, request, admission, number, owner)?;
         if let Carrier::Agent(id) = &terms.carrier {
             self.texts.keep(number, request);
@@ -380,6 +393,7 @@ impl Warden {
             Pending::Now(Judged { value: decision, killed }) => {
                 self.carry_kills(chain, killed);
                 self.book(chain, call, numbered, outcome, &decision, said);
+                self.rooms.settled();
                 return None;
             }
             Pending::Later(done) => done,
@@ -390,6 +404,7 @@ impl Warden {
             let Ok(Judged { value: decision, killed }) = done.await else { return };
             warden.carry_kills(&chain, killed);
             warden.book(&chain, &call, numbered, &outcome, &decision, said);
+            warden.rooms.settled();
         });
         let patience = if offline { Duration::ZERO } else { self.patience() };
         Some(Box::pin(async move {

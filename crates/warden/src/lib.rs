@@ -23,6 +23,7 @@ mod project;
 mod recent;
 mod record;
 mod reported;
+mod room;
 mod scope;
 pub mod settings;
 mod step;
@@ -55,6 +56,7 @@ pub use nodes::{Message, Reload};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
+use room::Rooms;
 pub use scope::{Chain, Place, Scope, Tally};
 use step::{Judged, Step};
 use texts::Texts;
@@ -104,6 +106,8 @@ pub struct Warden {
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
     /// Told when much waits to be written.
+    /// Calls that wait for room in a limit.
+    rooms: Rooms,
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
@@ -247,6 +251,7 @@ impl Warden {
             numbers,
             queue,
             full: Notify::new(),
+            rooms: Rooms::default(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
@@ -310,7 +315,8 @@ impl Warden {
             // Perhaps none any more.
             self.project(&name).await?.set_prices(prices::in_force(own));
         }
-        for setting in settings.iter().filter(|setting| prices::model_of(setting).is_none()) {
+        let kept = |setting: &&deadstop_store::Setting| setting.name == crate::settings::NAME;
+        for setting in settings.iter().filter(kept) {
             let project = self.project(&setting.project).await?;
             let read: Result<Settings, _> = serde_json::from_str(&setting.value);
             let read = read.map_err(|error| error.to_string());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
 use deadstop_core::{GuardId, ScopeKind};
-use deadstop_store::{AuditEvent, CallKind, StoredCall, StoredIncident};
+use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall, StoredIncident};
 use serde::{Deserialize, Serialize};
 
 use super::recent::Exhibit;
@@ -134,6 +134,29 @@ impl Warden {
             acknowledged: None,
         };
         self.outbox.lock().incidents.push(NewIncident { incident, exhibits });
+    }
+
+    /// The incident that ended the scope which refuses a call, if a guard did.
+    pub(super) async fn ended_by(&self, chain: &Chain, trips: &[Trip]) -> Option<String> {
+        let trip = trips.first().filter(|trip| trip.guard == GuardId::Killed)?;
+        let scope = chain.scopes().get(trip.context.depth)?;
+        if let Some(known) = scope.ended_by.lock().clone() {
+            return Some(known);
+        }
+        let guard = scope.state.lock().killed()?.guard?;
+        let session = chain.session().filter(|_| scope.kind() != ScopeKind::Agent);
+        let filter = IncidentFilter {
+            agent: chain.agent().map(|agent| agent.name().to_owned()),
+            session: session.map(|session| session.number()),
+            guard: Some(guard),
+            ..IncidentFilter::default()
+        };
+        let paging = Paging::first(FEW as u32);
+        let found = self.store.as_ref()?.incidents(&chain.project.name, &filter, &paging).await;
+        let killed = |incident: &StoredIncident| incident.trip.verdict == Verdict::Kill;
+        let incident = found.ok()?.items.into_iter().find(killed)?.id;
+        *scope.ended_by.lock() = Some(incident.clone());
+        Some(incident)
     }
 
     /// A guard has ended a scope: the audit says so.

@@ -43,6 +43,8 @@ pub struct Scope {
     /// Whether nobody could read what the store has of it.
     provisional: AtomicBool,
     used: AtomicU64,
+    /// The incident that ended it, once it was looked up.
+    pub(super) ended_by: Mutex<Option<String>>,
 }
 
 /// Tells calls in flight that their scope was stopped, held or released.
@@ -153,6 +155,7 @@ impl Scope {
             unwritten: AtomicBool::new(false),
             provisional: AtomicBool::new(false),
             used: AtomicU64::new(0),
+            ended_by: Mutex::default(),
         }
     }
 
@@ -498,6 +501,15 @@ impl Chain {
     pub fn names(&self) -> (&str, &str) {
         let agent = self.agent().map_or("", |scope| scope.name());
         (agent, self.session().map_or("", |scope| scope.name()))
+    }
+
+    /// Why one of its scopes is ended, if one is.
+    pub fn ended(&self) -> Option<String> {
+        self.scopes.iter().find_map(|scope| {
+            let state = scope.state.lock();
+            let because = &state.killed()?.because;
+            Some(format!("the {} {} is stopped: {because}", scope.kind().name(), scope.name()))
+        })
     }
 
     /// The policies that hold for it.

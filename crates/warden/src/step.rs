@@ -7,7 +7,7 @@
 
 use deadstop_core::{
     Admission, Call, Decision, GuardId, Kill, Outcome, Progress, ScopeState, Status, Ticket, Time,
-    Trip, Verdict,
+    Trip, Verdict, Wait,
 };
 use deadstop_fleet::{Desk, Owner};
 use smallvec::SmallVec;
@@ -205,7 +205,10 @@ impl Step<'_, '_, '_> {
 
 /// Whether a trip becomes an incident: it stopped something, and no person asked for that.
 pub(super) fn is_incident(trip: &Trip) -> bool {
-    trip.verdict >= Verdict::Block && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
+    let waits = trip.waits == Some(Wait::Settle);
+    trip.verdict >= Verdict::Block
+        && !waits
+        && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
 }
 
 /// The outcome of a call that was given up.

@@ -16,6 +16,7 @@
 //! `held_from` 0: the gateway keeps the last bytes of such an answer until `finish` has spoken.
 
 mod anthropic;
+pub mod counted;
 pub mod echo;
 mod gemini;
 mod lenient;
@@ -31,6 +32,7 @@ use std::borrow::Cow;
 use deadstop_core::{Tokens, Usage};
 use serde_json::Value;
 
+use self::counted::Counted;
 use self::echo::Echo;
 use self::lenient::Text;
 use self::mould::Mould;
@@ -207,6 +209,11 @@ impl Reader {
         &self.tally.echo
     }
 
+    /// What its bill counts beside tokens.
+    pub fn counted(&self) -> &Counted {
+        &self.tally.counted
+    }
+
     /// The answer's own id, where a later request may refer to it by that.
     pub fn id(&self) -> Option<&str> {
         self.tally.id.as_deref()
@@ -342,6 +349,7 @@ struct Tally {
     since: u64,
     done: bool,
     echo: Echo,
+    counted: Counted,
     id: Option<String>,
 }
 

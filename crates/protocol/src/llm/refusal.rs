@@ -3,7 +3,7 @@
 //! | what stopped it | status |
 //! |---|---|
 //! | a limit that is used up: steps, tokens, budget, time | 402 |
-//! | velocity and breaker, while they only hold back | 429 with Retry-After |
+//! | velocity and breaker, while they only hold back; a limit that calls in flight may leave room in | 429 with Retry-After |
 //! | everything else: killed, paused, loops, destructive operations, access … | 403 |
 //!
 //! The official SDKs try again on 408, 409, 429 and 5xx, so none of these says that something has
@@ -21,7 +21,7 @@ mod message;
 
 pub use message::message;
 
-use deadstop_core::{GuardId, Measure, Trip, Verdict};
+use deadstop_core::{GuardId, Measure, Trip, Verdict, Wait};
 use serde_json::{Value, json};
 
 use super::Dialect;
@@ -127,6 +127,9 @@ enum Kind {
 impl Kind {
     fn of(trip: &Trip) -> Kind {
         match trip.guard {
+            _ if trip.waits.is_some() && trip.verdict < Verdict::Kill => {
+                Kind::Throttled { seconds: wait(trip) }
+            }
             GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => Kind::UsedUp,
             GuardId::Killed if trip.reason == GuardId::Budget.refusal() => Kind::UsedUp,
             GuardId::Velocity | GuardId::Breaker if trip.verdict < Verdict::Kill => {
@@ -145,6 +148,9 @@ impl Kind {
     }
 }
 
+/// When calls in flight have probably left some room.
+const SETTLE_SECONDS: u64 = 5;
+
 /// Whole seconds until it is worth trying again: what is left of a cool-down, or the part of the
 /// minute in which as much was spent as is too much.
 fn wait(trip: &Trip) -> u64 {
@@ -153,6 +159,9 @@ fn wait(trip: &Trip) -> u64 {
         let seconds = over.div_ceil(u128::from(measured.max(1)));
         u64::try_from(seconds).unwrap_or(60).clamp(5, 60)
     };
+    if let Some(Wait::Settle) = trip.waits {
+        return SETTLE_SECONDS;
+    }
     match (trip.measured, trip.limit) {
         (Measure::Time(passed), Measure::Time(cooldown)) => {
             cooldown.0.saturating_sub(passed.0).div_ceil(1000).max(1)

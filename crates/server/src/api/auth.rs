@@ -8,7 +8,7 @@
 //! ([`access::ROUTES`]) and hands the handler a [`Who`].
 
 mod access;
-mod key;
+pub(crate) mod key;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

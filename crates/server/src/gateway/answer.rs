@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Status, Trip};
+use deadstop_core::{Failure, How, Status, Trip};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::{Dialect, Piece, refusal};
 use http::{HeaderMap, Response, header};
@@ -20,7 +20,7 @@ use http_body_util::BodyExt;
 
 use super::flow::{Answered, Cut, Flow, Why};
 use super::send::Failed;
-use super::{Exchange, Gateway, answered};
+use super::{Exchange, Gateway, answered, last_warned};
 use crate::door::decode::Decoder;
 use crate::door::{Answer, strip_hop_by_hop, warned};
 
@@ -38,7 +38,10 @@ pub(super) async fn pass(
     let response = match sent {
         Ok(response) => response,
         Err(failed) => {
-            flow.settle(Status::Fault);
+            flow.fail(Failure::provider(match failed {
+                Failed::Timeout => How::TimedOut,
+                Failed::Address | Failed::Unreachable(_) => How::Connection,
+            }));
             return answered(refusal::failed(exchange.dialect, 502, &failed.to_string()));
         }
     };
@@ -46,8 +49,11 @@ pub(super) async fn pass(
     strip_hop_by_hop(&mut parts.headers);
     let status = parts.status;
     if !status.is_success() {
-        // Passed on faithfully; a server's fault counts as one, a client's as an answer.
-        flow.settle(if status.is_server_error() { Status::Fault } else { Status::Error });
+        // Passed on faithfully. The status says whose failure it is.
+        match Failure::of_status(status.as_u16()) {
+            Some(failure) => flow.fail(failure),
+            None => flow.settle(Status::Ok),
+        }
         return Response::from_parts(parts, Body::new(body));
     }
     let decoder = Decoder::new(&parts.headers);
@@ -60,8 +66,9 @@ pub(super) async fn pass(
     let reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
     if form == Form::Json {
         return match whole(body, flow, reader, decoder).await {
-            Whole::Fine(bytes, warnings) => {
-                warned(Response::from_parts(parts, Body::from(bytes)), &warnings)
+            Whole::Fine(bytes, warnings, ended) => {
+                let response = Response::from_parts(parts, Body::from(bytes));
+                last_warned(warned(response, &warnings), ended.as_deref())
             }
             Whole::Refused(cut) => gateway.cut(exchange, &cut),
             Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
@@ -94,7 +101,8 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
 }
 
 enum Whole {
-    Fine(Bytes, Vec<Trip>),
+    /// Its bytes, what was let pass with a warning, and why the next call will be refused.
+    Fine(Bytes, Vec<Trip>, Option<String>),
     Refused(Cut),
     Broken(String),
     TooLarge(Box<Passing>),
@@ -124,7 +132,7 @@ async fn whole(
         match frame {
             None => break,
             Some(Err(error)) => {
-                flow.settle(Status::Fault);
+                flow.fail(Failure::provider(How::Torn));
                 return Whole::Broken(format!("the upstream broke off: {error}"));
             }
             Some(Ok(frame)) => {
@@ -142,6 +150,7 @@ async fn whole(
         }
     }
     reader.finish(&mut pieces);
+    flow.whole = true;
     let mut taken = flow.take(&reader, &pieces);
     if let Some((_, words)) = flow.asks() {
         taken = flow.take_words(words.await);
@@ -164,9 +173,13 @@ async fn whole(
     let garbage = pieces.is_empty()
         && decoder.is_identity()
         && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
-    flow.settle(if garbage { Status::Fault } else { Status::Ok });
+    match garbage {
+        true => flow.fail(Failure::provider(How::Unreadable)),
+        false => flow.settle(Status::Ok),
+    }
     flow.booked().await;
-    Whole::Fine(bytes, flow.warnings())
+    let ended = flow.ended();
+    Whole::Fine(bytes, flow.warnings(), ended)
 }
 
 /// Done when a kill is on disk, or something is decided elsewhere.
@@ -399,6 +412,7 @@ impl Passing {
 
     fn end(&mut self) {
         self.upstream = None;
+        self.flow.whole = true;
         if self.judge().is_err() {
             return;
         }
@@ -499,7 +513,7 @@ impl http_body::Body for Passing {
                 Poll::Ready(Some(Err(error))) => {
                     if this.judge().is_ok() {
                         this.upstream = None;
-                        this.flow.settle(Status::Fault);
+                        this.flow.fail(Failure::provider(How::Torn));
                         this.breaks = Some(error.into());
                     }
                 }

@@ -9,14 +9,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Outcome, Progress, Status, Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, How, NanoUsd, Outcome, Progress, Status, Tokens, Trip,
+    Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
+use deadstop_protocol::llm::answer::counted::Counted;
+use deadstop_protocol::llm::answer::echo::Echo;
 use deadstop_protocol::llm::words::Words;
+use deadstop_protocol::prices::{self, PriceSource};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::who::Thread;
 use deadstop_redact::excerpt::Excerpt;
 use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
 
@@ -40,10 +45,21 @@ pub(super) struct Flow {
     /// Whether it answers the first words of a conversation that may be anybody's: such an answer
     /// says nothing about repetition.
     pub(super) opening: bool,
+    /// Its place in a conversation that has no name.
+    pub(super) thread: Option<Thread>,
+    /// What the next request will repeat of the answer, and the answer's own id.
+    echo: Echo,
+    id: Option<String>,
+    /// What its bill counts beside tokens.
+    counted: Counted,
+    /// Whether all of the answer is there, and paid for.
+    pub(super) whole: bool,
     /// Whether the answer says that it is over.
     done: bool,
     /// Whether the provider reported an error of its own inside the answer.
     failed: bool,
+    /// Why the call failed, if it did.
+    failure: Option<Failure>,
     output: Tokens,
     usage: Option<Usage>,
     /// What was asked and answered, for people.
@@ -129,6 +145,12 @@ impl Flow {
             questions: Vec::new(),
             warnings: Vec::new(),
             opening: false,
+            whole: false,
+            thread: None,
+            echo: Echo::default(),
+            id: None,
+            counted: Counted::default(),
+            failure: None,
             done: false,
             failed: false,
             output: Tokens(0),
@@ -160,6 +182,11 @@ impl Flow {
         Some(Cut { why: Why::Trip(Box::new(trip)), incident, from: 0 })
     }
 
+    /// Why the next call of this chain will be refused, if it will.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.chain.ended()
+    }
+
     /// What was let pass with a warning.
     pub(super) fn warnings(&mut self) -> Vec<Trip> {
         std::mem::take(&mut self.warnings)
@@ -183,6 +210,13 @@ impl Flow {
             }
         }
         self.output = reader.output_so_far();
+        self.echo = *reader.echo();
+        if pieces.iter().any(|piece| matches!(piece, Piece::Usage(_) | Piece::Done)) {
+            self.counted = reader.counted().clone();
+        }
+        if self.id.is_none() {
+            self.id = reader.id().map(str::to_owned);
+        }
         refused.map_or(Ok(()), |cut: Cut| {
             let held = self.questions.drain(..).map(|asking| asking.held_from).min();
             Err(Cut { from: cut.from.min(held.unwrap_or(cut.from)), ..cut })
@@ -265,7 +299,9 @@ impl Flow {
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
         let Some(running) = &mut self.running else { return (allowed, None) };
-        let new = Progress { output: self.output, text };
+        // A whole answer is paid for: it is delivered, and the bill decides about the scope.
+        let output = if self.whole { Tokens(0) } else { self.output };
+        let new = Progress { output, text };
         let said =
             || Said { request: self.request.clone(), response: self.response.clone().broken_off() };
         self.warden.progress(&self.chain, &self.call, running, new, said)
@@ -329,6 +365,12 @@ impl Flow {
         }
     }
 
+    /// Settles a call that failed.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+        self.settle(failure.status());
+    }
+
     /// Settles the call; a second time does nothing.
     pub(super) fn settle(&mut self, status: Status) {
         let Some(running) = self.running.take() else { return };
@@ -347,7 +389,22 @@ impl Flow {
             text: said.filter(|_| !self.opening),
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
-        let outcome = Outcome { status, usage, answer: Some(answer), ..Outcome::default() };
+        let failure = match status {
+            Status::Ok | Status::Cancelled => None,
+            Status::Error | Status::Fault if self.failed => {
+                self.failure.or(Some(Failure::provider(How::Reported)))
+            }
+            Status::Error | Status::Fault => self.failure,
+        };
+        if let Some(thread) = self.thread.take() {
+            match status {
+                Status::Ok => thread.answered(&self.echo, self.id.as_deref(), self.warden.time()),
+                _ => drop(thread),
+            }
+        }
+        let billed = Some(self.bill(&usage));
+        let answer = Some(answer);
+        let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {
@@ -371,6 +428,17 @@ impl Flow {
     /// Waits for the same.
     pub(super) async fn booked(&mut self) {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
+    }
+
+    /// What the answer has cost. A model that nobody knows is charged dearly, and that is said.
+    fn bill(&self, usage: &Usage) -> NanoUsd {
+        let Call::Model(call) = &self.call else { return NanoUsd(0) };
+        let provider = call.server.as_deref().unwrap_or_default();
+        let bill = self.chain.project.prices().bill(provider, &call.model, usage, &self.counted);
+        if bill.source == PriceSource::Fallback && bill.cost > NanoUsd(0) && !call.lookup {
+            tracing::warn!("{}", prices::fallback_warning(&bill.model, bill.cost));
+        }
+        bill.cost
     }
 
     fn input(&self) -> Tokens {

@@ -2,6 +2,7 @@
 
 use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, count, parse};
@@ -24,7 +25,8 @@ struct Event<'a> {
     #[serde(borrow, default)]
     r#type: Text<'a>,
     index: Option<Count>,
-    message: Option<Box<Start>>,
+    #[serde(borrow)]
+    message: Option<Box<Start<'a>>>,
     #[serde(borrow)]
     content_block: Option<Box<Block<'a>>>,
     #[serde(borrow)]
@@ -34,8 +36,10 @@ struct Event<'a> {
 }
 
 #[derive(Deserialize)]
-struct Start {
+struct Start<'a> {
     usage: Option<Figures>,
+    #[serde(borrow, default)]
+    model: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -69,16 +73,21 @@ struct Message<'a> {
     #[serde(borrow)]
     content: Option<Vec<Block<'a>>>,
     usage: Option<Figures>,
+    #[serde(borrow, default)]
+    model: Text<'a>,
     error: Option<Failure>,
 }
 
 /// Figures that were told; a later one replaces an earlier one, an absent one leaves it.
-#[derive(Debug, Clone, Copy, Deserialize, Default)]
+#[derive(Debug, Clone, Deserialize, Default)]
 struct Figures {
     input_tokens: Option<Count>,
     output_tokens: Option<Count>,
     cache_read_input_tokens: Option<Count>,
     cache_creation_input_tokens: Option<Count>,
+    cache_creation: Option<Value>,
+    server_tool_use: Option<Value>,
+    service_tier: Option<Value>,
 }
 
 impl Figures {
@@ -90,10 +99,13 @@ impl Figures {
             cache_creation_input_tokens: later
                 .cache_creation_input_tokens
                 .or(self.cache_creation_input_tokens),
+            cache_creation: later.cache_creation.or(self.cache_creation),
+            server_tool_use: later.server_tool_use.or(self.server_tool_use),
+            service_tier: later.service_tier.or(self.service_tier),
         }
     }
 
-    fn usage(self) -> Usage {
+    fn usage(&self) -> Usage {
         Usage {
             input: Tokens(count(self.input_tokens)),
             output: Tokens(count(self.output_tokens)),
@@ -143,7 +155,10 @@ impl Anthropic {
             }
             "content_block_stop" => self.stop(index, sink),
             "message_start" => {
-                self.figures(event.message.and_then(|message| message.usage), sink);
+                if let Some(message) = event.message {
+                    sink.tally.counted.named(message.model.as_str());
+                    self.figures(message.usage, sink);
+                }
             }
             "message_delta" => self.figures(event.usage.map(|told| *told), sink),
             "message_stop" => {
@@ -174,6 +189,7 @@ impl Anthropic {
                 sink.call(id, name, arguments);
             }
         }
+        sink.tally.counted.named(message.model.as_str());
         self.figures(message.usage, sink);
         match message.error {
             Some(failure) => sink.error(failure.0),
@@ -240,8 +256,13 @@ impl Anthropic {
 
     fn figures(&mut self, told: Option<Figures>, sink: &mut Sink<'_>) {
         if let Some(told) = told {
-            self.figures = self.figures.replaced_by(told);
-            sink.usage(self.figures.usage(), told.output_tokens.is_some());
+            let output = told.output_tokens.is_some();
+            self.figures = std::mem::take(&mut self.figures).replaced_by(told);
+            let Figures { cache_creation, server_tool_use, service_tier, .. } = &self.figures;
+            let counted = &mut sink.tally.counted;
+            counted.anthropic(cache_creation.as_ref(), server_tool_use.as_ref());
+            counted.served(service_tier.as_ref().and_then(Value::as_str).unwrap_or_default());
+            sink.usage(self.figures.usage(), output);
         }
     }
 }

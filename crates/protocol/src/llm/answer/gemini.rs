@@ -5,7 +5,7 @@
 
 use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, count, parse};
@@ -29,6 +29,8 @@ struct Chunk<'a> {
     usage_metadata: Option<Figures>,
     #[serde(borrow)]
     prompt_feedback: Option<Box<Feedback<'a>>>,
+    #[serde(borrow, default)]
+    model_version: Text<'a>,
     error: Option<Failure>,
 }
 
@@ -46,6 +48,7 @@ struct Candidate<'a> {
     content: Option<Content<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
+    grounding_metadata: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +62,7 @@ struct Content<'a> {
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Text<'a>,
-    thought: Option<serde_json::Value>,
+    thought: Option<Value>,
     #[serde(borrow)]
     function_call: Option<Box<FunctionCall<'a>>>,
     #[serde(borrow)]
@@ -86,7 +89,7 @@ struct Code<'a> {
     code: Text<'a>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, Default)]
+#[derive(Debug, Clone, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Figures {
     prompt_token_count: Option<Count>,
@@ -94,6 +97,8 @@ struct Figures {
     tool_use_prompt_token_count: Option<Count>,
     candidates_token_count: Option<Count>,
     thoughts_token_count: Option<Count>,
+    prompt_tokens_details: Option<Value>,
+    candidates_tokens_details: Option<Value>,
 }
 
 impl Figures {
@@ -108,12 +113,16 @@ impl Figures {
                 .or(self.tool_use_prompt_token_count),
             candidates_token_count: later.candidates_token_count.or(self.candidates_token_count),
             thoughts_token_count: later.thoughts_token_count.or(self.thoughts_token_count),
+            prompt_tokens_details: later.prompt_tokens_details.or(self.prompt_tokens_details),
+            candidates_tokens_details: later
+                .candidates_tokens_details
+                .or(self.candidates_tokens_details),
         }
     }
 
     /// In disjoint parts: cached tokens are a part of the prompt's; what tools brought and what was
     /// thought come beside it.
-    fn usage(self) -> Usage {
+    fn usage(&self) -> Usage {
         let prompt = count(self.prompt_token_count);
         let cached = count(self.cached_content_token_count).min(prompt);
         let tools = count(self.tool_use_prompt_token_count);
@@ -131,7 +140,13 @@ impl Gemini {
     /// Reads one chunk.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(chunk) = parse::<Chunk<'_>>(data) else { return };
+        sink.tally.counted.named(chunk.model_version.as_str());
         for candidate in chunk.candidates.unwrap_or_default() {
+            if let Some(told) = &candidate.grounding_metadata {
+                let queries = told["webSearchQueries"].as_array().map_or(0, Vec::len) as u64;
+                let counted = &mut sink.tally.counted;
+                counted.searches = counted.searches.max(queries);
+            }
             for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
                 read_part(part, sink);
             }
@@ -139,8 +154,11 @@ impl Gemini {
         }
         self.finished |= chunk.prompt_feedback.is_some_and(|told| !told.block_reason.is_empty());
         if let Some(told) = chunk.usage_metadata {
-            self.figures = self.figures.replaced_by(told);
             let output = told.candidates_token_count.or(told.thoughts_token_count);
+            self.figures = std::mem::take(&mut self.figures).replaced_by(told);
+            let Figures { prompt_tokens_details, candidates_tokens_details, .. } = &self.figures;
+            let counted = &mut sink.tally.counted;
+            counted.gemini(prompt_tokens_details.as_ref(), candidates_tokens_details.as_ref());
             sink.usage(self.figures.usage(), output.is_some());
         }
         match chunk.error {
@@ -166,7 +184,7 @@ impl Gemini {
 
 fn read_part(part: Part<'_>, sink: &mut Sink<'_>) {
     match part.thought {
-        Some(serde_json::Value::Bool(true)) => sink.thought(part.text.as_str()),
+        Some(Value::Bool(true)) => sink.thought(part.text.as_str()),
         _ => sink.text(part.text.as_str()),
     }
     if let Some(call) = part.function_call

@@ -37,6 +37,10 @@ struct Chunk<'a> {
     object: Text<'a>,
     #[serde(borrow, default)]
     message: Text<'a>,
+    #[serde(borrow, default)]
+    model: Text<'a>,
+    #[serde(borrow, default)]
+    service_tier: Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -113,7 +117,7 @@ impl Default for Written<'_> {
 impl<'a> Chunk<'a> {
     /// The text of a chunk that brings nothing else.
     fn lone(&self) -> Option<&Text<'a>> {
-        let Chunk { choices, usage, error, object, message: _ } = self;
+        let Chunk { choices, usage, error, object, message: _, model: _, service_tier: _ } = self;
         let [choice] = choices.as_deref()? else { return None };
         let Choice { index: _, delta, message, text, finish_reason, error: failed } = choice;
         let others = usage.is_some()
@@ -170,10 +174,13 @@ impl Chat {
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, sink: &mut Sink<'_>) {
+        sink.tally.counted.named(chunk.model.as_str());
+        sink.tally.counted.served(chunk.service_tier.as_str());
         for choice in chunk.choices.unwrap_or_default() {
             self.choice(choice, sink);
         }
         if let Some(usage) = chunk.usage {
+            usage.details(&mut sink.tally.counted);
             sink.usage(usage.disjoint(), usage.has_output());
         }
         if let Some(failure) = chunk.error {

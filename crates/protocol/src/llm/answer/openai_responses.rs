@@ -91,6 +91,10 @@ struct Response<'a> {
     #[serde(borrow, default)]
     id: Text<'a>,
     #[serde(borrow, default)]
+    model: Text<'a>,
+    #[serde(borrow, default)]
+    service_tier: Text<'a>,
+    #[serde(borrow, default)]
     status: Text<'a>,
     #[serde(borrow)]
     output: Option<Vec<Item<'a>>>,
@@ -245,10 +249,18 @@ impl Responses {
 
     fn response(&mut self, response: Response<'_>, sink: &mut Sink<'_>) {
         sink.id(response.id.as_str());
+        let counted = &mut sink.tally.counted;
+        counted.named(response.model.as_str());
+        counted.served(response.service_tier.as_str());
+        let items = response.output.iter().flatten();
+        let of = |kind: &str| items.clone().filter(|item| item.r#type.as_str() == kind).count();
+        counted.searches = counted.searches.max(of("web_search_call") as u64);
+        counted.file_searches = counted.file_searches.max(of("file_search_call") as u64);
         for (index, item) in response.output.unwrap_or_default().into_iter().enumerate() {
             self.item(item, u64::try_from(index).ok(), sink);
         }
         if let Some(usage) = response.usage {
+            usage.details(&mut sink.tally.counted);
             sink.usage(usage.disjoint(), usage.has_output());
         }
         if let Some(failure) = response.error {

@@ -2,7 +2,9 @@
 
 use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::counted::Counted;
 use super::lenient::{Count, count};
 
 /// Usage as OpenAI counts it, in chat (`prompt_…`) and in responses (`input_…`).
@@ -14,20 +16,10 @@ pub(super) struct OpenAiUsage {
     output_tokens: Option<Count>,
     total_tokens: Option<Count>,
     prompt_cache_hit_tokens: Option<Count>,
-    prompt_tokens_details: Option<InputDetails>,
-    input_tokens_details: Option<InputDetails>,
-    completion_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Deserialize)]
-struct InputDetails {
-    cached_tokens: Option<Count>,
-    cache_write_tokens: Option<Count>,
-}
-
-#[derive(Deserialize)]
-struct OutputDetails {
-    reasoning_tokens: Option<Count>,
+    prompt_tokens_details: Option<Value>,
+    input_tokens_details: Option<Value>,
+    completion_tokens_details: Option<Value>,
+    output_tokens_details: Option<Value>,
 }
 
 impl OpenAiUsage {
@@ -37,13 +29,14 @@ impl OpenAiUsage {
         let prompt = count(self.prompt_tokens.or(self.input_tokens));
         let mut output = count(self.completion_tokens.or(self.output_tokens));
         let details = self.prompt_tokens_details.as_ref().or(self.input_tokens_details.as_ref());
-        let cached = details.and_then(|details| details.cached_tokens);
-        let cache_read = count(cached.or(self.prompt_cache_hit_tokens)).min(prompt);
+        let detail = |details: Option<&Value>, name: &str| details.and_then(|d| d[name].as_u64());
+        let cached = detail(details, "cached_tokens").or(self.prompt_cache_hit_tokens.map(|n| n.0));
+        let cache_read = cached.unwrap_or(0).min(prompt);
         let cache_write =
-            count(details.and_then(|details| details.cache_write_tokens)).min(prompt - cache_read);
+            detail(details, "cache_write_tokens").unwrap_or(0).min(prompt - cache_read);
         // xAI and Gemini's compatible API count reasoning beside the answer; the total shows it.
-        let reasoning = self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens);
-        let beside = output.saturating_add(count(reasoning));
+        let reasoning = detail(self.completion_tokens_details.as_ref(), "reasoning_tokens");
+        let beside = output.saturating_add(reasoning.unwrap_or(0));
         if count(self.total_tokens) == prompt.saturating_add(beside) {
             output = beside;
         }
@@ -55,6 +48,14 @@ impl OpenAiUsage {
         }
     }
 
+    /// Tells what of it is sound or pictures.
+    pub(super) fn details(&self, counted: &mut Counted) {
+        let input = self.prompt_tokens_details.as_ref().or(self.input_tokens_details.as_ref());
+        let output =
+            self.completion_tokens_details.as_ref().or(self.output_tokens_details.as_ref());
+        counted.openai(input, output);
+    }
+
     /// Whether the answer's tokens are among the figures.
     pub(super) fn has_output(&self) -> bool {
         self.completion_tokens.is_some() || self.output_tokens.is_some()
@@ -64,7 +65,7 @@ impl OpenAiUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[test]
     fn usage_is_split_into_disjoint_parts() {
