@@ -43,7 +43,7 @@ use crate::prices;
 use crate::settings::Settings;
 pub(crate) use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub(crate) use calls::{ResultIn, Running, Terms};
+pub(crate) use calls::{Ended, ResultIn, Running, Terms};
 pub(crate) use conversation::Turn;
 pub(crate) use events::{Event, Events};
 pub(crate) use govern::{Booked, Proposed};

@@ -263,7 +263,8 @@ mod tests {
             assert_eq!(edited.matches(note).count(), 1, "{edited}");
             assert!(serde_json::from_str::<Value>(&edited).is_ok(), "{edited}");
             let (before, after) = edited.split_once(note).unwrap();
-            let same = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+            let same =
+                |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
             let head = same(before, &plain);
             assert!(before.len() - head < 40, "{edited}");
             assert!(plain.ends_with(after.trim_start_matches(['"', '}'])), "{edited}");
