@@ -423,9 +423,13 @@ fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
 /// A refusal by a guard: counts as a strike, and may be the last one.
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
     if worst(&trips) == Verdict::Block {
-        let looped = refusing(&trips).any(|trip| trip.guard == GuardId::Loop);
-        if let Some(innermost) = chain.last_mut().filter(|_| looped) {
-            loops::refused(innermost.state);
+        let last = chain.len().wrapping_sub(1);
+        for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
+            let depth = trip.context.depth;
+            let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
+            if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
+                loops::refused(link.state, call, place, view.now);
+            }
         }
         if !refusing(&trips).all(|trip| ends_itself(chain, trip)) {
             for link in chain.iter_mut() {

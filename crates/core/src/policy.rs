@@ -95,14 +95,20 @@ impl Preset {
         };
         let agent = match self {
             Preset::Observe => {
-                let mut agent = Policy { destructive: across_sessions(Action::Warn), ..breaking() };
+                let mut agent = Policy {
+                    destructive: across_sessions(Action::Warn),
+                    loops: spread(Rung::Off),
+                    ..breaking()
+                };
                 agent.warn_only();
                 agent
             }
-            Preset::Balanced => breaking(),
-            Preset::Strict => {
-                Policy { destructive: across_sessions(Action::Terminate), ..breaking() }
-            }
+            Preset::Balanced => Policy { loops: spread(Rung::Off), ..breaking() },
+            Preset::Strict => Policy {
+                destructive: across_sessions(Action::Terminate),
+                loops: spread(Rung::At(20)),
+                ..breaking()
+            },
         };
         PolicySet { project: Policy::none(), agent, nested: session.inside(), session }
     }
@@ -116,6 +122,17 @@ fn across_sessions(action: Action) -> DestructiveSettings {
         max_same_target: 5,
         action,
         ..DestructiveSettings::default()
+    }
+}
+
+/// One agent that fails the same way in session after session.
+fn spread(end_at: Rung) -> LoopSettings {
+    LoopSettings {
+        enabled: true,
+        steer_at: Rung::At(5),
+        block_at: Rung::At(10),
+        end_at,
+        ..LoopSettings::default()
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::grant::{Grant, Grants, TooManyGrants};
 use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
-use crate::guard::loops::Memory;
+use crate::guard::loops::{Memory, Spread};
 use crate::guard::similarity::Window;
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::text_loop::Said;
@@ -111,6 +111,7 @@ pub struct ScopeState {
     /// How often its standing was changed, but for what it shows by itself: see
     /// [`ScopeState::turns`].
     pub(crate) turned: u64,
+    pub(crate) spread: Spread,
 }
 
 impl ScopeState {
@@ -133,6 +134,7 @@ impl ScopeState {
             grants: Grants::default(),
             blocked: Blocked::default(),
             turned: 0,
+            spread: Spread::default(),
         }
     }
 
@@ -297,6 +299,7 @@ impl ScopeState {
             self.circuits = meanwhile.circuits;
             self.destroyed = meanwhile.destroyed;
             self.memory = meanwhile.memory;
+            self.spread = meanwhile.spread;
             self.window = meanwhile.window;
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
@@ -363,6 +366,7 @@ impl ScopeState {
         self.destroyed = Destroyed::default();
         self.grants.deeds = Destroyed::default();
         self.memory = Memory::default();
+        self.spread = Spread::default();
         self.window = Window::default();
         self.said = Said::default();
         self.strikes = Strikes::default();
