@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ModelCall, Outcome, Rates, Status, Usage};
+use crate::call::{Call, ModelCall, Outcome, Rates, Status, ToolCall, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
@@ -311,7 +311,10 @@ pub fn settle(
     let last = chain.len().wrapping_sub(1);
     let learn = if outcome.status == Status::Ok { Learn::Yes } else { Learn::No };
     let tokens = outcome.usage.counted_input() + outcome.usage.output;
-    let end = End { call, ticket: &ticket, outcome, cost, tokens, now };
+    let remembers =
+        |tool: &ToolCall| chain.last().is_some_and(|link| link.state.memory.remembers(tool));
+    let first_here = !call.tool().is_some_and(remembers);
+    let end = End { call, ticket: &ticket, outcome, cost, tokens, first_here, now };
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
         scope.ledger.roll(link.policy.budget.per, now);

@@ -97,16 +97,16 @@ impl Preset {
             Preset::Observe => {
                 let mut agent = Policy {
                     destructive: across_sessions(Action::Warn),
-                    loops: spread(Rung::Off),
+                    loops: spread(Rung::Off, Rung::Off),
                     ..breaking()
                 };
                 agent.warn_only();
                 agent
             }
-            Preset::Balanced => Policy { loops: spread(Rung::Off), ..breaking() },
+            Preset::Balanced => Policy { loops: spread(Rung::Off, Rung::Off), ..breaking() },
             Preset::Strict => Policy {
                 destructive: across_sessions(Action::Terminate),
-                loops: spread(Rung::At(20)),
+                loops: spread(Rung::At(10), Rung::At(20)),
                 ..breaking()
             },
         };
@@ -126,11 +126,11 @@ fn across_sessions(action: Action) -> DestructiveSettings {
 }
 
 /// One agent that fails the same way in session after session.
-fn spread(end_at: Rung) -> LoopSettings {
+fn spread(block_at: Rung, end_at: Rung) -> LoopSettings {
     LoopSettings {
         enabled: true,
         steer_at: Rung::At(5),
-        block_at: Rung::At(10),
+        block_at,
         end_at,
         ..LoopSettings::default()
     }

@@ -313,7 +313,7 @@ mod patience {
             ),
             ("polls for hours", poll(20_000, 400, |_| "running".into())),
         ];
-        // Over sessions only `strict` ends; the default refuses.
+        // Over sessions only `strict` ends; the default tells the model.
         let sessions: Script = (0..60)
             .map(|n| {
                 let error = "!table is read-only".to_owned();
@@ -321,7 +321,7 @@ mod patience {
             })
             .collect();
         for (preset, verdict) in
-            Preset::ALL.into_iter().zip([Verdict::Warn, Verdict::Block, Verdict::Kill])
+            Preset::ALL.into_iter().zip([Verdict::Warn, Verdict::Steer, Verdict::Kill])
         {
             assert_eq!(play(preset, &sessions), Some(verdict), "{}", preset.name());
         }

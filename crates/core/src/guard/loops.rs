@@ -211,8 +211,11 @@ impl super::Guard for Guard {
             return;
         }
         if !lesson.innermost {
+            // Once for each scope below: within one the scope's own memory counts.
             let failure = end.outcome.status.failed().then(|| result.masked.short());
-            lesson.scope.spread.learn(call, failure, lesson.scope.calls, end.now);
+            if end.first_here || failure.is_none() {
+                lesson.scope.spread.learn(call, failure, lesson.scope.calls, end.now);
+            }
             return;
         }
         lesson.scope.memory.learn(&Ended {

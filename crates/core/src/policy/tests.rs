@@ -154,7 +154,7 @@ fn presets_are_exactly_these() {
     let observe = warned(with(noticing, &[("/similarity/enabled", on.clone())]));
     let failing =
         with(nothing(), &[("/breaker/enabled", on.clone()), ("/loop/enabled", on.clone())]);
-    let breaking = with(failing, &[("/loop/steer_at", json!(5)), ("/loop/block_at", json!(10))]);
+    let breaking = with(failing, &[("/loop/steer_at", json!(5))]);
     let across = with(
         breaking.clone(),
         &[
@@ -163,7 +163,7 @@ fn presets_are_exactly_these() {
             ("/destructive/max_same_target", json!(5)),
         ],
     );
-    let across = with(across, &[("/loop/end_at", json!(20))]);
+    let across = with(across, &[("/loop/block_at", json!(10)), ("/loop/end_at", json!(20))]);
     let off = json!("off");
     let single =
         [("/loop/steer_at", off.clone()), ("/loop/block_at", off.clone()), ("/loop/end_at", off)];

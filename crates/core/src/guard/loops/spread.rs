@@ -1,8 +1,8 @@
 //! Loops that are spread over many scopes: the same change, failing the same way, in one session or
 //! sub-agent after the other.
 //!
-//! Each of them sees too little of it, so the scope above counts: an agent over its sessions, a
-//! session over its nested scopes. Only failing calls that would change something count; branches
+//! Each of them sees too little of it, so the scope above counts how many of them it happened in: an
+//! agent over its sessions, a session over its nested scopes. Only failing calls that would change something count; branches
 //! that read the same things, or do the same successfully, are normal. The first success of a call
 //! forgets its failures, and so does an hour without one.
 
@@ -91,7 +91,7 @@ impl Failing {
 
 pub(super) fn because(tool: &str, count: u32, limit: u32, who: &str) -> String {
     let count = times(count.into());
-    format!("{tool} failed the same way {count} in different places of {who} (limit {limit})")
+    format!("{tool} failed the same way {count} in different parts of {who} (limit {limit})")
 }
 
 pub(super) fn advice(tool: &str, count: u32) -> String {
