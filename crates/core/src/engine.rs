@@ -13,7 +13,7 @@ mod claim;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, Outcome, Status};
+use crate::call::{Call, Outcome, Status, ToolCall};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
@@ -315,7 +315,10 @@ pub fn settle(
     let last = chain.len().wrapping_sub(1);
     let learn = if outcome.status == Status::Ok { Learn::Yes } else { Learn::No };
     let tokens = outcome.usage.counted_input() + outcome.usage.output;
-    let end = End { call, ticket: &ticket, outcome, cost, tokens, now };
+    let remembers =
+        |tool: &ToolCall| chain.last().is_some_and(|link| link.state.memory.remembers(tool));
+    let first_here = !call.tool().is_some_and(remembers);
+    let end = End { call, ticket: &ticket, outcome, cost, tokens, first_here, now };
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
         scope.ledger.roll(link.policy.budget.per, now);
@@ -432,9 +435,13 @@ fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
 /// be the last one.
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
     if worst(&trips) == Verdict::Block {
-        let looped = refusing(&trips).any(|trip| trip.guard == GuardId::Loop);
-        if let Some(innermost) = chain.last_mut().filter(|_| looped) {
-            loops::refused(innermost.state);
+        let last = chain.len().wrapping_sub(1);
+        for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
+            let depth = trip.context.depth;
+            let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
+            if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
+                loops::refused(link.state, call, place, view.now);
+            }
         }
         let strike = |trip: &Trip| trip.guard.strikes() && !ends_itself(chain, trip);
         if refusing(&trips).any(strike) {

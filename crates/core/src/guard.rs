@@ -116,6 +116,8 @@ pub(crate) struct End<'a> {
     pub(crate) outcome: &'a Outcome,
     pub(crate) cost: NanoUsd,
     pub(crate) tokens: Tokens,
+    /// Whether the scope that made the call does not remember the same call.
+    pub(crate) first_here: bool,
     pub(crate) now: Time,
 }
 

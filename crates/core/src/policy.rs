@@ -96,14 +96,20 @@ impl Preset {
         };
         let agent = match self {
             Preset::Observe => {
-                let mut agent = Policy { destructive: across_sessions(Action::Warn), ..breaking() };
+                let mut agent = Policy {
+                    destructive: across_sessions(Action::Warn),
+                    loops: spread(Rung::Off, Rung::Off),
+                    ..breaking()
+                };
                 agent.warn_only();
                 agent
             }
-            Preset::Balanced => breaking(),
-            Preset::Strict => {
-                Policy { destructive: across_sessions(Action::Terminate), ..breaking() }
-            }
+            Preset::Balanced => Policy { loops: spread(Rung::Off, Rung::Off), ..breaking() },
+            Preset::Strict => Policy {
+                destructive: across_sessions(Action::Terminate),
+                loops: spread(Rung::At(10), Rung::At(20)),
+                ..breaking()
+            },
         };
         PolicySet { project: Policy::none(), agent, nested: session.inside(), session }
     }
@@ -117,6 +123,17 @@ fn across_sessions(action: Action) -> DestructiveSettings {
         max_same_target: 5,
         action,
         ..DestructiveSettings::default()
+    }
+}
+
+/// One agent that fails the same way in session after session.
+fn spread(block_at: Rung, end_at: Rung) -> LoopSettings {
+    LoopSettings {
+        enabled: true,
+        steer_at: Rung::At(5),
+        block_at,
+        end_at,
+        ..LoopSettings::default()
     }
 }
 

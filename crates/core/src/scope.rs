@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::grant::{Grant, Grants, TooManyGrants};
 use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
-use crate::guard::loops::Memory;
+use crate::guard::loops::{Memory, Spread};
 use crate::guard::similarity::Window;
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::text_loop::Said;
@@ -114,6 +114,7 @@ pub struct ScopeState {
     pub(crate) turned: u64,
     /// What estimates of prompts came to; a session's own.
     pub(crate) measured: Measured,
+    pub(crate) spread: Spread,
 }
 
 impl ScopeState {
@@ -137,6 +138,7 @@ impl ScopeState {
             blocked: Blocked::default(),
             turned: 0,
             measured: Measured::default(),
+            spread: Spread::default(),
         }
     }
 
@@ -301,6 +303,7 @@ impl ScopeState {
             self.circuits = meanwhile.circuits;
             self.destroyed = meanwhile.destroyed;
             self.memory = meanwhile.memory;
+            self.spread = meanwhile.spread;
             self.window = meanwhile.window;
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
@@ -368,6 +371,7 @@ impl ScopeState {
         self.destroyed = Destroyed::default();
         self.grants.deeds = Destroyed::default();
         self.memory = Memory::default();
+        self.spread = Spread::default();
         self.window = Window::default();
         self.said = Said::default();
         self.strikes = Strikes::default();

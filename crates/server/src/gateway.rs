@@ -22,7 +22,7 @@ use deadstop_core::{Call, Digest, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
-use deadstop_protocol::llm::request::{self, Turns};
+use deadstop_protocol::llm::request::{self, Notes, Turns};
 use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
 use deadstop_redact::excerpt::Excerpt;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -36,7 +36,7 @@ use crate::door::{
     strip_hop_by_hop, unavailable, warned,
 };
 use deadstop_store::StoreError;
-use deadstop_warden::{Chain, Refused, ResultIn, Running, Terms, Turn, Warden};
+use deadstop_warden::{Chain, Ended, Refused, ResultIn, Running, Terms, Turn, Warden};
 use flow::{Admitted, Cut, Flow, Why};
 use route::Route;
 use who::{Asking, Callers, Placed, Thread};
@@ -83,6 +83,19 @@ fn read(
         facts.prompt = None;
     }
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
+}
+
+/// The body with what the model was told before and is told now; `None` if it was told nothing that
+/// stands in this body.
+fn noted<'a>(
+    notes: &mut Notes,
+    new: &[(String, String)],
+    open: impl FnOnce() -> Option<request::Open<'a>>,
+) -> Option<Vec<u8>> {
+    for (id, advice) in new {
+        notes.add(id, advice);
+    }
+    if notes.is_empty() { None } else { open()?.with_notes(notes) }
 }
 
 /// How a tool call has ended, by the result that came with a request.
@@ -157,10 +170,19 @@ impl Gateway {
             && self.config.default_session.is_none()
             && (single || self.warden.is_clustered());
         let mut opened = opened;
-        let (admitted, call, exchange, opening, warnings) = loop {
-            let Read { mut facts, opening, turn } = read(&self.warden, &chain, opened, anybody)
+        let mut notes = Vec::new();
+        let (admitted, call, exchange, opening, warnings, noted) = loop {
+            let Read { mut facts, opening, mut turn } = read(&self.warden, &chain, opened, anybody)
                 .unwrap_or_else(|| Read::unreadable(route));
-            let mut warnings = self.results(&chain, &facts).await;
+            let ended = self.results(&chain, &facts).await;
+            let mut warnings = ended.trips;
+            notes.extend(ended.notes);
+            // What is packed cannot be written into.
+            let writable = readable.is_none().then_some(&body);
+            let noted = writable.zip(turn.as_mut()).and_then(|(body, turn)| {
+                let open = || request::open(dialect, &route.path, body).ok();
+                noted(&mut turn.after.notes, &notes, open)
+            });
             let mut call = facts.call(route.name, &chain.project.prices());
             (call.credential, call.retry) = (Some(credential), retry);
             let call = chain.project.redact_call(Call::Model(call));
@@ -171,7 +193,8 @@ impl Gateway {
                 self.admit(&chain, &call, &request, &exchange, terms).await?
             {
                 warnings.extend(more);
-                break (Admitted { running, request }, call, exchange, opening, warnings);
+                let admitted = Admitted { running, request };
+                break (admitted, call, exchange, opening, warnings, noted);
             }
             // The conversation went on meanwhile: what is new in this request must be read again.
             opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
@@ -182,7 +205,11 @@ impl Gateway {
 
         strip_hop_by_hop(&mut parts.headers);
         keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
-        let body = asked.map_or(body, Bytes::from);
+        let body = match noted {
+            Some(noted) if hide_usage => request::with_usage(&noted).unwrap_or(noted).into(),
+            Some(noted) => noted.into(),
+            None => asked.map_or(body, Bytes::from),
+        };
         if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
             // Nothing could be taken out of a packed answer.
             let plainly = HeaderValue::from_static("identity");
@@ -274,7 +301,7 @@ impl Gateway {
 
     /// Tool results that came with this request: the calls they answer are over now. Gives what
     /// the guards have to say about them.
-    async fn results(&self, chain: &Chain, facts: &Facts) -> Vec<Trip> {
+    async fn results(&self, chain: &Chain, facts: &Facts) -> Ended {
         let read = |result: &ToolResult| ResultIn {
             id: result.id.clone(),
             name: result.name.as_deref().map(|name| chain.project.redact_name(name)),

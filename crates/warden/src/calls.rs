@@ -112,6 +112,15 @@ impl Terms {
     }
 }
 
+/// What came of tool results.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// What tripped.
+    pub trips: Vec<Trip>,
+    /// What the model is to be told, each with the id of the call behind whose result.
+    pub notes: Vec<(String, String)>,
+}
+
 /// What a step found when a call asked to be admitted.
 pub(super) enum Found {
     /// It was decided.
@@ -417,14 +426,11 @@ impl Warden {
         if self.backend.unreachable().is_some() { Duration::ZERO } else { BOOKED }
     }
 
-    /// Tool results have come in: the calls they answer are over. Returns what tripped.
-    pub async fn results_in(
-        self: &Arc<Warden>,
-        chain: &Chain,
-        results: Vec<ResultIn>,
-    ) -> Vec<Trip> {
+    /// Tool results have come in: the calls they answer are over. Returns what tripped, and what the
+    /// model is to be told behind which result.
+    pub async fn results_in(self: &Arc<Warden>, chain: &Chain, results: Vec<ResultIn>) -> Ended {
         if results.is_empty() {
-            return Vec::new();
+            return Ended::default();
         }
         if self.backend.node().is_some() {
             // Perhaps admitted here while the cluster was unreachable.
@@ -451,13 +457,15 @@ impl Warden {
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let book = move |judged: Judged<Vec<(usize, Waiting, Decision)>>| {
             warden.carry_kills(&chain, judged.killed);
-            let mut trips = Vec::new();
+            let mut ended = Ended::default();
             for (at, waiting, decision) in judged.value {
-                let ResultIn { outcome, text, .. } = &results[at];
+                let ResultIn { id, outcome, text, .. } = &results[at];
+                let advice = waiting.advice(&decision);
+                ended.notes.extend(advice.map(|advice| (id.clone(), advice)));
                 warden.book_waiting(&chain, waiting, outcome, &decision, text);
-                trips.extend(decision.trips);
+                ended.trips.extend(decision.trips);
             }
-            trips
+            ended
         };
         match pending {
             Pending::Now(judged) => book(judged),

@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use deadstop_core::{Call, Digest, Ticket, Trip};
+use deadstop_core::{Call, Decision, Digest, Ticket, Trip, Verdict};
 use deadstop_fleet::Owner;
-use deadstop_protocol::llm::request::Seen;
+use deadstop_protocol::llm::request::{Notes, Seen};
 use serde::{Deserialize, Serialize};
 
 /// Tool calls of one conversation that wait for their results.
@@ -29,6 +29,8 @@ pub struct Heard {
     pub seen: Seen,
     /// The words that opened the conversation.
     opening: Option<Digest>,
+    /// What the model was told in it, and where.
+    pub notes: Notes,
 }
 
 impl Heard {
@@ -60,6 +62,20 @@ pub(super) struct Waiting {
     /// The warning it was admitted with.
     #[serde(with = "as_json")]
     pub(super) warned: Option<Box<Trip>>,
+}
+
+impl Waiting {
+    /// What the model is to be told about this call: by its result, or else by what was said when it
+    /// was admitted.
+    pub(super) fn advice(&self, ended: &Decision) -> Option<String> {
+        advice(&ended.trips).or_else(|| advice(self.warned.as_deref()))
+    }
+}
+
+/// What the model is to be told.
+pub(super) fn advice<'a>(trips: impl IntoIterator<Item = &'a Trip>) -> Option<String> {
+    let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
+    trips.into_iter().filter(steers).find_map(|trip| trip.advice.clone())
 }
 
 impl Conversation {

@@ -48,7 +48,7 @@ use crate::pins::Pins;
 use crate::settings::Settings;
 pub use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub use calls::{ResultIn, Running, Terms};
+pub use calls::{Ended, ResultIn, Running, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};

@@ -13,7 +13,7 @@ use deadstop_fleet::{Desk, Owner};
 use smallvec::SmallVec;
 
 use super::Project;
-use super::conversation::{Conversation, Waiting};
+use super::conversation::{Conversation, Waiting, advice};
 use super::reported::Reported;
 
 /// What a step works on.
@@ -170,6 +170,10 @@ impl Step<'_, '_, '_> {
     ) -> Decision {
         let decision = self.desk.settle(call, ticket, owner, outcome);
         self.count(&decision.trips);
+        // What is wrong with an answer the model hears with its next request.
+        if let (Some(_), Some(advice)) = (call.model(), advice(&decision.trips)) {
+            self.conversation_mut().heard.notes.add("", &advice);
+        }
         decision
     }
 

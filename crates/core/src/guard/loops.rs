@@ -18,7 +18,9 @@
 //!   rung.
 //! - `ping_pong` and `cycle`: a round of 2, or of 3 to 8 calls, that starts over.
 //! - `no_progress`: any other mix of calls that were all made before with the same result, up to
-//!   [`MEMORY`] calls ago: rounds of any length, and loops slower than any window in time.
+//!   [`memory::MEMORY`] calls ago: rounds of any length.
+//! - `spread_retry`: the same failing change in many sessions of an agent, or in many scopes of a
+//!   session, at twice the rung of the scope above.
 //!
 //! **Waits** with an agent that waits: a reading call after a real pause (a `sleep` in between, 2 s
 //! where the last result said that something is not finished, 30 s otherwise, without the time that
@@ -38,12 +40,13 @@
 //! result is in. **Recovers** with the first call that brings something new.
 
 mod memory;
+mod spread;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Status;
+use crate::call::{Status, ToolCall};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
 use crate::ladder::{self, HIGHEST_RUNG, Ladder, Rung};
@@ -51,9 +54,10 @@ use crate::pattern::Pattern as Name;
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, Seconds, in_range, settings};
 use crate::trip::{Action, Ends, GuardId, Measure, Trip, Verdict};
-use crate::units::Millis;
+use crate::units::{Millis, Time};
 use memory::Ended;
 pub(crate) use memory::Memory;
+pub(crate) use spread::Spread;
 
 settings! {
     /// When repetition is a loop.
@@ -159,11 +163,14 @@ pub(crate) struct Guard;
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.loops;
-        if !settings.enabled || !seat.innermost {
+        if !settings.enabled {
             return None;
         }
         let call = seat.call.tool()?;
         let ladder = settings.ladder_of(&call.name)?;
+        if !seat.innermost {
+            return spread_trip(seat, call, &ladder);
+        }
         let memory = &seat.scope.memory;
         let (pattern, step) = memory.pattern(call, &ladder, (seat.now, settings.max_wait()))?;
         let mut trip = seat.trip(GuardId::Loop, pattern.reason(), Action::Warn);
@@ -190,15 +197,25 @@ impl super::Guard for Guard {
 
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
         let settings = &lesson.policy.loops;
-        if !settings.enabled || !lesson.innermost {
+        if !settings.enabled {
             return;
         }
         let Some(call) = end.call.tool() else {
-            lesson.scope.memory.think(end.now.since(end.ticket.admitted));
+            if lesson.innermost {
+                lesson.scope.memory.think(end.now.since(end.ticket.admitted));
+            }
             return;
         };
         let Some(result) = &end.outcome.result else { return };
         if end.outcome.status == Status::Cancelled || settings.ladder_of(&call.name).is_none() {
+            return;
+        }
+        if !lesson.innermost {
+            // Once for each scope below: within one the scope's own memory counts.
+            let failure = end.outcome.status.failed().then(|| result.masked.short());
+            if end.first_here || failure.is_none() {
+                lesson.scope.spread.learn(call, failure, lesson.scope.calls, end.now);
+            }
             return;
         }
         lesson.scope.memory.learn(&Ended {
@@ -249,9 +266,36 @@ impl super::Guard for Guard {
     }
 }
 
-/// A call was refused by this guard: the refused repeat counts.
-pub(crate) fn refused(scope: &mut ScopeState) {
-    scope.memory.refuse();
+/// A call was refused by this guard in a scope: the refused repeat counts there.
+pub(crate) fn refused(scope: &mut ScopeState, call: &ToolCall, place: Place, now: Time) {
+    match place {
+        Place::Innermost => scope.memory.refuse(),
+        Place::Above => scope.spread.refuse(call, now),
+    }
+}
+
+/// Where in its chain a scope is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The calls are made in it.
+    Innermost,
+    /// They are made below it.
+    Above,
+}
+
+/// A failing call that was tried in many places below a scope.
+fn spread_trip(seat: &Seat<'_>, call: &ToolCall, ladder: &Ladder) -> Option<Trip> {
+    let (count, first) = seat.scope.spread.count(call, seat.now)?;
+    let step = ladder.step(count, spread::SCALE)?;
+    let mut trip = seat.trip(GuardId::Loop, "spread_retry", Action::Warn);
+    trip.verdict = step.verdict;
+    trip.ends = seat.policy.loops.ends;
+    trip.measured = Measure::Count(count.into());
+    trip.limit = Measure::Count(step.at.into());
+    trip.because = spread::because(&call.name, count, step.at, &seat.who());
+    trip.streak = Some(first);
+    trip.advice = (step.verdict >= Verdict::Steer).then(|| spread::advice(&call.name, count));
+    Some(trip)
 }
 
 #[cfg(test)]

@@ -174,7 +174,9 @@ fn presets_are_exactly_these() {
         ],
     );
     let observe = warned(with(noticing, &[("/similarity/enabled", on.clone())]));
-    let breaking = with(nothing(), &[("/breaker/enabled", on.clone())]);
+    let failing =
+        with(nothing(), &[("/breaker/enabled", on.clone()), ("/loop/enabled", on.clone())]);
+    let breaking = with(failing, &[("/loop/steer_at", json!(5))]);
     let across = with(
         breaking.clone(),
         &[
@@ -183,7 +185,11 @@ fn presets_are_exactly_these() {
             ("/destructive/max_same_target", json!(5)),
         ],
     );
-    let across_warned = warned(across.clone());
+    let across = with(across, &[("/loop/block_at", json!(10)), ("/loop/end_at", json!(20))]);
+    let off = json!("off");
+    let single =
+        [("/loop/steer_at", off.clone()), ("/loop/block_at", off.clone()), ("/loop/end_at", off)];
+    let across_warned = warned(with(across.clone(), &single));
 
     check(&Policy::none(), &nothing());
     check(&Policy::balanced(), &balanced);

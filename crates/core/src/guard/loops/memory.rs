@@ -204,6 +204,11 @@ impl Memory {
         self.calls.iter().rev().take(self.stretch as usize)
     }
 
+    /// Whether it remembers the same call.
+    pub(crate) fn remembers(&self, call: &ToolCall) -> bool {
+        self.calls.iter().any(|seen| seen.signature == call.signature.short())
+    }
+
     /// A call has ended and brought something.
     pub(super) fn learn(&mut self, ended: &Ended<'_>) {
         if self.expired(ended.admitted) {
