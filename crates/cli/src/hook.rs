@@ -151,13 +151,13 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
         }
     };
     let gate = args.gate(server);
-    let event = match read(args, input) {
-        Ok(event) => event,
+    let (event, cwd) = match read(args, input) {
+        Ok(read) => read,
         Err((event, problem)) => {
             return failed(args, event.as_deref(), gate.fail_mode(), &problem);
         }
     };
-    let answer = ask(args, &gate, &event);
+    let answer = ask(args, &gate, &event, cwd);
     let reply = reply(args, &gate, &event, &answer);
     (args.host.answer(&event.name, &reply), answer.notice)
 }
@@ -177,7 +177,10 @@ pub(crate) fn server(args: &Args) -> Result<Option<Server>, String> {
 }
 
 /// The event on stdin; what is wrong with it, and what it is called if that can be told.
-fn read(args: &Args, input: impl Read) -> Result<Event, (Option<String>, String)> {
+fn read(
+    args: &Args,
+    input: impl Read,
+) -> Result<(Event, Option<PathBuf>), (Option<String>, String)> {
     let mut bytes = Vec::new();
     let told = args.event.clone();
     if let Err(error) = input.take(LARGEST + 1).read_to_end(&mut bytes) {
@@ -186,14 +189,27 @@ fn read(args: &Args, input: impl Read) -> Result<Event, (Option<String>, String)
     if bytes.len() as u64 > LARGEST {
         return Err((told, "the hook's input is too large".to_owned()));
     }
-    args.host.read(&bytes, args.event.as_deref()).map_err(|error| {
+    let event = args.host.read(&bytes, args.event.as_deref()).map_err(|error| {
         let said: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
         let said = said.and_then(|said| said["hook_event_name"].as_str().map(str::to_owned));
         (said.or(told), error.to_string())
-    })
+    })?;
+    Ok((event, working_directory(&bytes)))
 }
 
-fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
+/// The directory that the agent works in: what the host says, or else where the hook runs.
+fn working_directory(bytes: &[u8]) -> Option<PathBuf> {
+    #[derive(serde::Deserialize)]
+    struct Said {
+        #[serde(default)]
+        cwd: Option<String>,
+    }
+    let said = serde_json::from_slice::<Said>(bytes).ok().and_then(|said| said.cwd);
+    let said = said.map(PathBuf::from).filter(|cwd| cwd.is_absolute() && cwd.is_dir());
+    said.or_else(|| std::env::current_dir().ok())
+}
+
+fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer {
     let place = Place { scope: event.scope.clone(), ..args.place(&event.session) };
     match &event.kind {
         Kind::Before(tool) => {
@@ -204,6 +220,7 @@ fn ask(args: &Args, gate: &Gate, event: &Event) -> Answer {
                 tool: short(&tool.name),
                 server: tool.server.as_deref().map(short),
                 arguments: tool.arguments.clone(),
+                cwd,
             });
             if tool.id.is_none() && answer.allowed() {
                 gate.remember(&place, &what(tool), &id);

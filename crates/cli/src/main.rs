@@ -4,6 +4,7 @@
 
 mod agents;
 mod alerts;
+mod allow;
 mod approvals;
 mod audit;
 mod backtest;
@@ -86,6 +87,8 @@ enum Command {
     Hook(hook::Args),
     /// List the calls that wait for a person; approve or deny one.
     Approvals(approvals::Args),
+    /// Let one call pass that was held because of its harm: once, within ten minutes.
+    Allow(allow::Args),
     /// Let an agent or a session destroy a batch, once, with a reason and an end.
     Grant(grants::Give),
     /// List what was granted to an agent or a session; take it back.
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Hook(args) => Ok(hook::run(&args)),
         Command::Approvals(args) => approvals::run(&args),
+        Command::Allow(args) => allow::run(&args),
         Command::Grant(args) => grants::give(&args),
         Command::Grants(args) => grants::run(&args),
         Command::Mcp(args) => mcp::run(&args),

@@ -8,6 +8,7 @@
 mod files;
 mod local;
 mod machine;
+mod once;
 mod orders;
 mod policy;
 mod remote;
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 pub use files::GateError;
 pub use machine::Machine;
+pub use once::{AllowError, Once};
 pub use orders::{Entry, Here, Order, OrderError, Whom};
 pub use policy::{Found, state_folder};
 
@@ -58,6 +60,8 @@ pub struct Ask {
     pub server: Option<String>,
     /// Its arguments.
     pub arguments: Value,
+    /// The directory that it would run in, where its files are on this machine.
+    pub cwd: Option<PathBuf>,
 }
 
 /// Who has decided.

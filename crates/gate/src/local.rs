@@ -9,14 +9,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use deadstop_client::Spoken;
 use deadstop_core::{
-    Call, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status, TextFacts, Ticket,
-    Time, Trip, Verdict, admit, settle,
+    Admission, Call, Digest, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status,
+    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, settle,
 };
 use deadstop_protocol::facts;
 use deadstop_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Folder, GateError, Held, Lasts, file_name};
+use crate::machine::Machine;
 use crate::{Answer, Ask, By, Place};
 
 /// The version of the files.
@@ -24,6 +25,9 @@ const VERSION: u8 = 1;
 /// Calls that may run in one session, and nested scopes that are remembered.
 const MOST_RUNNING: usize = 512;
 const MOST_SCOPES: usize = 64;
+/// Paths that are remembered as created by one session, and bytes of one of them.
+const MOST_MADE: usize = 512;
+const LONGEST_PATH: usize = 1024;
 
 /// The engine on local files.
 #[derive(Debug)]
@@ -163,19 +167,39 @@ impl Local {
         if chain.session.running.iter().any(|running| running.id == ask.id) {
             return Ok(Answer::passed(By::Local).noticed(chain.notice));
         }
-        let mut tool = facts::tool_call(&ask.tool, &ask.arguments);
+        let (mut tool, makes) = self.facts(ask);
         tool.server = ask.server.clone().or(tool.server);
         self.judge(&mut tool);
+        let signature = tool.signature;
+        let allowed = match tool.harms.is_empty() {
+            true => None,
+            false => self.take_once(&ask.place, signature)?,
+        };
         let mut call = Call::Tool(tool);
         let now = now();
-        let admission = chain.with(&self.policies, |links| admit(links, &call, now));
-        let answer = spoken(admission.verdict, &admission.trips, chain.notice.take());
+        let admission = match &allowed {
+            // A person has let this one call pass; everything but its harm is judged.
+            Some(_) => {
+                let policies = without_harm(&self.policies);
+                chain.with(&policies, |links| admit(links, &call, now))
+            }
+            None => chain.with(&self.policies, |links| admit(links, &call, now)),
+        };
+        let mut answer = spoken(admission.verdict, &admission.trips, chain.notice.take());
+        if let Some(by) = allowed.filter(|_| answer.verdict == Verdict::Allow) {
+            let explain = format!("warned: this call is allowed once, by {by}");
+            let notice = answer.notice.take();
+            answer = Answer::said(Verdict::Warn, By::Local, "harm", "allowed_once", explain);
+            answer.notice = notice;
+        }
+        self.offer_code(&ask.place, signature, &admission, &mut answer)?;
         if let Some(ticket) = admission.ticket {
             // What it would destroy was judged; arguments are not kept.
             if let Call::Tool(tool) = &mut call {
                 tool.arguments.clear();
                 tool.harms.clear();
             }
+            self.note_made(&ask.place, &makes)?;
             let (id, scope) = (ask.id.clone(), ask.place.scope.clone());
             chain.session.running.push(Running { id, scope, call, ticket });
             self.forget_lost(&mut chain, now);
@@ -185,6 +209,63 @@ impl Local {
         }
         self.write(&ask.place, chain)?;
         Ok(answer)
+    }
+
+    /// What the engine is told about a call, and the paths that it would create.
+    fn facts(&self, ask: &Ask) -> (ToolCall, Vec<String>) {
+        let Some(cwd) = &ask.cwd else {
+            return (facts::tool_call(&ask.tool, &ask.arguments), Vec::new());
+        };
+        let machine = Machine::at(cwd, self.made(&ask.place));
+        let (call, mut makes) = facts::tool_call_in(&ask.tool, &ask.arguments, &machine);
+        makes.retain(|path| path.starts_with('/') && Machine::is_missing(path));
+        (call, makes)
+    }
+
+    /// Adds the code with which a person may let a call pass that was held because of its harm.
+    fn offer_code(
+        &self,
+        place: &Place,
+        call: Digest,
+        admission: &Admission,
+        answer: &mut Answer,
+    ) -> Result<(), GateError> {
+        let held = matches!(answer.verdict, Verdict::Ask | Verdict::Block);
+        let (Some(trip), Some(spoken)) = (admission.trips.first(), answer.trips.first_mut()) else {
+            return Ok(());
+        };
+        if !held || trip.guard != GuardId::Harm {
+            return Ok(());
+        }
+        let what = Redactor::default().redact(&trip.because).into_owned();
+        let code = self.offer(place, call, &what)?;
+        spoken.explain +=
+            &format!(". A person can let this one call pass: `deadstop allow {code}`");
+        Ok(())
+    }
+
+    /// Paths that a session created, as far as they are remembered.
+    fn made(&self, place: &Place) -> Vec<String> {
+        let read = self.folder().and_then(|folder| folder.read(&made_file(place)));
+        let bytes = read.ok().flatten().unwrap_or_default();
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Remembers paths that a call creates. Called while the folder is held.
+    fn note_made(&self, place: &Place, makes: &[String]) -> Result<(), GateError> {
+        if makes.is_empty() {
+            return Ok(());
+        }
+        let mut made = self.made(place);
+        for path in makes.iter().filter(|path| path.len() <= LONGEST_PATH) {
+            if !made.contains(path) {
+                made.push(path.clone());
+            }
+        }
+        let over = made.len().saturating_sub(MOST_MADE);
+        made.drain(..over);
+        self.folder()?.write(&made_file(place), made.join("\0").as_bytes(), Lasts::Eventually)
     }
 
     pub(crate) fn settle(
@@ -471,7 +552,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
 /// Removes all that is known of a session. Called while the folder is held.
 pub(crate) fn remove_session(folder: &Folder, place: &Place) {
     let session = session_file(place);
-    for file in [killed(&session), ids_file(place), session] {
+    for file in [killed(&session), ids_file(place), made_file(place), session] {
         folder.remove(&file);
     }
 }
@@ -486,6 +567,21 @@ pub(crate) fn session_file(place: &Place) -> String {
 
 fn ids_file(place: &Place) -> String {
     format!("{}.ids", file_name(&format!("{}/{}", place.session, place.agent)))
+}
+
+fn made_file(place: &Place) -> String {
+    format!("{}.made", file_name(&format!("{}/{}", place.session, place.agent)))
+}
+
+/// The policies with the harm guard off.
+fn without_harm(policies: &PolicySet) -> PolicySet {
+    let mut policies = policies.clone();
+    for policy in
+        [&mut policies.project, &mut policies.agent, &mut policies.session, &mut policies.nested]
+    {
+        policy.harm.enabled = false;
+    }
+    policies
 }
 
 pub(crate) fn killed(file: &str) -> String {

@@ -265,7 +265,7 @@ fn here(kind: ScopeKind, name: String, state: &ScopeState) -> Here {
 }
 
 /// Writes a line that stays. Called while the folder is held.
-fn record(folder: &Folder, entry: &Entry) -> Result<(), GateError> {
+pub(crate) fn record(folder: &Folder, entry: &Entry) -> Result<(), GateError> {
     let path = folder.path(AUDIT);
     let mut line = serde_json::to_vec(entry).unwrap_or_default();
     line.push(b'\n');

@@ -65,6 +65,7 @@ fn ask(id: &str, tool: &str, argument: &str) -> Ask {
         tool: tool.into(),
         server: None,
         arguments: json!({ "path": argument }),
+        cwd: None,
     }
 }
 

@@ -312,6 +312,7 @@ impl Relay {
             tool: asked.name,
             server: Some(self.server.clone()),
             arguments: asked.arguments,
+            cwd: std::env::current_dir().ok(),
         };
         let until = Instant::now() + HOLD;
         loop {
