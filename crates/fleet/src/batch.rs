@@ -1,4 +1,4 @@
-//! A batch: jobs on copies of their chains, and what the store is asked to make of it.
+//! A batch: jobs of one lane that run on snapshots of their chains and are committed together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use deadstop_core::{
 };
 use smallvec::SmallVec;
 
-use crate::cell::{Cell, Copy, counts_of, era_mark};
-use crate::desk::Desk;
+use crate::cell::{Cell, Snapshot, counts_of, era_mark};
 use crate::lane::{Doubt, Job};
 use crate::record::{Record, Version};
+use crate::transaction::Transaction;
 use crate::wire::{COUNTERS, Commit, Era, Item, Reply, Sum, Write};
 
-/// How long the store keeps what nobody uses; the database has it longer.
+/// Redis deletes a scope that has not been used for a day; the database keeps it longer.
 const KEEP_MS: u64 = 24 * 3600 * 1000;
-/// How long it keeps a letter that something was added to: whoever wrote the first word may take as
-/// long as a scope is kept until he is heard of again.
-const KEEP_LETTER_MS: u64 = 3600 * 1000;
+/// Redis keeps an entry that was written more than once for an hour. After the first write it keeps
+/// it for as long as a scope: its client may take that long before it reports again.
+const KEEP_ENTRY_MS: u64 = 3600 * 1000;
 
-/// Letters by their keys, as they were last seen.
-pub(crate) type Letters = HashMap<String, (Version, Option<Vec<u8>>)>;
+/// Entries by their keys, as this node last saw them.
+pub(crate) type Entries = HashMap<String, (Version, Option<Vec<u8>>)>;
 
-/// Who does it, when, and who else is alive.
+/// The node that commits, its clock, and which other nodes are dead.
 pub(crate) struct Setting<'a> {
     pub(crate) me: Arc<str>,
     pub(crate) life: u64,
     pub(crate) now: Time,
-    /// The era in which the database was asked for all that is used.
+    /// The era in which this node has read all scopes of the batch from the database.
     pub(crate) era: Era,
-    /// Makes the versions of this step different from everybody else's.
+    /// A number that makes the versions of this commit differ from those of every other writer.
     pub(crate) mark: u32,
-    /// How often it was tried before.
+    /// How many attempts came before this one.
     pub(crate) tries: u32,
     pub(crate) is_dead: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
-/// A scope that is worked on.
+/// A scope that the batch works on.
 struct Work {
     me: Arc<str>,
     life: u64,
@@ -47,17 +47,17 @@ struct Work {
     policies: Arc<PolicySet>,
     before: ScopeState,
     state: ScopeState,
-    copy: Copy,
-    page: Vec<u8>,
+    snapshot: Snapshot,
+    attachment: Vec<u8>,
     number: i64,
     held: BTreeMap<String, Held>,
     notes: [i64; 2],
-    /// Dead nodes that hold something.
+    /// Dead nodes that still have reservations here.
     bury: Vec<String>,
-    /// The most that jobs have counted on there being room for, of each amount.
+    /// For each limited amount: the highest value that a job reached and found within its limit.
     relied: [u64; 6],
     next: Version,
-    /// Its record as the store is asked to write it.
+    /// The record to write, if it changed.
     written: Option<Record>,
 }
 
@@ -66,40 +66,44 @@ impl Work {
         self.policies.of(self.cell.kind())
     }
 
-    /// Whether its record is another one now.
+    /// Whether the record has to be written.
     fn changed(&self) -> bool {
-        // What the store has lost is put back, and what is new is put there: whoever finds less
-        // later knows that it was lost.
-        let missing = self.copy.lost.is_some() || self.copy.version == Version::default();
+        // A record that Redis lost is written again. A new one is written too, so that every node
+        // notices if it disappears later.
+        let missing = self.snapshot.lost.is_some() || self.snapshot.version == Version::default();
         match self.cell.is_counted() {
-            _ if self.copy.dirty || missing => true,
-            true => self.state.rest() != self.before.rest() || self.page != self.copy.page,
+            _ if self.snapshot.dirty || missing => true,
+            true => {
+                self.state.rest() != self.before.rest()
+                    || self.attachment != self.snapshot.attachment
+            }
             false => {
                 self.state != self.before
-                    || self.page != self.copy.page
-                    || self.number != self.copy.number
-                    || !self.copy.in_order(self.life, &self.me)
+                    || self.attachment != self.snapshot.attachment
+                    || self.number != self.snapshot.number
+                    || !self.snapshot.in_order(self.life, &self.me)
                     || !self.bury.is_empty()
             }
         }
     }
 
-    /// Its record, as it is now.
+    /// The record with all changes of this batch.
     fn record(&self) -> Record {
         let mut record = Record {
             number: self.number,
-            recent: self.copy.recent.clone(),
+            recent: self.snapshot.recent.clone(),
             parts: Vec::new(),
-            page: self.page.clone(),
+            attachment: self.attachment.clone(),
             state: if self.cell.is_counted() { self.state.rest() } else { self.state.clone() },
             era: self.era,
         };
         if !self.cell.is_counted() {
             let buried = |node: &String| self.bury.contains(node);
             record.parts =
-                self.copy.parts.iter().filter(|part| !buried(&part.node)).cloned().collect();
-            // What this node holds it knows best: a step that it was not told of may have been done.
-            record.set_held(&self.me, self.copy.mine(self.life));
+                self.snapshot.parts.iter().filter(|part| !buried(&part.node)).cloned().collect();
+            // This node knows best what its own calls reserve: an earlier commit of its own may
+            // have been applied without an answer.
+            record.set_held(&self.me, self.snapshot.mine(self.life));
             for (node, more) in &self.held {
                 let held = record.held_by(node) + *more;
                 record.set_held(node, if node.is_empty() { held.or_nothing() } else { held });
@@ -109,7 +113,7 @@ impl Work {
         record
     }
 
-    /// Notes what a job has counted on there being room for.
+    /// Notes the amounts that a job reached and found within their limits.
     fn rely(&mut self, before: &Totals) {
         let policy = self.policies.of(self.cell.kind());
         let after = self.state.totals(policy);
@@ -121,8 +125,9 @@ impl Work {
         }
     }
 
-    /// How far the counters may go in the end, so that there was room for each job when its turn
-    /// was: what came after the highest point they counted on does not matter for them.
+    /// The upper bounds for the commit. They are set so that every job still had room when it ran,
+    /// whatever other nodes have added meanwhile. Changes after the highest relied-on value shift
+    /// the bound by the same amount.
     fn bounds(&self, after: &Totals) -> Bounds {
         let now = amounts(after, after.period);
         let limits = limits(&self.policy().bounds());
@@ -140,11 +145,11 @@ impl Work {
         }
     }
 
-    /// Its counters, as they are to be changed.
+    /// The changes of the counters.
     fn sum(&self, fresh: bool) -> Sum {
         let policy = self.policy();
         let (before, after) = (self.before.totals(policy), self.state.totals(policy));
-        let seen = &self.copy.sums;
+        let seen = &self.snapshot.sums;
         let mut add = [0; COUNTERS];
         for (add, (after, before)) in
             add.iter_mut().zip(counts_of(&after).into_iter().zip(counts_of(&before)))
@@ -176,8 +181,8 @@ impl Work {
     }
 }
 
-/// What is limited: steps, model calls, input, output, both, money. Money of another period than
-/// this one does not count.
+/// The limited amounts: steps, model calls, input, output, input plus output, cost. Cost of another
+/// period counts as zero.
 fn amounts(totals: &Totals, period: u64) -> [u64; 6] {
     let held = totals.held;
     let input = totals.spent.input.0.saturating_add_signed(held.input);
@@ -191,7 +196,7 @@ fn limits(bounds: &Bounds) -> [Option<u64>; 6] {
     [bounds.steps, bounds.model_calls, bounds.input, bounds.output, bounds.tokens, bounds.cost]
 }
 
-/// What was spent just now.
+/// Cost and tokens that the batch added to the newest interval.
 fn new_pace(before: &Totals, after: &Totals) -> Option<(u64, NanoUsd, Tokens)> {
     let newest = after.pace.last()?.0;
     let sum = |totals: &Totals| {
@@ -213,60 +218,66 @@ fn add(all: &mut BTreeMap<String, Held>, node: &str, more: Held) {
     *held = *held + more;
 }
 
-/// Jobs on copies.
+/// Jobs on snapshots.
 pub(crate) struct Batch<'a> {
     setting: Setting<'a>,
     works: Vec<Work>,
-    /// Whether something is asked for that limits may forbid.
+    /// Whether a job asked for something that limits may forbid.
     grown: bool,
-    /// Whether something was refused.
+    /// Whether a job refused something.
     refused: bool,
-    letters: BTreeMap<String, Option<Vec<u8>>>,
+    entries: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(setting: Setting<'a>) -> Batch<'a> {
-        Batch { setting, works: Vec::new(), grown: false, refused: false, letters: BTreeMap::new() }
+        Batch { setting, works: Vec::new(), grown: false, refused: false, entries: BTreeMap::new() }
     }
 
-    /// Where in the batch a scope is, from now on.
+    /// The index of a scope in the batch; adds it if it is new.
     fn place(&mut self, cell: &Arc<Cell>, policies: &Arc<PolicySet>) -> usize {
         if let Some(at) = self.works.iter().position(|work| Arc::ptr_eq(&work.cell, cell)) {
             return at;
         }
-        let (copy, before) = cell.both();
+        let (snapshot, before) = cell.both();
         let dead = |node: &String| (self.setting.is_dead)(node);
         let mut state = before.clone();
         let bury: Vec<String> = match cell.is_counted() {
-            true => {
-                copy.sums.held.iter().map(|(node, _)| node).filter(|n| dead(n)).cloned().collect()
-            }
+            true => snapshot
+                .sums
+                .held
+                .iter()
+                .map(|(node, _)| node)
+                .filter(|n| dead(n))
+                .cloned()
+                .collect(),
             false => {
-                let parts = copy.parts.iter().filter(|part| dead(&part.node));
+                let parts = snapshot.parts.iter().filter(|part| dead(&part.node));
                 parts.map(|part| (state.bury(part.held), part.node.clone()).1).collect()
             }
         };
         if !cell.is_counted() {
-            let told = copy.parts.iter().find(|part| *part.node == *self.setting.me);
+            let told = snapshot.parts.iter().find(|part| *part.node == *self.setting.me);
             let told = told.map(|part| part.held).unwrap_or_default();
-            state.give_back(told - copy.mine(self.setting.life));
+            state.give_back(told - snapshot.mine(self.setting.life));
         }
-        if !cell.is_counted() && !copy.whole {
-            // The store does not have it, and nobody knows who held this.
+        if !cell.is_counted() && !snapshot.whole {
+            // Redis does not have this scope, so it cannot tell which node made these reservations:
+            // book them as spent.
             state.bury(state.held());
         }
         self.works.push(Work {
             me: Arc::clone(&self.setting.me),
             life: self.setting.life,
             era: era_mark(&self.setting.era),
-            next: copy.version.next(self.setting.mark),
-            page: copy.page.clone(),
-            number: copy.number,
+            next: snapshot.version.next(self.setting.mark),
+            attachment: snapshot.attachment.clone(),
+            number: snapshot.number,
             cell: Arc::clone(cell),
             policies: Arc::clone(policies),
             before,
             state,
-            copy,
+            snapshot,
             held: BTreeMap::new(),
             notes: [0; 2],
             bury,
@@ -276,24 +287,24 @@ impl<'a> Batch<'a> {
         self.works.len() - 1
     }
 
-    /// Does one job.
-    pub(crate) fn run(&mut self, job: &mut Job, letters: &Letters) {
+    /// Runs one job.
+    pub(crate) fn run(&mut self, job: &mut Job, entries: &Entries) {
         let places: SmallVec<[usize; 6]> =
             job.cells.iter().map(|cell| self.place(cell, &job.policies)).collect();
-        let mut letter = job.letter.as_ref().and_then(|key| match self.letters.get(key) {
-            Some(letter) => letter.clone(),
-            None => letters.get(key).and_then(|known| known.1.clone()),
+        let mut entry = job.entry.as_ref().and_then(|key| match self.entries.get(key) {
+            Some(entry) => entry.clone(),
+            None => entries.get(key).and_then(|known| known.1.clone()),
         });
         let Some(&last) = places.last() else { return };
-        let mut pages: SmallVec<[Vec<u8>; 6]> =
-            places.iter().map(|at| std::mem::take(&mut self.works[*at].page)).collect();
+        let mut attachments: SmallVec<[Vec<u8>; 6]> =
+            places.iter().map(|at| std::mem::take(&mut self.works[*at].attachment)).collect();
         let totals: SmallVec<[Totals; 6]> = places
             .iter()
             .map(|at| &self.works[*at])
             .map(|work| work.state.totals(work.policy()))
             .collect();
         let mut number = self.works[last].number;
-        // Taken out and put back, so that all of a chain can be changed at once.
+        // Taken out and put back, so that all states of a chain can be borrowed at once.
         let mut states: SmallVec<[ScopeState; 6]> = places
             .iter()
             .map(|at| {
@@ -316,22 +327,22 @@ impl<'a> Batch<'a> {
                 policy: job.policies.of(cell.kind()),
             })
             .collect();
-        let mut desk = Desk {
+        let mut transaction = Transaction {
             links: &mut links,
             now: self.setting.now,
-            pages: &mut pages,
+            attachments: &mut attachments,
             number: &mut number,
-            letter: &mut letter,
+            entry: &mut entry,
             me: &self.setting.me,
             held: &mut held,
             notes: &mut notes,
             grown: false,
             refused: false,
         };
-        (job.run)(&mut desk);
-        let grown = desk.grown;
+        (job.run)(&mut transaction);
+        let grown = transaction.grown;
         self.grown |= grown;
-        self.refused |= desk.refused;
+        self.refused |= transaction.refused;
         drop(links);
         job.held.clear();
         for (cell, held) in job.cells.iter().zip(&held) {
@@ -347,20 +358,20 @@ impl<'a> Batch<'a> {
                 add(&mut work.held, &node, more);
             }
         }
-        for (at, page) in places.iter().zip(pages) {
-            self.works[*at].page = page;
+        for (at, attachment) in places.iter().zip(attachments) {
+            self.works[*at].attachment = attachment;
         }
         self.works[last].number = number;
         for (at, before) in places.iter().zip(&totals).filter(|_| grown) {
             self.works[*at].rely(before);
         }
-        if let Some(key) = &job.letter {
-            self.letters.insert(key.clone(), letter);
+        if let Some(key) = &job.entry {
+            self.entries.insert(key.clone(), entry);
         }
     }
 
-    /// What the store is asked.
-    pub(crate) fn commit(&mut self, letters: &Letters) -> Commit {
+    /// The commit that asks Redis to apply the batch.
+    pub(crate) fn commit(&mut self, entries: &Entries) -> Commit {
         for work in &mut self.works {
             work.written = work.changed().then(|| work.record());
         }
@@ -370,7 +381,7 @@ impl<'a> Batch<'a> {
             .iter()
             .map(|work| Item {
                 key: work.cell.key().to_owned(),
-                expect: work.copy.expect(),
+                expect: work.snapshot.expect(),
                 write: work.written.as_ref().map(|record| Write {
                     version: work.next,
                     value: record.to_bytes(),
@@ -378,12 +389,12 @@ impl<'a> Batch<'a> {
                 }),
             })
             .collect();
-        for (key, letter) in &self.letters {
-            let (version, known) = letters.get(key).cloned().unwrap_or_default();
-            let write = letter.as_ref().filter(|_| *letter != known).map(|value| Write {
+        for (key, entry) in &self.entries {
+            let (version, known) = entries.get(key).cloned().unwrap_or_default();
+            let write = entry.as_ref().filter(|_| *entry != known).map(|value| Write {
                 version: version.next(self.setting.mark),
                 value: value.clone(),
-                keep_ms: if known.is_none() { KEEP_MS } else { KEEP_LETTER_MS },
+                keep_ms: if known.is_none() { KEEP_MS } else { KEEP_ENTRY_MS },
             });
             items.push(Item { key: key.clone(), expect: version, write });
         }
@@ -397,42 +408,43 @@ impl<'a> Batch<'a> {
         Commit { tag, items, sums, era: Some(Arc::clone(&self.setting.era)), touched }
     }
 
-    /// The scope of an item, if it is a scope's.
+    /// The scope of an item of the commit, unless the item is an entry.
     pub(crate) fn cell(&self, item: usize) -> Option<&Arc<Cell>> {
         self.works.get(item).map(|work| &work.cell)
     }
 
-    /// The scopes whose counters were asked for.
+    /// The scopes whose counters are part of the commit.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &Arc<Cell>> {
         self.works.iter().map(|work| &work.cell).filter(|cell| cell.is_counted())
     }
 
-    /// The letters as they are once it is done.
-    pub(crate) fn letters<'b>(
+    /// The entries as they are after the commit.
+    pub(crate) fn entries<'b>(
         &'b self,
         commit: &'b Commit,
     ) -> impl Iterator<Item = (&'b str, Version, Option<Vec<u8>>)> {
         commit.items[self.works.len()..].iter().map(|item| {
             let version = item.write.as_ref().map_or(item.expect, |write| write.version);
-            (item.key.as_str(), version, self.letters.get(&item.key).cloned().flatten())
+            (item.key.as_str(), version, self.entries.get(&item.key).cloned().flatten())
         })
     }
 
-    /// It is asked: whoever counts what this node holds must not do so before the answer is there.
+    /// The commit is about to be sent. Until its answer arrives, this node's reservations in Redis
+    /// are uncertain and must not be corrected.
     pub(crate) fn asked(&self) {
         for cell in self.counted() {
-            cell.copy.lock().pending += 1;
+            cell.snapshot.lock().pending += 1;
         }
     }
 
-    /// The answer is there, or will never be.
+    /// The answer has arrived, or the node has given up waiting.
     pub(crate) fn answered(&self) {
         for cell in self.counted() {
-            cell.copy.lock().pending -= 1;
+            cell.snapshot.lock().pending -= 1;
         }
     }
 
-    /// It is done: what was a copy holds.
+    /// The commit was applied: the cells take over the new states.
     pub(crate) fn done(self, reply: Reply) {
         let mut sums = reply.sums.into_iter();
         for work in self.works {
@@ -443,15 +455,15 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Nobody knows whether it was done.
+    /// No answer arrived: the commit may have been applied.
     pub(crate) fn doubt(&self) {
         for work in &self.works {
-            work.cell.copy.lock().doubt();
+            work.cell.snapshot.lock().doubt();
         }
     }
 
-    /// A record of a job, and the version that would show that it was done: that of the innermost
-    /// scope, which others write least.
+    /// The record and version that will show whether a job was committed. It is the record of the
+    /// innermost scope, because other nodes write that one least.
     pub(crate) fn sign(&self, job: &Job, commit: &Commit) -> Option<Doubt> {
         job.cells.iter().rev().find_map(|cell| {
             let at = self.works.iter().position(|work| Arc::ptr_eq(&work.cell, cell))?;
@@ -461,17 +473,17 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Does a job on what this node knows, while nobody can be asked.
-    pub(crate) fn unasked<T>(
+    /// Runs a job on the last state this node knows, while Redis is unreachable.
+    pub(crate) fn offline<T>(
         me: &str,
         now: Time,
         cells: &[Arc<Cell>],
         policies: &PolicySet,
-        job: impl FnOnce(&mut Desk<'_, '_>) -> T,
+        job: impl FnOnce(&mut Transaction<'_, '_>) -> T,
     ) -> T {
         let mut states: SmallVec<[ScopeState; 6]> = cells
             .iter()
-            .map(|cell| match cell.copy.lock().shadow.take() {
+            .map(|cell| match cell.snapshot.lock().shadow.take() {
                 Some(mut shadow) => {
                     shadow.honour(&cell.state.lock());
                     *shadow
@@ -487,23 +499,24 @@ impl<'a> Batch<'a> {
         let mut held: SmallVec<[BTreeMap<String, Held>; 6]> =
             cells.iter().map(|_| BTreeMap::new()).collect();
         let mut notes: SmallVec<[[i64; 2]; 6]> = cells.iter().map(|_| [0; 2]).collect();
-        let mut pages: SmallVec<[Vec<u8>; 6]> = cells.iter().map(|cell| cell.page()).collect();
-        let mut desk = Desk {
+        let mut attachments: SmallVec<[Vec<u8>; 6]> =
+            cells.iter().map(|cell| cell.attachment()).collect();
+        let mut transaction = Transaction {
             links: &mut links,
             now,
-            pages: &mut pages,
+            attachments: &mut attachments,
             number: &mut cells.last().map_or(0, |cell| cell.number()),
-            letter: &mut None,
+            entry: &mut None,
             me,
             held: &mut held,
             notes: &mut notes,
             grown: false,
             refused: false,
         };
-        let done = job(&mut desk);
+        let done = job(&mut transaction);
         drop(links);
         for (cell, state) in cells.iter().zip(states) {
-            cell.copy.lock().shadow = Some(Box::new(state));
+            cell.snapshot.lock().shadow = Some(Box::new(state));
         }
         done
     }

@@ -1,4 +1,5 @@
--- A sign of life of one node, also where messages are heard; answers with all that have given one in the last hour.
+-- Heartbeat: renews the lease of one node, publishes a tick, and returns all nodes of the last
+-- hour.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[1], ARGV[1], now + tonumber(ARGV[2]))

@@ -1,4 +1,4 @@
-//! A scope as a node has it: its state, and how the store's copy was when it was last seen.
+//! A cell: a scope in one node's memory, with a snapshot of what Redis last had.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,71 +12,72 @@ use crate::lane::Lane;
 use crate::record::{Record, Version};
 use crate::wire::{Era, Sums};
 
-/// When no store ever began to count.
+/// A creation time that no counters have, so that they count as others.
 const ANOTHER: u64 = 1;
-/// How long a request may be on its way that nobody waits for any more.
+/// How long after its timeout a request may still arrive at Redis.
 const LATE: Duration = Duration::from_secs(15);
 
-/// Told whenever a state comes in, from here or from elsewhere.
+/// Called whenever the state changes, by this node or by a read from Redis.
 pub type Watch = Box<dyn Fn(&ScopeState) + Send + Sync>;
 
-/// A scope as a node has it.
+/// A scope in one node's memory.
 pub struct Cell {
-    /// What people call it.
+    /// The name that people see.
     pub name: String,
-    /// Its path, unique everywhere.
+    /// The path, unique across all projects.
     pub scope: String,
     kind: ScopeKind,
     tag: String,
     key: String,
-    /// Its state, as it was last seen.
+    /// The state as this node last saw it.
     pub state: Arc<Mutex<ScopeState>>,
-    pub(crate) copy: Mutex<Copy>,
+    pub(crate) snapshot: Mutex<Snapshot>,
     pub(crate) lane: Arc<Lane>,
-    /// The lane that its jobs are in: its agent's.
+    /// The lane of its jobs: that of its agent.
     pub(crate) home: OnceLock<Arc<Lane>>,
     watch: Watch,
 }
 
-/// The store's copy, as it was last seen.
+/// What Redis last had of a scope, as far as this node knows.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Copy {
+pub(crate) struct Snapshot {
     pub(crate) version: Version,
     pub(crate) number: i64,
     pub(crate) recent: Vec<Version>,
     pub(crate) parts: Vec<crate::record::Part>,
-    pub(crate) page: Vec<u8>,
+    pub(crate) attachment: Vec<u8>,
     pub(crate) sums: Sums,
-    /// The era in which the database was asked for it. Until that is the present one, it is not known
-    /// whether the store has lost something of it.
+    /// The era in which this node last read the scope from the database. While it differs from the
+    /// current era, Redis may have lost something of the scope.
     pub(crate) asked_in: Era,
-    /// Whether it was ever seen whole. What comes from the database is not: it does not say who
-    /// holds what.
+    /// Whether this node has seen the whole record. A scope from the database is not whole: the
+    /// database does not know which node has reserved what.
     pub(crate) whole: bool,
-    /// What the store has in its place, if it has lost what it had.
+    /// The older version that Redis has now, if Redis lost the one that this node had seen.
     pub(crate) lost: Option<Version>,
-    /// What calls of this node hold, in that life of its.
+    /// What calls of this node have reserved, and the incarnation that they belong to.
     mine: (u64, Held),
-    /// Whether the store may show something else, and how long that may still become so.
+    /// Set while Redis may show wrong reservations for this node: until when an unanswered request
+    /// may still arrive.
     pub(crate) suspect: Option<Instant>,
-    /// Whether the store has lost what it had, and was not told yet.
+    /// Whether Redis lost data that this node still has to write back.
     pub(crate) astray: bool,
-    /// Steps whose answers are not there yet.
+    /// Commits whose answers have not arrived yet.
     pub(crate) pending: u32,
-    /// Whether the store was asked about it.
+    /// Whether Redis has ever answered this node about the scope.
     pub(crate) met: bool,
-    /// Whether the state was changed here and the store does not know yet.
+    /// Whether the state was changed here and not yet committed to Redis.
     pub(crate) dirty: bool,
-    /// The policies of its last job here.
+    /// The policies of the last job on this scope.
     pub(crate) policies: Option<Arc<PolicySet>>,
-    /// What happens here while nobody can be asked.
+    /// The state with all changes made while Redis is unreachable.
     pub(crate) shadow: Option<Box<ScopeState>>,
-    /// Calls that were let pass since then.
-    pub(crate) unasked: u64,
+    /// Calls that this node admitted during the current outage.
+    pub(crate) offline: u64,
 }
 
 impl Cell {
-    /// A scope, from what the database has of it or new. `scope` is its path.
+    /// A scope from its row in the database, or a new one. `scope` is its path.
     pub fn new(
         project: &str,
         scope: &str,
@@ -87,13 +88,13 @@ impl Cell {
     ) -> Cell {
         let kind = state.lock().kind();
         let tag = tag(project);
-        // Names may be of any length and hold anything.
+        // A name may have any length and any characters, so the key is a hash of the path.
         let key = format!("{:032x}", xxh3_128(scope.as_bytes()));
         let (sums, whole) = {
             let mut state = state.lock();
             let held = state.held();
             if counted(kind) {
-                // Who holds it, the store knows.
+                // Redis knows which node reserved this.
                 state.give_back(held);
             }
             (sums_of(&state), version == Version::default() && held.is_empty())
@@ -105,24 +106,25 @@ impl Cell {
             key: format!("deadstop:{{{tag}}}:s:{key}"),
             tag,
             state,
-            copy: Mutex::new(Copy { version, number, sums, whole, ..Copy::default() }),
+            snapshot: Mutex::new(Snapshot { version, number, sums, whole, ..Snapshot::default() }),
             lane: Arc::default(),
             home: OnceLock::new(),
             watch,
         }
     }
 
-    /// The database was asked for it in this era: the one before the question, not after the answer.
+    /// Notes that the database was read in this era: the era before the query, not after its
+    /// answer.
     pub fn asked_in(&self, era: Era) {
-        self.copy.lock().asked_in = era;
+        self.snapshot.lock().asked_in = era;
     }
 
-    /// What kind of scope it is.
+    /// The kind of the scope.
     pub fn kind(&self) -> ScopeKind {
         self.kind
     }
 
-    /// Whether all nodes count in it at once.
+    /// Whether all nodes add to its counters at once (projects and agents).
     pub(crate) fn is_counted(&self) -> bool {
         counted(self.kind)
     }
@@ -141,69 +143,69 @@ impl Cell {
         format!("{}:n", self.key)
     }
 
-    /// The key of something else that goes with it.
-    pub fn letter_key(&self, id: &str) -> String {
+    /// The key of an entry beside this scope, by the entry's id.
+    pub fn entry_key(&self, id: &str) -> String {
         format!("{}:l:{:032x}", self.key, xxh3_128(id.as_bytes()))
     }
 
-    /// Its number among all rows: that of the first node that knew it.
+    /// Its row number. The node that created the scope chose it.
     pub fn number(&self) -> i64 {
-        self.copy.lock().number
+        self.snapshot.lock().number
     }
 
-    /// The version of the copy that was last seen.
+    /// The version of the snapshot.
     pub fn version(&self) -> Version {
-        self.copy.lock().version
+        self.snapshot.lock().version
     }
 
-    /// Whether the store is known to have something of it.
+    /// Whether Redis is known to have a record of it.
     pub fn is_known(&self) -> bool {
-        self.copy.lock().version > Version::default()
+        self.snapshot.lock().version > Version::default()
     }
 
-    /// Whether the store was ever asked about it.
+    /// Whether Redis has ever answered this node about it.
     pub fn is_met(&self) -> bool {
-        self.copy.lock().met
+        self.snapshot.lock().met
     }
 
     /// How often its counters were changed, as far as this node knows.
     pub fn changes(&self) -> u64 {
-        self.copy.lock().sums.changes
+        self.snapshot.lock().sums.changes
     }
 
-    /// What goes with the state.
-    pub fn page(&self) -> Vec<u8> {
-        self.copy.lock().page.clone()
+    /// The bytes stored with the state.
+    pub fn attachment(&self) -> Vec<u8> {
+        self.snapshot.lock().attachment.clone()
     }
 
     /// Loops and incidents, for projects and agents.
     pub fn notes(&self) -> (u64, u64) {
-        let counts = self.copy.lock().sums.counts;
+        let counts = self.snapshot.lock().sums.counts;
         (counts[7], counts[8])
     }
 
-    /// Changes the state at once, for this node. The next job brings it to the store.
+    /// Changes the state on this node at once. The next commit brings the change to Redis.
     pub fn force(&self, change: impl FnOnce(&mut ScopeState)) {
-        let mut copy = self.copy.lock();
-        copy.dirty = true;
+        let mut snapshot = self.snapshot.lock();
+        snapshot.dirty = true;
         let mut state = self.state.lock();
         change(&mut state);
-        if let Some(shadow) = &mut copy.shadow {
+        if let Some(shadow) = &mut snapshot.shadow {
             shadow.honour(&state);
         }
         (self.watch)(&state);
     }
 
-    /// The store has lost what this node knows of it, and has something older in its place. This
-    /// node's copy is put back, but whoever is dead by what is there stays so.
+    /// Redis has an older version than this node: it lost a write. This node's state will be
+    /// written back. A kill in the older version is kept.
     pub(crate) fn lost(&self, there: Version, record: Option<&Record>) {
-        let mut copy = self.copy.lock();
-        if there.count() >= copy.version.count() {
+        let mut snapshot = self.snapshot.lock();
+        if there.count() >= snapshot.version.count() {
             return;
         }
-        copy.lost = Some(there);
-        // It may have been killed since, and forgotten.
-        copy.asked_in = Era::default();
+        snapshot.lost = Some(there);
+        // Redis may also have lost a later kill: read the database again.
+        snapshot.asked_in = Era::default();
         if let Some(record) = record {
             let mut own = self.state.lock();
             own.honour(&record.state);
@@ -211,25 +213,25 @@ impl Cell {
         }
     }
 
-    /// The database was asked in this era who is dead. What the store does not know of that it is
-    /// told.
+    /// Takes in what the database says about kills, read in this era. If Redis does not know of a
+    /// kill, the next commit writes it.
     pub(crate) fn asked_again(&self, era: Era, stored: Option<&ScopeState>) {
-        let mut copy = self.copy.lock();
-        copy.enter(era);
+        let mut snapshot = self.snapshot.lock();
+        snapshot.enter(era);
         let Some(stored) = stored else { return };
         let mut own = self.state.lock();
-        copy.dirty |= own.honour(stored);
+        snapshot.dirty |= own.honour(stored);
         (self.watch)(&own);
     }
 
-    /// State and copy, as they belong together.
-    pub(crate) fn both(&self) -> (Copy, ScopeState) {
-        let copy = self.copy.lock();
+    /// State and snapshot, read under both locks so that they match.
+    pub(crate) fn both(&self) -> (Snapshot, ScopeState) {
+        let snapshot = self.snapshot.lock();
         let state = self.state.lock().clone();
-        (copy.clone(), state)
+        (snapshot.clone(), state)
     }
 
-    /// Takes in what a step has made of it. Others may have been here since: what is newer stays.
+    /// Takes over the result of a commit. Newer versions that arrived meanwhile are kept.
     pub(crate) fn done(
         &self,
         state: &ScopeState,
@@ -237,48 +239,57 @@ impl Cell {
         sums: Option<Sums>,
         (life, held): (u64, Held),
     ) {
-        let mut copy = self.copy.lock();
-        copy.hold(life, held);
-        copy.met = true;
+        let mut snapshot = self.snapshot.lock();
+        snapshot.hold(life, held);
+        snapshot.met = true;
         let mut own = self.state.lock();
         if self.is_counted() {
             own.learn(state);
         }
         if let Some((version, record)) = record
-            && version.count() > copy.version.count()
+            && version.count() > snapshot.version.count()
         {
-            self.take(&mut copy, &mut own, version, record);
+            self.take(&mut snapshot, &mut own, version, record);
         }
         if let Some(sums) = sums {
-            copy.count(sums, &mut own);
+            snapshot.count(sums, &mut own);
         }
         (self.watch)(&own);
     }
 
-    /// Takes in what the store has, in this era.
+    /// Takes over a record that was read from Redis in this era.
     pub(crate) fn adopt(&self, version: Version, record: Record, era: &Era) {
-        let mut copy = self.copy.lock();
-        if version.count() < copy.version.count() {
+        let mut snapshot = self.snapshot.lock();
+        if version.count() < snapshot.version.count() {
             return;
         }
         if !era.is_empty() && record.era == era_mark(era) {
-            // Somebody has asked the database in this era, and whoever is killed later is killed here.
-            copy.enter(Arc::clone(era));
+            // The node that wrote this record had read the database in this era, and every later
+            // kill is in Redis.
+            snapshot.enter(Arc::clone(era));
         }
         let mut own = self.state.lock();
-        self.take(&mut copy, &mut own, version, record);
+        self.take(&mut snapshot, &mut own, version, record);
         (self.watch)(&own);
     }
 
-    /// Takes over what the store has. If this node knows better whether it is dead, the store is told.
-    fn take(&self, copy: &mut Copy, own: &mut ScopeState, version: Version, record: Record) {
-        // Whoever goes on from what this node has knows all that it knows.
-        let follows = !copy.dirty && record.recent.contains(&copy.version);
-        copy.take(version, &record);
+    /// Takes over a record from Redis. If this node knows of a kill or clear that the record lacks,
+    /// the next commit writes it.
+    fn take(
+        &self,
+        snapshot: &mut Snapshot,
+        own: &mut ScopeState,
+        version: Version,
+        record: Record,
+    ) {
+        // The record's writer started from this node's version, so it knew everything that this
+        // node knows.
+        let follows = !snapshot.dirty && record.recent.contains(&snapshot.version);
+        snapshot.take(version, &record);
         let mut state = record.state;
-        copy.dirty = !follows && state.honour(own);
-        if copy.dirty {
-            copy.astray();
+        snapshot.dirty = !follows && state.honour(own);
+        if snapshot.dirty {
+            snapshot.astray();
         }
         match self.is_counted() {
             true => own.set_rest(state),
@@ -286,15 +297,15 @@ impl Cell {
         }
     }
 
-    /// Takes counters in.
+    /// Takes over counters.
     pub(crate) fn count(&self, sums: Sums) {
-        let mut copy = self.copy.lock();
-        copy.count(sums, &mut self.state.lock());
+        let mut snapshot = self.snapshot.lock();
+        snapshot.count(sums, &mut self.state.lock());
     }
 }
 
-impl Copy {
-    /// The version that the store must have.
+impl Snapshot {
+    /// The version that Redis must have for a commit to succeed.
     pub(crate) fn expect(&self) -> Version {
         match self.lost {
             Some(there) => there,
@@ -303,8 +314,8 @@ impl Copy {
         }
     }
 
-    /// Another era begins. Counters of which one was born in another era count as others: a server
-    /// that took over may show less than what was seen.
+    /// Enters another era. Counters created in another era count as lost: a server after a failover
+    /// may show lower values than this node has seen.
     fn enter(&mut self, era: Era) {
         if self.asked_in != era && self.sums.born != 0 {
             self.sums.born = ANOTHER;
@@ -313,30 +324,32 @@ impl Copy {
         self.asked_in = era;
     }
 
-    /// What calls of this node hold, in this life of its.
+    /// What calls of this node have reserved in an incarnation.
     pub(crate) fn mine(&self, life: u64) -> Held {
         if self.mine.0 == life { self.mine.1 } else { Held::default() }
     }
 
-    /// Answers to an earlier life come too late: what it held is not this one's.
+    /// Adds to this node's reservations. An answer to an earlier incarnation is ignored: its
+    /// reservations are booked as spent.
     pub(crate) fn hold(&mut self, life: u64, more: Held) {
         if life >= self.mine.0 {
             self.mine = (life, self.mine(life) + more);
         }
     }
 
-    /// Something was asked, and may be done yet.
+    /// A request got no answer and may still arrive.
     pub(crate) fn doubt(&mut self) {
         self.suspect = Some(Instant::now() + LATE);
     }
 
-    /// The store has lost what it had.
+    /// Redis lost data that this node still has.
     pub(crate) fn astray(&mut self) {
         self.astray = true;
         self.suspect.get_or_insert_with(Instant::now);
     }
 
-    /// Whether the store shows what calls of this node hold, as far as it was seen.
+    /// Whether Redis shows the reservations that calls of this node really have, as far as this
+    /// node has seen.
     pub(crate) fn in_order(&self, life: u64, me: &str) -> bool {
         let parts = self.parts.iter().map(|part| (&part.node, part.held));
         let sums = self.sums.held.iter().map(|(node, held)| (node, *held));
@@ -346,19 +359,19 @@ impl Copy {
 
     fn take(&mut self, version: Version, record: &Record) {
         (self.whole, self.lost) = (true, None);
-        // Counters may still be.
+        // The counters may still have to be written back.
         self.astray &= self.sums.born != 0;
         self.version = version;
         self.number = record.number;
         self.recent.clone_from(&record.recent);
         self.parts.clone_from(&record.parts);
-        self.page.clone_from(&record.page);
+        self.attachment.clone_from(&record.attachment);
     }
 
-    /// Answers may overtake each other: what is older does not count.
+    /// Answers may overtake each other: older counters are ignored.
     fn count(&mut self, sums: Sums, state: &mut ScopeState) {
         if sums.born == 0 && self.sums.born == 0 {
-            // There is nothing there yet: what the database had is all that is known.
+            // Redis has no counters yet: keep those from the database.
             return;
         }
         let older = (sums.born, sums.changes) < (self.sums.born, self.sums.changes);
@@ -366,11 +379,11 @@ impl Copy {
             if older && sums.born != 0 {
                 return;
             }
-            // The store has lost what it had, and must be told what this node has seen.
+            // Redis lost the counters: this node must write back what it has seen.
             self.astray();
             let grown = sums.counts.iter().zip(self.sums.counts).all(|(new, old)| *new >= old);
             if !grown || sums.born == 0 {
-                // A period that has begun has begun: whoever stays behind is never heard.
+                // Never return to an earlier budget period: Redis refuses commits for one.
                 if sums.period > self.sums.period {
                     let Sums { period, period_cost, .. } = sums;
                     (self.sums.period, self.sums.period_cost) = (period, period_cost);
@@ -386,12 +399,12 @@ impl Copy {
     }
 }
 
-/// What tells eras apart in a few bytes.
+/// A short mark that tells eras apart.
 pub(crate) fn era_mark(era: &Era) -> u64 {
     xxh3_64(era.as_bytes()).max(1)
 }
 
-/// What all keys of a project have in common.
+/// The hash tag that all keys of a project share.
 pub(crate) fn tag(project: &str) -> String {
     format!("{:016x}", xxh3_128(project.as_bytes()) as u64)
 }
@@ -400,7 +413,7 @@ fn counted(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Project | ScopeKind::Agent)
 }
 
-/// Counters as the engine has them.
+/// The counters in the engine's form.
 pub(crate) fn totals_of(sums: &Sums) -> Totals {
     let [calls, steps, model_calls, input, output, cache, cost, ..] = sums.counts;
     Totals {
@@ -420,7 +433,7 @@ pub(crate) fn totals_of(sums: &Sums) -> Totals {
     }
 }
 
-/// The counters that a state shows.
+/// The counters in a state's totals.
 pub(crate) fn counts_of(totals: &Totals) -> [u64; 7] {
     let spent = &totals.spent;
     [
@@ -434,7 +447,7 @@ pub(crate) fn counts_of(totals: &Totals) -> [u64; 7] {
     ]
 }
 
-/// What a node knows of counters before it has asked for them: what the database had.
+/// The counters to start from before Redis was read: those of the database.
 fn sums_of(state: &ScopeState) -> Sums {
     if !counted(state.kind()) {
         return Sums::default();
@@ -460,7 +473,7 @@ mod tests {
     use deadstop_core::Time;
 
     #[test]
-    fn an_empty_store_does_not_make_forget_what_the_database_had() {
+    fn an_empty_redis_does_not_hide_what_the_database_had() {
         let mut state = ScopeState::new(ScopeKind::Agent, Time(1));
         let spent = Spent { steps: 3, cost: NanoUsd(70), ..Spent::default() };
         state.set_totals(&Totals { calls: 5, spent, ..Totals::default() });
@@ -468,8 +481,8 @@ mod tests {
         let cell = Cell::new("p", "p\u{1f}a", "a", state, (Version(0), 1), Box::new(|_| {}));
         cell.count(Sums::default());
         assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(70));
-        assert_eq!(cell.copy.lock().sums.counts[..2], [5, 3]);
-        // Once there is something, that counts.
+        assert_eq!(cell.snapshot.lock().sums.counts[..2], [5, 3]);
+        // As soon as Redis has counters, they count.
         let counts = [6, 4, 0, 0, 0, 0, 80, 0, 0];
         cell.count(Sums { counts, born: 9, changes: 1, ..Sums::default() });
         assert_eq!(cell.state.lock().ledger().spent.cost, NanoUsd(80));

@@ -1,8 +1,8 @@
--- One step of a node: everything in it happens, or nothing. `model.rs` says the same in Rust.
+-- Applies one commit: all of it or nothing. `model.rs` is the same in Rust.
 --
--- KEYS: records, then counters, then when the store began to remember, then where scopes are found
--- by when they were touched. A record is its version, 16 hex digits, and its bytes.
--- Numbers are doubles: exact up to 2^53, which are nine million dollars in billionths.
+-- KEYS: records, then counters, then the epoch (when Redis began to remember this project), then
+-- the index of recently used scopes. A record is its version (16 hex digits) followed by its bytes.
+-- Numbers are doubles: exact up to 2^53, which is nine million dollars in billionths.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local at = 0
@@ -42,7 +42,7 @@ local counted, within = {}, true
 for i = 1, sums do
   local key = KEYS[items + i]
   local flat = redis.call('HGETALL', key)
-  -- What changes; a field that goes is false.
+  -- Fields to change; `false` deletes a field.
   local old, new = {}, {}
   for j = 1, #flat, 2 do
     old[flat[j]] = flat[j + 1]
@@ -59,7 +59,7 @@ for i = 1, sums do
       new[field] = text(get(field) + n)
     end
   end
-  -- What is counted does not go below nothing; what is held may.
+  -- Counters are clamped at zero; reservations may be negative.
   local function count(field, n)
     if n ~= 0 then
       new[field] = text(math.max(get(field) + n, 0))
@@ -106,7 +106,8 @@ for i = 1, sums do
   for _ = 1, number() do
     local held = 'h:' .. take() .. ':'
     for _, what in ipairs(HELD) do
-      -- Nobody would ever put right what anybody holds: that does not go below nothing.
+      -- Reservations under the empty name belong to no node, so no node would correct a negative
+      -- one: clamp at zero.
       local change = held == 'h::' and count or add
       change(held .. what, number())
       if new[held .. what] == '0' or new[held .. what] == '-0' then
@@ -159,8 +160,8 @@ for i = 1, sums do
   counted[i] = {key, old, new, flat}
 end
 
--- The era: since when it remembers, and the line of servers that writes are copied along. A server
--- that does not say which that is cannot be told from one that has taken over.
+-- The era: the epoch and the server's replication id. Without the replication id a failover goes
+-- unnoticed.
 local known, era = take(), ''
 if known ~= '' then
   local key = KEYS[items + sums + 1]
@@ -221,7 +222,7 @@ for i = 1, sums do
   redis.call('PEXPIRE', key, 2592000000)
   shown[i] = table.concat(flat, BETWEEN)
 end
--- In pieces: not more than some thousand values can be handed over at once.
+-- In pieces: Lua's `unpack` takes only a few thousand values at once.
 for first = 1, #touched, 1000 do
   redis.call('ZADD', KEYS[#KEYS], unpack(touched, first, math.min(first + 999, #touched)))
 end

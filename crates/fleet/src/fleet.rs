@@ -1,4 +1,5 @@
-//! A node of the fleet: brings jobs to the store, and knows the store's time and the other nodes.
+//! A node of the fleet: commits jobs to Redis, renews its lease, and follows the clock of Redis and
+//! the other nodes.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -12,85 +13,86 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::batch::{Batch, Letters, Setting};
+use crate::batch::{Batch, Entries, Setting};
 use crate::cell::Cell;
-use crate::desk::Desk;
-use crate::lane::{Away, Cells, Draining, Job, Lane};
+use crate::lane::{Cells, Draining, Job, Lane, Unreachable};
 use crate::record::{Record, Version};
+use crate::transaction::Transaction;
 use crate::wire::{Commit, Era, Reply, Shared};
 
-/// Jobs that are done in one step.
+/// Jobs in one commit, at most.
 const MOST_JOBS: usize = 128;
-/// How often a step is tried anew because somebody was faster.
+/// Attempts at a commit that keeps losing to concurrent writers.
 const MOST_TRIES: u32 = 64;
-/// How long a node lives on one sign of life.
+/// How long a node's lease lasts after a heartbeat.
 const LEASE_MS: u64 = 5000;
 const LEASE: Duration = Duration::from_millis(LEASE_MS);
-/// How long a node that is missed is remembered.
+/// How long a node that is not listed is remembered.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
-/// How old it may be when something is asked, so that the answer is there before it is over.
+/// Heartbeat first if the last one is older than this, so that the answer to a commit arrives
+/// before the lease ends.
 const FRESH: Duration = Duration::from_secs(3);
-/// How often it gives one.
+/// Interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
-/// How often scopes in use are read again, in case nobody told that they have changed.
+/// Interval at which scopes in use are read again, in case a message about a change was lost.
 const REREAD: Duration = Duration::from_secs(1);
-/// How long nobody is asked after nobody has answered.
+/// Back-off after a failed Redis request.
 const REST: Duration = Duration::from_millis(100);
-/// Letters that are remembered.
-const LETTERS: usize = 20_000;
+/// Entries that a node remembers.
+const ENTRIES: usize = 20_000;
 
-/// Another node, or this one.
+/// A node of the fleet, possibly this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name, in this life of its.
+    /// The name of its current incarnation.
     pub node: String,
-    /// Until when it counts as alive.
+    /// When its lease ends.
     pub until: Time,
 }
 
-/// All nodes that the store knows.
+/// All nodes that Redis lists.
 #[derive(Debug, Clone, Default)]
 struct Peers {
     all: Vec<Peer>,
-    /// The store's time then.
+    /// The time by the clock of Redis when they were listed.
     at: Time,
-    /// When they were asked for.
+    /// When this node asked for the list.
     asked: Option<Instant>,
 }
 
 /// A node of the fleet.
 pub struct Fleet<S> {
     pub(crate) shared: S,
-    /// Which of its lives this node is in, and its name in it.
+    /// The incarnation of this node, and its name in it.
     me: RwLock<(u64, Arc<str>)>,
     name: String,
-    /// What tells its writes from those of others.
+    /// Marks the versions that this node writes.
     seed: u64,
     began: Instant,
-    /// The store's time when this node began, by this node's clock.
+    /// The clock of Redis at this node's start, by this node's own clock.
     offset: AtomicI64,
     latest: AtomicU64,
-    /// When the last sign of life was given.
+    /// When the last heartbeat was sent that succeeded.
     beaten: Mutex<Option<Instant>>,
     peers: RwLock<Peers>,
-    /// Nodes that hold something and are not among the peers, and since when they are missed.
-    strangers: Mutex<HashMap<String, Instant>>,
+    /// Nodes that have reservations and are not listed, and since when this node misses them.
+    missing: Mutex<HashMap<String, Instant>>,
     marks: AtomicU64,
-    away: Mutex<Option<Absence>>,
+    outage: Mutex<Option<Outage>>,
     pub(crate) cells: Mutex<HashMap<String, Weak<Cell>>>,
-    /// The era that the store is in, by tag.
+    /// The current era of Redis, by tag.
     eras: Mutex<HashMap<String, Era>>,
-    letters: Mutex<Remembered>,
-    /// Held by whoever does something while nobody can be asked.
+    entries: Mutex<Remembered>,
+    /// Serialises jobs that run offline.
     alone: Mutex<()>,
-    /// Steps, and those that had to be tried anew.
+    /// Commits that were attempted.
     pub steps: AtomicU64,
-    /// Steps that somebody was faster with.
+    /// Commits lost to a concurrent writer.
     pub conflicts: AtomicU64,
     stopped: AtomicBool,
 }
 
-/// Letters that this node has seen, oldest first.
+/// Entries that this node has seen, oldest first.
 #[derive(Default)]
 struct Remembered {
     known: HashMap<String, (Version, Option<Vec<u8>>)>,
@@ -106,7 +108,7 @@ impl Remembered {
         if self.known.insert(key.to_owned(), (version, value)).is_none() {
             self.order.push_back(key.to_owned());
         }
-        if self.order.len() > LETTERS
+        if self.order.len() > ENTRIES
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -114,16 +116,16 @@ impl Remembered {
     }
 }
 
-/// The store does not answer.
+/// Redis does not answer.
 #[derive(Debug, Clone)]
-struct Absence {
+struct Outage {
     since: Time,
     why: String,
 }
 
 impl<S: Shared> Fleet<S> {
-    /// A node. Its name tells people which one it is; every life gets a number of its own, so that
-    /// what it held before is told apart. `seed` makes the marks of its writes.
+    /// A node. Its name is for people. Every incarnation gets a number of its own, so that the
+    /// reservations of an earlier one can be told apart. `seed` marks the versions that it writes.
     pub fn new(shared: S, name: &str, seed: u64, clock: Time) -> Arc<Fleet<S>> {
         let fleet = Fleet {
             shared,
@@ -135,12 +137,12 @@ impl<S: Shared> Fleet<S> {
             latest: AtomicU64::new(0),
             beaten: Mutex::new(None),
             peers: RwLock::default(),
-            strangers: Mutex::default(),
+            missing: Mutex::default(),
             marks: AtomicU64::new(seed),
-            away: Mutex::new(None),
+            outage: Mutex::new(None),
             cells: Mutex::default(),
             eras: Mutex::default(),
-            letters: Mutex::default(),
+            entries: Mutex::default(),
             alone: Mutex::default(),
             steps: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
@@ -149,8 +151,8 @@ impl<S: Shared> Fleet<S> {
         Arc::new(fleet)
     }
 
-    /// Gives signs of life, and reads again what is in use, until the node is gone. Neither waits
-    /// for the other.
+    /// Sends heartbeats and reads again the scopes in use, until the node stops. The two loops do
+    /// not wait for each other.
     pub async fn keep(self: Arc<Self>) {
         let weak = Arc::downgrade(&self);
         drop(self);
@@ -158,7 +160,7 @@ impl<S: Shared> Fleet<S> {
         let beats = async {
             while let Some(fleet) = alive() {
                 let begun = Instant::now();
-                // While the store is away, this is what asks whether it is back.
+                // During an outage this request notices when Redis is back.
                 let heard = fleet.beat().await.is_ok();
                 let next = begun + if heard { BEAT } else { REST };
                 drop(fleet);
@@ -176,27 +178,28 @@ impl<S: Shared> Fleet<S> {
         tokio::join!(beats, reads);
     }
 
-    /// Stops giving signs of life, as a node does that ends.
+    /// Stops the heartbeats. The node's lease then expires.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Gives a sign of life. One that comes too late begins another life.
-    pub async fn beat(&self) -> Result<(), Away> {
-        self.live_on();
+    /// Sends a heartbeat, which renews the lease. If the lease had expired, the node takes a new
+    /// name first.
+    pub async fn beat(&self) -> Result<(), Unreachable> {
+        self.rename_if_expired();
         let (life, me) = self.life();
         let asked = Instant::now();
         let beat = match self.shared.beat(&me, LEASE_MS).await {
             Ok(beat) => beat,
-            Err(away) => {
-                self.note_away(&away);
-                return Err(away);
+            Err(error) => {
+                self.note_outage(&error);
+                return Err(error);
             }
         };
         self.set_time(beat.now);
         {
             let mut beaten = self.beaten.lock();
-            // If the lease was over before this was heard, others may have seen that.
+            // If the lease ended before this answer arrived, other nodes may have seen it expire.
             let unbroken = beaten.is_none_or(|before| before.elapsed() < LEASE);
             if unbroken && self.life().0 == life {
                 *beaten = (*beaten).max(Some(asked));
@@ -204,7 +207,7 @@ impl<S: Shared> Fleet<S> {
         }
         let all: Vec<Peer> =
             beat.nodes.into_iter().map(|(node, until)| Peer { node, until }).collect();
-        self.strangers.lock().retain(|node, since| {
+        self.missing.lock().retain(|node, since| {
             since.elapsed() < FORGOTTEN && !all.iter().any(|peer| peer.node == *node)
         });
         let mut peers = self.peers.write();
@@ -212,13 +215,13 @@ impl<S: Shared> Fleet<S> {
             *peers = Peers { all, at: beat.now, asked: Some(asked) };
         }
         drop(peers);
-        self.note_back();
+        self.note_recovery();
         Ok(())
     }
 
-    /// Whoever was silent for too long counts as dead, and goes on as somebody else: what it held
-    /// may have been booked as spent.
-    fn live_on(&self) {
+    /// After its lease expired, the node takes a new name: other nodes may have booked the
+    /// reservations of the old one as spent.
+    fn rename_if_expired(&self) {
         let mut beaten = self.beaten.lock();
         if beaten.is_some_and(|at| at.elapsed() >= LEASE) {
             *beaten = None;
@@ -228,12 +231,12 @@ impl<S: Shared> Fleet<S> {
         }
     }
 
-    /// The store.
+    /// The shared state.
     pub fn shared(&self) -> &S {
         &self.shared
     }
 
-    /// This node's name, in this life of its.
+    /// The name of this node's current incarnation.
     pub fn me(&self) -> Arc<str> {
         self.life().1
     }
@@ -242,14 +245,14 @@ impl<S: Shared> Fleet<S> {
         self.me.read().clone()
     }
 
-    /// All nodes that have given signs of life lately.
+    /// All nodes that Redis listed at the last heartbeat.
     pub fn peers(&self) -> Vec<Peer> {
         self.peers.read().all.clone()
     }
 
-    /// Whether a node is dead: its time was up when the store was last asked for all nodes. One that
-    /// the store does not name is dead if it is missed for a whole lease: it may be too young, or the
-    /// store may have lost its name and will hear it again.
+    /// Whether a node is dead: its lease had ended when Redis last listed the nodes. A node that is
+    /// not listed is dead after it was missing for a whole lease: it may have just started, or
+    /// Redis may have lost its name and will learn it at the next heartbeat.
     pub(crate) fn is_dead(&self, node: &str) -> bool {
         if node.is_empty() || *node == *self.me() {
             return false;
@@ -258,11 +261,11 @@ impl<S: Shared> Fleet<S> {
         if let Some(peer) = peers.all.iter().find(|peer| peer.node == node) {
             return peer.until < peers.at;
         }
-        let missed = *self.strangers.lock().entry(node.to_owned()).or_insert_with(Instant::now);
+        let missed = *self.missing.lock().entry(node.to_owned()).or_insert_with(Instant::now);
         peers.asked.is_some_and(|asked| asked >= missed + LEASE)
     }
 
-    /// The store's time. It does not go back.
+    /// The time by the clock of Redis. It never goes back.
     pub fn now(&self) -> Time {
         let now = self.offset.load(Ordering::Relaxed).saturating_add(self.elapsed());
         let now = u64::try_from(now).unwrap_or(0);
@@ -273,56 +276,61 @@ impl<S: Shared> Fleet<S> {
         i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// It was read at some time since it was asked for. Taken for the present it is a little late,
-    /// never early: so nobody begins a period, or takes a node for dead, before the store would.
+    /// Sets the clock from an answer. Redis read its clock at some time between request and answer,
+    /// so this clock may run a little late, never early. No node therefore begins a period, or
+    /// takes another node for dead, before Redis would.
     pub(crate) fn set_time(&self, now: Time) {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
         self.offset.store(now - self.elapsed(), Ordering::Relaxed);
     }
 
-    /// A scope that is in use here from now on, in the place of any other of its name.
+    /// Keeps a scope up to date from now on. It replaces an older cell for the same path.
     pub fn know(&self, cell: &Arc<Cell>) {
         let mut cells = self.cells.lock();
         cells.insert(cell.scope.clone(), Arc::downgrade(cell));
     }
 
-    /// Does a job on a chain: again, until nobody was faster.
+    /// Runs a job on a chain and commits it. The job runs again for as long as its commit loses to
+    /// a concurrent writer. Fails at once during an outage.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         cells: impl IntoIterator<Item = Arc<Cell>>,
         policies: &Arc<PolicySet>,
-        letter: Option<String>,
-        job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
-    ) -> Result<T, Away> {
-        self.absent()?;
-        self.enqueue(cells, policies, letter, job, false).await
+        entry: Option<String>,
+        job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
+    ) -> Result<T, Unreachable> {
+        self.check_reachable()?;
+        self.enqueue(cells, policies, entry, job, false).await
     }
 
-    /// Does a job that must not be lost: while the store is away, it waits. It has its place among
-    /// the others from the moment of this call on, whether anybody waits for it or not.
-    pub fn insist<T: Send + 'static>(
+    /// Runs a job that must not be lost: during an outage it stays in its lane and is retried until
+    /// it is committed. Its turn among other jobs is fixed when this function returns, even if the
+    /// caller drops the future.
+    pub fn run_durably<T: Send + 'static>(
         self: &Arc<Self>,
         cells: impl IntoIterator<Item = Arc<Cell>>,
         policies: &Arc<PolicySet>,
-        letter: Option<String>,
-        job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
-    ) -> Pin<Box<dyn Future<Output = Result<T, Away>> + Send>> {
-        self.enqueue(cells, policies, letter, job, true)
+        entry: Option<String>,
+        job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
+    ) -> Pin<Box<dyn Future<Output = Result<T, Unreachable>> + Send>> {
+        self.enqueue(cells, policies, entry, job, true)
     }
 
     pub(crate) fn enqueue<T: Send + 'static>(
         self: &Arc<Self>,
         cells: impl IntoIterator<Item = Arc<Cell>>,
         policies: &Arc<PolicySet>,
-        letter: Option<String>,
-        mut job: impl FnMut(&mut Desk<'_, '_>) -> T + Send + 'static,
+        entry: Option<String>,
+        mut job: impl FnMut(&mut Transaction<'_, '_>) -> T + Send + 'static,
         must: bool,
-    ) -> Pin<Box<dyn Future<Output = Result<T, Away>> + Send>> {
+    ) -> Pin<Box<dyn Future<Output = Result<T, Unreachable>> + Send>> {
         let result = Arc::new(Mutex::new(None));
         let (done, waiting) = oneshot::channel();
         let cells: Cells = cells.into_iter().collect();
         let put = Arc::clone(&result);
-        let run = Box::new(move |desk: &mut Desk<'_, '_>| *put.lock() = Some(job(desk)));
+        let run = Box::new(move |transaction: &mut Transaction<'_, '_>| {
+            *put.lock() = Some(job(transaction))
+        });
         let policies = Arc::clone(policies);
         let lane = match cells.get(1) {
             Some(agent) => Some(Arc::clone(&agent.lane)),
@@ -332,14 +340,14 @@ impl<S: Shared> Fleet<S> {
             if let Some(lane) = lane.as_ref().filter(|_| depth > 0) {
                 cell.home.get_or_init(|| Arc::clone(lane));
             }
-            cell.copy.lock().policies = Some(Arc::clone(&policies));
+            cell.snapshot.lock().policies = Some(Arc::clone(&policies));
         }
         if let Some(lane) = lane {
             let mut queue = lane.queue.lock();
             queue.jobs.push_back(Job {
                 cells,
                 policies,
-                letter,
+                entry,
                 run,
                 done,
                 must,
@@ -354,15 +362,15 @@ impl<S: Shared> Fleet<S> {
             }
         }
         Box::pin(async move {
-            let gone = || Away::before("this node ends");
+            let gone = || Unreachable::not_sent("this node is shutting down");
             waiting.await.map_err(|_| gone())??;
             result.lock().take().ok_or_else(gone)
         })
     }
 
-    /// Does all jobs of a lane.
+    /// Runs all jobs of a lane.
     async fn drain(self: Arc<Self>, lane: Arc<Lane>) {
-        // Whatever ends this early, the next job finds the lane free.
+        // Frees the lane even if a job panics.
         let lane = Draining(lane);
         let lane = &*lane.0;
         let mut stuck = 0;
@@ -377,10 +385,10 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs.drain(..many).collect::<Vec<Job>>()
             };
             let (mut jobs, late) = self.ask_first(jobs).await;
-            let others = under_others(&mut jobs);
+            let others = split_by_policy(&mut jobs);
             stuck = late.len();
             {
-                // First in line for the next time, and in nobody's way until then.
+                // First in the queue for the next round. Until then other jobs run.
                 let mut queue = lane.queue.lock();
                 others.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
                 late.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
@@ -391,7 +399,7 @@ impl<S: Shared> Fleet<S> {
                 }
                 continue;
             }
-            let (done, unread) = self.step_by_those_who_can(&mut jobs).await;
+            let (done, unread) = self.step_readable(&mut jobs).await;
             if !unread.is_empty() {
                 stuck += unread.len();
                 {
@@ -402,16 +410,16 @@ impl<S: Shared> Fleet<S> {
                     tokio::time::sleep(REST).await;
                 }
             }
-            let Err(away) = done else {
+            let Err(error) = done else {
                 jobs.into_iter().for_each(Job::end);
                 continue;
             };
             let (must, may): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.must);
-            may.into_iter().for_each(|job| drop(job.done.send(Err(away.clone()))));
+            may.into_iter().for_each(|job| drop(job.done.send(Err(error.clone()))));
             if must.is_empty() {
                 continue;
             }
-            // Whoever need not wait is told at once that nobody answers.
+            // Jobs that need not be retried fail at once.
             let may: Vec<Job> = {
                 let mut queue = lane.queue.lock();
                 let waiting = std::mem::take(&mut queue.jobs);
@@ -420,21 +428,21 @@ impl<S: Shared> Fleet<S> {
                 queue.jobs = must.into_iter().chain(later).collect();
                 may
             };
-            may.into_iter().for_each(|job| drop(job.done.send(Err(away.clone()))));
+            may.into_iter().for_each(|job| drop(job.done.send(Err(error.clone()))));
             tokio::time::sleep(REST).await;
         }
     }
 
-    /// Does jobs in one step. Those whose scope's state cannot be read are left out: they are refused, or
-    /// given back if they must be done.
-    async fn step_by_those_who_can(&self, jobs: &mut Vec<Job>) -> (Result<(), Away>, Vec<Job>) {
+    /// Commits jobs together, without those that use a scope whose record cannot be read. Of these,
+    /// durable jobs are returned for a later attempt and the others fail.
+    async fn step_readable(&self, jobs: &mut Vec<Job>) -> (Result<(), Unreachable>, Vec<Job>) {
         let mut unread = Vec::new();
         while !jobs.is_empty() {
-            let Failed { away, unreadable } = match self.step(jobs).await {
+            let Failed { error, unreadable } = match self.step(jobs).await {
                 Ok(()) => break,
                 Err(failed) => failed,
             };
-            let Some(cell) = unreadable else { return (Err(away), unread) };
+            let Some(cell) = unreadable else { return (Err(error), unread) };
             let uses = |job: &Job| job.cells.iter().any(|other| Arc::ptr_eq(other, &cell));
             let (theirs, rest): (Vec<Job>, _) = std::mem::take(jobs).into_iter().partition(uses);
             *jobs = rest;
@@ -444,27 +452,27 @@ impl<S: Shared> Fleet<S> {
                 } else if job.must {
                     unread.push(job);
                 } else {
-                    drop(job.done.send(Err(away.clone())));
+                    drop(job.done.send(Err(error.clone())));
                 }
             }
         }
         (Ok(()), unread)
     }
 
-    /// Does jobs in one step, until nobody was faster.
+    /// Commits jobs together; retries while the commit loses to a concurrent writer.
     async fn step(&self, jobs: &mut [Job]) -> Result<(), Failed> {
-        let mut letters = Letters::new();
-        for key in jobs.iter().filter_map(|job| job.letter.as_ref()) {
-            letters.insert(key.clone(), self.letters.lock().get(key));
+        let mut entries = Entries::new();
+        for key in jobs.iter().filter_map(|job| job.entry.as_ref()) {
+            entries.insert(key.clone(), self.entries.lock().get(key));
         }
         for tries in 0..MOST_TRIES {
-            // One whose lease is over is somebody else before it does anything.
+            // Lease expired or about to: renew it first, under a new name if it expired.
             if self.beaten.lock().is_none_or(|at| at.elapsed() >= FRESH) {
                 self.beat().await?;
             }
-            // Whoever did not know whether its job was done may have been told meanwhile.
+            // A snapshot read meanwhile may show that an unanswered attempt was committed.
             for job in jobs.iter_mut() {
-                // Nobody is admitted who has gone away.
+                // The caller has left: do not admit a call for it.
                 let gone = !job.must && job.done.is_closed();
                 job.found = job.found || gone || job.look();
             }
@@ -476,7 +484,7 @@ impl<S: Shared> Fleet<S> {
                 for cell in unsure {
                     self.recall(&cell, &era).await?;
                 }
-                // It may be another era by now.
+                // Redis may be in another era by now: check again.
                 continue;
             }
             let jitter = self.marks.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -493,24 +501,24 @@ impl<S: Shared> Fleet<S> {
             };
             let mut batch = Batch::new(setting);
             for job in jobs.iter_mut().filter(|job| !job.found) {
-                batch.run(job, &letters);
+                batch.run(job, &entries);
             }
-            let commit = batch.commit(&letters);
+            let commit = batch.commit(&entries);
             batch.asked();
             let reply = self.shared.commit(&commit).await;
             let reply = match reply {
                 Ok(reply) if !was_done_before(&commit, &reply) => Ok(reply),
-                Ok(_) => Err(Away::after("a step arrived twice")),
-                Err(away) => {
-                    self.note_away(&away);
-                    Err(away)
+                Ok(_) => Err(Unreachable::maybe_done("Redis received a commit twice")),
+                Err(error) => {
+                    self.note_outage(&error);
+                    Err(error)
                 }
             };
             let reply = match reply {
                 Ok(reply) => reply,
-                Err(away) => {
+                Err(error) => {
                     batch.answered();
-                    if away.perhaps {
+                    if error.maybe_done {
                         batch.doubt();
                         for job in jobs.iter_mut().filter(|job| job.must && !job.found) {
                             if let Some(doubt) = batch.sign(job, &commit) {
@@ -518,14 +526,14 @@ impl<S: Shared> Fleet<S> {
                             }
                         }
                     }
-                    return Err(away.into());
+                    return Err(error.into());
                 }
             };
             self.set_time(reply.now);
-            self.note_back();
+            self.note_recovery();
             if reply.done {
-                for (key, version, value) in batch.letters(&commit) {
-                    self.letters.lock().put(key, version, value);
+                for (key, version, value) in batch.entries(&commit) {
+                    self.entries.lock().put(key, version, value);
                 }
                 batch.answered();
                 batch.done(reply);
@@ -533,23 +541,26 @@ impl<S: Shared> Fleet<S> {
             }
             batch.answered();
             self.conflicts.fetch_add(1, Ordering::Relaxed);
-            self.catch_up(&commit, &batch, reply, &mut letters).await?;
+            self.catch_up(&commit, &batch, reply, &mut entries).await?;
             if tries > 2 {
-                // Let the others get on.
+                // Random back-off, so that concurrent writers get their turn.
                 let wait = u64::from(tries) * 100 + (jitter >> 8) % (200 * u64::from(tries));
                 tokio::time::sleep(Duration::from_micros(wait.min(5000))).await;
             }
         }
-        Err(Away::before("others are always faster").into())
+        Err(Unreachable::not_sent(format!(
+            "{MOST_TRIES} commits in a row lost to concurrent writers"
+        ))
+        .into())
     }
 
-    /// Takes in what others have done.
+    /// Takes over what other nodes have written.
     async fn catch_up(
         &self,
         commit: &Commit,
         batch: &Batch<'_>,
         reply: Reply,
-        letters: &mut Letters,
+        entries: &mut Entries,
     ) -> Result<(), Failed> {
         for (cell, sums) in batch.counted().zip(reply.sums) {
             cell.count(sums);
@@ -559,7 +570,7 @@ impl<S: Shared> Fleet<S> {
             let Some(cell) = batch.cell(moved.item) else {
                 let key = &commit.items[moved.item].key;
                 let value = (moved.version > Version::default()).then_some(moved.value);
-                letters.insert(key.clone(), (moved.version, value));
+                entries.insert(key.clone(), (moved.version, value));
                 continue;
             };
             if moved.version == Version::default() {
@@ -572,55 +583,60 @@ impl<S: Shared> Fleet<S> {
                 }
                 Ok(record) => cell.adopt(moved.version, record, &reply.era),
                 Err(error) => {
-                    // Of a newer version, or damaged: nobody may overwrite what he cannot read.
-                    let away = Away::before(format!("the state of {}: {error}", cell.name));
-                    return Err(Failed { away, unreadable: Some(Arc::clone(cell)) });
+                    // The record is damaged or was written by a newer version: a node never
+                    // overwrites a record that it cannot read.
+                    let error = Unreachable::not_sent(format!(
+                        "cannot read the state of {}: {error}",
+                        cell.name
+                    ));
+                    return Err(Failed { error, unreadable: Some(Arc::clone(cell)) });
                 }
             }
         }
         Ok(())
     }
 
-    /// The era that jobs are done in, and those of their scopes that the database was not asked for in
-    /// it: kills are there before they are acknowledged, and the store may have lost one.
+    /// The current era, and the scopes of these jobs that this node has not read from the database
+    /// in it. A kill is in the database before it is acknowledged, and Redis may have lost it.
     fn unsure(&self, jobs: &[Job]) -> (Era, Vec<Arc<Cell>>) {
         let mut cells = jobs.iter().filter(|job| !job.found).flat_map(|job| &job.cells).peekable();
         let era = cells.peek().map_or_else(Era::default, |cell| self.era_of(cell.tag()));
-        let unsure = |cell: &&Arc<Cell>| !era.is_empty() && cell.copy.lock().asked_in != era;
+        let unsure = |cell: &&Arc<Cell>| !era.is_empty() && cell.snapshot.lock().asked_in != era;
         let unsure = cells.filter(unsure).cloned().collect();
         (era, unsure)
     }
 
-    /// Asks the database for what jobs use, where it was not asked in this era. While it does not answer,
-    /// only those wait that must, and go on that need not ask.
+    /// Reads from the database the scopes that it was not asked for in this era. If the database
+    /// does not answer, durable jobs on these scopes wait, other jobs on them fail, and jobs on
+    /// other scopes go on.
     async fn ask_first(&self, jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
         let (era, unsure) = self.unsure(&jobs);
-        let mut failed: Vec<(Arc<Cell>, Away)> = Vec::new();
+        let mut failed: Vec<(Arc<Cell>, Unreachable)> = Vec::new();
         for cell in unsure {
             if failed.iter().all(|(other, _)| !Arc::ptr_eq(other, &cell))
-                && let Err(away) = self.recall(&cell, &era).await
+                && let Err(error) = self.recall(&cell, &era).await
             {
-                failed.push((cell, away));
+                failed.push((cell, error));
             }
         }
         let (mut ready, mut late) = (Vec::with_capacity(jobs.len()), Vec::new());
         for job in jobs {
-            let uses = |(cell, _): &&(Arc<Cell>, Away)| {
+            let uses = |(cell, _): &&(Arc<Cell>, Unreachable)| {
                 job.cells.iter().any(|other| Arc::ptr_eq(other, cell))
             };
             match failed.iter().find(uses) {
                 None => ready.push(job),
                 Some(_) if job.must => late.push(job),
-                Some((_, away)) => drop(job.done.send(Err(away.clone()))),
+                Some((_, error)) => drop(job.done.send(Err(error.clone()))),
             }
         }
         (ready, late)
     }
 
-    /// Asks the database who is dead.
-    async fn recall(&self, cell: &Cell, era: &Era) -> Result<(), Away> {
-        if cell.copy.lock().asked_in == *era {
-            // By another job of the same step.
+    /// Reads from the database whether a scope was killed.
+    async fn recall(&self, cell: &Cell, era: &Era) -> Result<(), Unreachable> {
+        if cell.snapshot.lock().asked_in == *era {
+            // Another job of the same commit has already read it.
             return Ok(());
         }
         let stored = self.shared.recall(&cell.scope).await?;
@@ -639,97 +655,99 @@ impl<S: Shared> Fleet<S> {
         }
     }
 
-    /// The era of a project, as far as this node knows. Whoever asks the database for a scope asks for
-    /// this first, and tells [`Cell::asked_in`].
+    /// The era of a project, as far as this node knows. A caller reads it before it reads a scope
+    /// from the database, and passes it to [`Cell::asked_in`].
     pub fn era(&self, project: &str) -> Era {
         self.era_of(&crate::cell::tag(project))
     }
 
-    /// Does a job on what this node knows, while nobody can be asked. What it changes is forgotten
-    /// when the store is back; calls that were let pass are booked when they end.
-    pub fn unasked<T>(
+    /// Runs a job on the last state this node knows, while Redis is unreachable. Its changes are
+    /// dropped when Redis is back. Calls admitted this way are booked when they end.
+    pub fn offline<T>(
         &self,
         cells: &[Arc<Cell>],
         policies: &PolicySet,
-        job: impl FnOnce(&mut Desk<'_, '_>) -> T,
+        job: impl FnOnce(&mut Transaction<'_, '_>) -> T,
     ) -> T {
         let _alone = self.alone.lock();
-        let done = Batch::unasked(&self.me(), self.now(), cells, policies, job);
-        if self.away.lock().is_none() {
-            // It is back already.
-            cells.iter().for_each(|cell| cell.copy.lock().shadow = None);
+        let done = Batch::offline(&self.me(), self.now(), cells, policies, job);
+        if self.outage.lock().is_none() {
+            // Redis is back already.
+            cells.iter().for_each(|cell| cell.snapshot.lock().shadow = None);
         }
         done
     }
 
-    /// Calls that were let pass in a scope since the store is away.
-    pub fn count_unasked(&self, cell: &Cell) -> u64 {
-        let mut copy = cell.copy.lock();
-        copy.unasked += 1;
-        copy.unasked
+    /// Counts a call that is admitted offline; returns how many there were in this scope during the
+    /// outage.
+    pub fn count_offline(&self, cell: &Cell) -> u64 {
+        let mut snapshot = cell.snapshot.lock();
+        snapshot.offline += 1;
+        snapshot.offline
     }
 
-    /// Since when the store is away, and what it says.
-    pub fn away(&self) -> Option<(Time, String)> {
-        self.away.lock().as_ref().map(|away| (away.since, away.why.clone()))
+    /// Since when Redis is unreachable, and the last error. `None` while it answers.
+    pub fn outage(&self) -> Option<(Time, String)> {
+        self.outage.lock().as_ref().map(|outage| (outage.since, outage.why.clone()))
     }
 
-    /// No call waits for a store that is away: signs of life go on, and say when it is back.
-    fn absent(&self) -> Result<(), Away> {
-        match self.away.lock().as_ref() {
-            Some(away) => Err(Away::before(away.why.clone())),
+    /// Fails at once during an outage, so that no call waits for a timeout. Heartbeats go on and
+    /// notice when Redis is back.
+    fn check_reachable(&self) -> Result<(), Unreachable> {
+        match self.outage.lock().as_ref() {
+            Some(outage) => Err(Unreachable::not_sent(outage.why.clone())),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn note_away(&self, gone: &Away) {
-        let mut away = self.away.lock();
-        let since = away.as_ref().map_or_else(|| self.now(), |away| away.since);
-        if away.is_none() {
-            tracing::error!("{gone}");
+    pub(crate) fn note_outage(&self, error: &Unreachable) {
+        let mut outage = self.outage.lock();
+        let since = outage.as_ref().map_or_else(|| self.now(), |outage| outage.since);
+        if outage.is_none() {
+            tracing::error!("{error}");
         }
-        *away = Some(Absence { since, why: gone.why.clone() });
+        *outage = Some(Outage { since, why: error.why.clone() });
     }
 
-    pub(crate) fn note_back(&self) {
-        if self.away.lock().take().is_some() {
-            tracing::warn!("the shared state is back");
-            self.all_well();
+    pub(crate) fn note_recovery(&self) {
+        if self.outage.lock().take().is_some() {
+            tracing::warn!("Redis is reachable again");
+            self.reset_offline();
         }
     }
 
-    /// Whoever was let pass while a store was away does not count any more.
-    pub fn all_well(&self) {
+    /// Forgets the offline calls of an outage that is over.
+    pub fn reset_offline(&self) {
         let cells: Vec<Arc<Cell>> = self.cells.lock().values().filter_map(Weak::upgrade).collect();
         for cell in cells {
-            let mut copy = cell.copy.lock();
-            copy.shadow = None;
-            copy.unasked = 0;
+            let mut snapshot = cell.snapshot.lock();
+            snapshot.shadow = None;
+            snapshot.offline = 0;
         }
     }
 }
 
-/// Takes out the jobs from the first one on that is under another policy than those before it. One step
-/// is judged by one policy: what was counted in periods of one is not comparable with the other's.
-fn under_others(jobs: &mut Vec<Job>) -> Vec<Job> {
+/// Takes out the jobs from the first one that has another policy than the jobs before it. One
+/// commit uses one policy: the budget periods of two policies cannot be compared.
+fn split_by_policy(jobs: &mut Vec<Job>) -> Vec<Job> {
     let other = jobs.windows(2).position(|two| !Arc::ptr_eq(&two[0].policies, &two[1].policies));
     other.map_or_else(Vec::new, |at| jobs.split_off(at + 1))
 }
 
-/// Why a step was not done.
+/// Why a commit failed.
 struct Failed {
-    away: Away,
-    /// The scope whose state nobody here can read.
+    error: Unreachable,
+    /// The scope whose record this node cannot read, if that is why.
     unreadable: Option<Arc<Cell>>,
 }
 
-impl From<Away> for Failed {
-    fn from(away: Away) -> Failed {
-        Failed { away, unreadable: None }
+impl From<Unreachable> for Failed {
+    fn from(error: Unreachable) -> Failed {
+        Failed { error, unreadable: None }
     }
 }
 
-/// Whether what was asked for is there already: whoever carries it may have sent it twice.
+/// Whether Redis has already applied this commit: the client library may have sent it twice.
 fn was_done_before(commit: &Commit, reply: &Reply) -> bool {
     !reply.done
         && reply.moved.iter().any(|moved| {

@@ -1,5 +1,5 @@
-//! What a node does between calls: it reads again what it has in use, and puts right what the store shows
-//! of its own calls.
+//! What a node does between calls: it reads again the scopes in use, and corrects its own
+//! reservations in Redis.
 
 use std::sync::{Arc, Weak};
 
@@ -8,16 +8,17 @@ use tokio::time::Instant;
 
 use crate::cell::Cell;
 use crate::fleet::Fleet;
-use crate::lane::Away;
+use crate::lane::Unreachable;
 use crate::record::Record;
 use crate::wire::{Commit, Item, Shared, Sum, Sums, Touched};
 
-/// Scopes that are read again in one step.
+/// Scopes that are read in one request.
 const READ_AT_ONCE: usize = 100;
 
 impl<S: Shared> Fleet<S> {
-    /// Reads again all scopes in use, so that a lost message cannot keep what is dead alive.
-    pub async fn reread(self: &Arc<Self>) -> Result<(), Away> {
+    /// Reads again all scopes in use, so that a kill takes effect here even if the message about it
+    /// was lost.
+    pub async fn reread(self: &Arc<Self>) -> Result<(), Unreachable> {
         let mut cells: Vec<Arc<Cell>> = {
             let mut known = self.cells.lock();
             known.retain(|_, cell| cell.strong_count() > 0);
@@ -31,8 +32,8 @@ impl<S: Shared> Fleet<S> {
         }
         let (life, me) = self.life();
         let wrong = |cell: &&Arc<Cell>| {
-            let copy = cell.copy.lock();
-            copy.suspect.is_some() || copy.pending == 0 && !copy.in_order(life, &me)
+            let snapshot = cell.snapshot.lock();
+            snapshot.suspect.is_some() || snapshot.pending == 0 && !snapshot.in_order(life, &me)
         };
         for cell in cells.iter().filter(wrong) {
             self.heal(cell).await?;
@@ -40,37 +41,38 @@ impl<S: Shared> Fleet<S> {
         Ok(())
     }
 
-    /// Sees to it that the store shows what calls of this node really hold: a step of which nobody
-    /// knew may have been done, or the store may have lost what it had.
-    async fn heal(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<(), Away> {
+    /// Corrects this node's reservations in Redis. They are wrong if a commit was applied without
+    /// an answer, or if Redis lost data.
+    async fn heal(self: &Arc<Self>, cell: &Arc<Cell>) -> Result<(), Unreachable> {
         let (life, me) = self.life();
         let (late, policies) = {
-            let mut copy = cell.copy.lock();
-            let late = copy.suspect.is_some_and(|until| Instant::now() < until);
-            if copy.in_order(life, &me) {
-                copy.suspect = copy.suspect.filter(|_| late || copy.pending > 0);
+            let mut snapshot = cell.snapshot.lock();
+            let late = snapshot.suspect.is_some_and(|until| Instant::now() < until);
+            if snapshot.in_order(life, &me) {
+                snapshot.suspect = snapshot.suspect.filter(|_| late || snapshot.pending > 0);
                 return Ok(());
             }
-            (late, copy.policies.clone())
+            (late, snapshot.policies.clone())
         };
         if let Some(policies) = policies {
-            // Whatever a job does, it puts the record in order first.
+            // Every commit writes this node's reservations as they are, so an empty job corrects
+            // the record.
             self.enqueue([Arc::clone(cell)], &policies, None, |_| (), false).await?;
         }
         let healed = !cell.is_counted() || self.heal_counters(cell).await?;
         if healed && !late {
-            let mut copy = cell.copy.lock();
-            (copy.suspect, copy.astray) = (None, false);
+            let mut snapshot = cell.snapshot.lock();
+            (snapshot.suspect, snapshot.astray) = (None, false);
         }
         Ok(())
     }
 
-    async fn heal_counters(&self, cell: &Arc<Cell>) -> Result<bool, Away> {
+    async fn heal_counters(&self, cell: &Arc<Cell>) -> Result<bool, Unreachable> {
         let (life, me) = self.life();
         let sum = |seen, held| {
-            let copy = cell.copy.lock();
+            let snapshot = cell.snapshot.lock();
             let held = Vec::from_iter(held);
-            let Sums { born, counts, period, period_cost, .. } = copy.sums;
+            let Sums { born, counts, period, period_cost, .. } = snapshot.sums;
             Sum {
                 key: cell.sum_key(),
                 born,
@@ -82,8 +84,8 @@ impl<S: Shared> Fleet<S> {
                 ..Sum::default()
             }
         };
-        // What was seen in one era is not written in another.
-        let era = Some(cell.copy.lock().asked_in.clone()).filter(|era| !era.is_empty());
+        // What was read in one era is not written in another.
+        let era = Some(cell.snapshot.lock().asked_in.clone()).filter(|era| !era.is_empty());
         let era = era.unwrap_or_else(|| self.era_of(cell.tag()));
         let ask = async |sum: Sum| {
             let (tag, era) = (cell.tag().to_owned(), Some(Arc::clone(&era)));
@@ -91,10 +93,10 @@ impl<S: Shared> Fleet<S> {
             self.shared.commit(&commit).await
         };
         let quiet = |mine| {
-            let copy = cell.copy.lock();
-            copy.pending == 0 && copy.mine(life) == mine
+            let snapshot = cell.snapshot.lock();
+            snapshot.pending == 0 && snapshot.mine(life) == mine
         };
-        let mine = cell.copy.lock().mine(life);
+        let mine = cell.snapshot.lock().mine(life);
         if !quiet(mine) {
             return Ok(false);
         }
@@ -114,15 +116,16 @@ impl<S: Shared> Fleet<S> {
             || ask(sum(Some(there.changes), Some((me.to_string(), difference)))).await?.done)
     }
 
-    /// Reads scopes of one project.
-    pub async fn refresh(&self, cells: &[Arc<Cell>]) -> Result<(), Away> {
+    /// Reads scopes of one project from Redis.
+    pub async fn refresh(&self, cells: &[Arc<Cell>]) -> Result<(), Unreachable> {
         let Some(first) = cells.first() else { return Ok(()) };
         let item = |cell: &Arc<Cell>| {
-            let expect = cell.copy.lock().expect();
+            let expect = cell.snapshot.lock().expect();
             Item { key: cell.key().to_owned(), expect, write: None }
         };
         let counted = || cells.iter().filter(|cell| cell.is_counted());
-        // Counters that were changed so often there are none: this is never done, only answered.
+        // No counters were ever changed so often, so Redis refuses this commit and only answers
+        // with the current values.
         let sum =
             |cell: &Arc<Cell>| Sum { key: cell.sum_key(), seen: Some(u64::MAX), ..Sum::default() };
         let commit = Commit {
@@ -134,25 +137,25 @@ impl<S: Shared> Fleet<S> {
         };
         let reply = match self.shared.commit(&commit).await {
             Ok(reply) => reply,
-            Err(away) => {
-                self.note_away(&away);
-                return Err(away);
+            Err(error) => {
+                self.note_outage(&error);
+                return Err(error);
             }
         };
         self.set_time(reply.now);
         self.note_era(&commit.tag, Arc::clone(&reply.era));
-        self.note_back();
+        self.note_recovery();
         for cell in cells {
-            cell.copy.lock().met = true;
+            cell.snapshot.lock().met = true;
         }
         for (cell, sums) in counted().zip(reply.sums) {
             cell.count(sums);
         }
         for moved in reply.moved {
             let cell = &cells[moved.item];
-            // Less than what is known: it was lost, or jobs in between know better already.
+            // An older version: Redis lost a write, or a commit of this node overtook this answer.
             if moved.version.count() < cell.version().count() {
-                cell.copy.lock().astray();
+                cell.snapshot.lock().astray();
             } else if let Ok(record) = Record::from_bytes(&moved.value) {
                 cell.adopt(moved.version, record, &reply.era);
             }
@@ -160,8 +163,8 @@ impl<S: Shared> Fleet<S> {
         Ok(())
     }
 
-    /// The scopes of a cell's project that were touched since a time.
-    pub async fn touched(&self, project: &Cell, since: Time) -> Result<Touched, Away> {
+    /// The scopes of a cell's project that were used since a time.
+    pub async fn touched(&self, project: &Cell, since: Time) -> Result<Touched, Unreachable> {
         self.shared.touched(project.tag(), since).await
     }
 }

@@ -1,7 +1,7 @@
-//! A lane: the jobs of one agent on one node, in the order in which they came.
+//! A lane: the queue of jobs of one agent on one node.
 //!
-//! Whoever waits is taken along: all jobs that are there are done in one step, so that a thousand
-//! callers at once take a few round trips and not a thousand.
+//! All jobs that wait in a lane are committed together, so that a thousand concurrent callers cost
+//! a few round trips instead of a thousand.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,98 +13,99 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::cell::Cell;
-use crate::desk::Desk;
 use crate::record::Version;
+use crate::transaction::Transaction;
 
-/// The store does not answer.
+/// Redis (or the database behind it) did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the shared state is away: {why}")]
-pub struct Away {
-    /// What it says.
+#[error("the shared state is unreachable: {why}")]
+pub struct Unreachable {
+    /// The error.
     pub why: String,
-    /// Whether what was asked may have been done all the same.
-    pub perhaps: bool,
+    /// Whether the request may have been carried out although no answer arrived.
+    pub maybe_done: bool,
 }
 
-impl Away {
-    /// Nothing was asked.
-    pub fn before(why: impl Into<String>) -> Away {
-        Away { why: why.into(), perhaps: false }
+impl Unreachable {
+    /// The request was not sent, or was refused: it has certainly not been carried out.
+    pub fn not_sent(why: impl Into<String>) -> Unreachable {
+        Unreachable { why: why.into(), maybe_done: false }
     }
 
-    /// Something was asked, and nobody knows what became of it.
-    pub fn after(why: impl Into<String>) -> Away {
-        Away { why: why.into(), perhaps: true }
+    /// The request was sent and its answer did not arrive: it may have been carried out.
+    pub fn maybe_done(why: impl Into<String>) -> Unreachable {
+        Unreachable { why: why.into(), maybe_done: true }
     }
 }
 
 /// The scopes of a job, from the project down.
 pub(crate) type Cells = SmallVec<[Arc<Cell>; 4]>;
 
-/// Something to be done to a chain.
+/// A function to run on a chain, and how to report its result.
 pub(crate) struct Job {
     pub(crate) cells: Cells,
     pub(crate) policies: Arc<PolicySet>,
-    pub(crate) letter: Option<String>,
-    pub(crate) run: Box<dyn FnMut(&mut Desk<'_, '_>) + Send>,
-    pub(crate) done: oneshot::Sender<Result<(), Away>>,
-    /// Whether it is tried until it is done.
+    pub(crate) entry: Option<String>,
+    pub(crate) run: Box<dyn FnMut(&mut Transaction<'_, '_>) + Send>,
+    pub(crate) done: oneshot::Sender<Result<(), Unreachable>>,
+    /// Whether the node retries the job until it is committed.
     pub(crate) must: bool,
-    /// What this node held more, or less, in that life, when it was last tried.
+    /// Changes of this node's reservations at the last attempt, each with the incarnation of the
+    /// node that made it.
     pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
-    /// Tries of which nobody knows whether they were done.
+    /// Attempts that may have been committed although no answer arrived.
     pub(crate) doubts: Vec<Doubt>,
-    /// Whether it turned out to be done.
+    /// Whether one of those attempts turned out to be committed.
     pub(crate) found: bool,
 }
 
-/// A try of which nobody knows whether it was done.
+/// An attempt that may have been committed although no answer arrived.
 pub(crate) struct Doubt {
-    /// The record that would show it.
+    /// The scope whose record shows whether it was.
     pub(crate) cell: Arc<Cell>,
-    /// The version that it would remember.
+    /// The version that the record lists if it was.
     pub(crate) version: Version,
-    /// What this node holds more, or less, if it was done.
+    /// Changes of this node's reservations, if it was committed.
     pub(crate) held: Vec<(Arc<Cell>, u64, Held)>,
 }
 
 impl Job {
-    /// Nobody knows whether this try was done. As long as that is so, nobody knows either what this
-    /// node holds.
+    /// Notes an attempt without an answer. Until its fate is known, this node cannot tell what it
+    /// has reserved in Redis, so the scopes count as pending.
     pub(crate) fn doubt(&mut self, doubt: Doubt) {
         if self.doubts.is_empty() {
-            self.cells.iter().for_each(|cell| cell.copy.lock().pending += 1);
+            self.cells.iter().for_each(|cell| cell.snapshot.lock().pending += 1);
         }
         self.doubts.push(doubt);
     }
 
-    /// It is done.
+    /// Reports success to the caller.
     pub(crate) fn end(self) {
         if !self.doubts.is_empty() {
-            self.cells.iter().for_each(|cell| cell.copy.lock().pending -= 1);
+            self.cells.iter().for_each(|cell| cell.snapshot.lock().pending -= 1);
         }
         let _ = self.done.send(Ok(()));
     }
 
-    /// Whether a try turns out to be done: then what it held counts.
+    /// Whether one of the unanswered attempts was committed. If so, its reservations are counted.
     pub(crate) fn look(&mut self) -> bool {
-        let told = |doubt: &Doubt| doubt.cell.copy.lock().recent.contains(&doubt.version);
+        let told = |doubt: &Doubt| doubt.cell.snapshot.lock().recent.contains(&doubt.version);
         let Some(at) = self.doubts.iter().position(told) else { return false };
         for (cell, life, held) in std::mem::take(&mut self.doubts[at].held) {
-            cell.copy.lock().hold(life, held);
+            cell.snapshot.lock().hold(life, held);
         }
         true
     }
 }
 
-/// The jobs of one agent.
+/// The queue of jobs of one agent.
 #[derive(Default)]
 pub(crate) struct Lane {
     pub(crate) queue: Mutex<Queue>,
 }
 
-/// A lane whose jobs are being done. If that ends with a job that fails, those who wait for it hear
-/// so, and the others go on.
+/// Marks a lane as busy while its jobs run. If a job panics, its callers get an error and the next
+/// job finds the lane free.
 pub(crate) struct Draining(pub(crate) Arc<Lane>);
 
 impl Drop for Draining {

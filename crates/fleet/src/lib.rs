@@ -1,23 +1,23 @@
 //! The live state of scopes, shared by many nodes.
 //!
-//! The engine stays one piece: a node runs it on copies of a call's chain and swaps the result in,
-//! if nobody was faster; otherwise again on what is there now ([`Fleet::run`]). One round trip, when
-//! nobody else touched the chain.
+//! A node runs the engine on a snapshot of a call's chain and commits the result if no other node
+//! changed the chain meanwhile. If the commit lost to a concurrent writer, the node runs the engine
+//! again on the current state ([`Fleet::run`]). Without a conflict this takes one round trip to
+//! Redis.
 //!
 //! ```text
-//! session, nested   one record each: state, what goes with it, who holds what     swapped in whole
-//! project, agent    a record for standing, grants, circuits                        swapped in whole
-//!                   counters and money                                             added to, within bounds
+//! session, nested   one record: state, attachment, reservations by node   replaced as a whole
+//! project, agent    a record: standing, grants, breakers                   replaced as a whole
+//!                   counters: usage, cost, reservations by node            added to, within bounds
 //! ```
 //!
-//! Projects and agents are used by all nodes at once, so what changes with every call is not in
-//! their record: a node takes from the limit what its call may use, and gives back what it did not
-//! (a slice for each call, checked and taken in the same step, so that a limit holds exactly). Time
-//! is the store's ([`Fleet::now`]).
+//! All nodes use projects and agents at once, so what changes with every call is not in their
+//! record. A node reserves from the limit what its call may use, and gives back what the call did
+//! not use. Each call is a slice of its own, checked and reserved in the same commit, so a limit
+//! holds exactly. All nodes use the clock of Redis ([`Fleet::now`]).
 
 mod batch;
 mod cell;
-mod desk;
 mod fleet;
 mod heal;
 mod lane;
@@ -25,15 +25,16 @@ mod look;
 pub mod model;
 mod record;
 mod redis;
+mod transaction;
 mod wire;
 
 pub use cell::{Cell, Watch};
-pub use desk::{Desk, Owner};
 pub use fleet::{Fleet, Peer};
-pub use lane::Away;
+pub use lane::Unreachable;
 pub use look::Look;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
+pub use transaction::{Owner, Transaction};
 pub use wire::{
     Beat, COUNTERS, Commit, Counts, Era, Item, Moved, Reply, Shared, Sum, Sums, Touched, Write,
 };

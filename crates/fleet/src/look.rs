@@ -1,47 +1,47 @@
-//! A look at a Redis: what it is, whether our scripts run there, and which nodes it knows.
+//! Inspects a Redis server for `deadstop doctor`: its version, whether our scripts run there, and
+//! which nodes it knows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use deadstop_core::Time;
 
-use crate::lane::Away;
+use crate::lane::Unreachable;
 use crate::redis::{NODES, Redis};
 
-/// Round trips of which the median is told.
+/// Round trips to measure; the report has their median.
 const TRIPS: usize = 21;
-/// Under which nobody keeps anything.
+/// A tag that no project uses.
 const TAG: &str = "doctor";
 
-/// What a look at a Redis has found.
+/// What an inspection of a Redis server found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// What it says that it is.
+    /// Product and version.
     pub version: String,
-    /// Whether it says which line of servers it is of: only then it is noticed at once when another one
-    /// takes over.
+    /// Whether the server tells its replication id. Only then do nodes notice a failover at once.
     pub named: bool,
-    /// Whether it follows another server, and so takes no writes.
+    /// Whether it is a replica, which takes no writes.
     pub copied: bool,
-    /// What it throws out to make room.
+    /// Its `maxmemory-policy`: which keys it evicts when memory is full.
     pub eviction: String,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes that it may use; zero is all there are.
+    /// Its `maxmemory` in bytes; zero means unlimited.
     pub most: u64,
-    /// Whether what it holds outlives a restart.
+    /// Whether its data survives a restart.
     pub kept: bool,
-    /// Its time, in the middle of the question.
+    /// Its clock at the time of the inspection.
     pub time: Time,
-    /// What one of our scripts takes, there and back.
+    /// The median round trip of one of our scripts.
     pub trip: Duration,
-    /// Nodes that have given signs of life, and the time until which they count as alive.
+    /// Nodes that have renewed a lease in the last hour, with the end of their lease.
     pub nodes: Vec<(String, Time)>,
 }
 
 impl Redis {
-    /// Looks at it.
-    pub async fn look(&self) -> Result<Look, Away> {
+    /// Inspects the server.
+    pub async fn look(&self) -> Result<Look, Unreachable> {
         let text: String = self.ask_one(::redis::cmd("INFO").arg("everything")).await?;
         let said: HashMap<&str, &str> =
             text.lines().filter_map(|line| line.trim_end().split_once(':')).collect();

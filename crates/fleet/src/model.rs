@@ -1,6 +1,6 @@
-//! The store as it is meant: what the script in Redis does, in a few lines of Rust.
+//! The reference model of the shared state: what the scripts in Redis do, in a few lines of Rust.
 //!
-//! Tests hold the script against it, and the simulation runs on it.
+//! A test compares the scripts with this model step by step, and the simulation runs on it.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use deadstop_core::{Bounds, Held, Time};
 use crate::record::Version;
 use crate::wire::{Beat, Commit, Era, Moved, Reply, Sum, Sums, Touched};
 
-/// Five seconds that are kept of the last minute.
+/// Intervals of five seconds that are kept: one minute.
 const PACE: u64 = 12;
-/// Periods of different lengths are told apart by their first digit.
+/// The first digit of a period's number tells its length (total, hour, day).
 const KINDS: u64 = 1_000_000_000;
 
-/// How long after its death a node is still named.
+/// Milliseconds after the end of its lease for which a node is still listed.
 const FORGOTTEN_MS: u64 = 3600 * 1000;
 
-/// A store.
+/// The contents of a modelled Redis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Model {
     records: BTreeMap<String, (Version, Vec<u8>)>,
     sums: BTreeMap<String, Sums>,
     nodes: BTreeMap<String, Time>,
     epochs: BTreeMap<String, u64>,
-    /// Which server this is.
+    /// The replication id of the server.
     server: String,
     touched: BTreeMap<(String, String), Time>,
 }
 
 impl Model {
-    /// Does one step.
+    /// Applies one commit.
     pub fn commit(&mut self, commit: &Commit, now: Time) -> Reply {
         let mut moved = Vec::new();
         for (at, item) in commit.items.iter().enumerate() {
@@ -75,25 +75,25 @@ impl Model {
         Reply { now, done, moved, sums: commit.sums.iter().map(current).collect(), era }
     }
 
-    /// The scopes under a tag that were touched since a time.
+    /// The scopes under a tag that were used since a time.
     pub fn touched(&self, tag: &str, since: Time, now: Time) -> Touched {
         let ours = self.touched.iter().filter(|((of, _), at)| of == tag && **at >= since);
         Touched { now, scopes: ours.map(|((_, scope), at)| (scope.clone(), *at)).collect() }
     }
 
-    /// A node is alive.
+    /// Renews the lease of a node.
     pub fn beat(&mut self, node: &str, ms: u64, now: Time) -> Beat {
         self.nodes.insert(node.to_owned(), Time(now.0 + ms));
         self.nodes.retain(|_, until| until.0 + FORGOTTEN_MS >= now.0);
         Beat { now, nodes: self.nodes.iter().map(|(node, until)| (node.clone(), *until)).collect() }
     }
 
-    /// The era of what has a tag.
+    /// The current era of a tag.
     pub fn era(&self, tag: &str) -> Era {
         format!("{}:{}", self.epochs.get(tag).copied().unwrap_or(0), self.server).into()
     }
 
-    /// Another server goes on with what this one knew.
+    /// A failover: a server with another replication id continues with this content.
     pub fn served_by(&mut self, server: &str) {
         server.clone_into(&mut self.server);
     }
@@ -143,7 +143,8 @@ fn add(before: Sums, sum: &Sum, now: Time) -> (Sums, bool) {
         let held = sums.held.iter().find(|(other, _)| other == node);
         let mut held = held.map(|(_, held)| *held).unwrap_or_default() + *delta;
         if node.is_empty() {
-            // Nobody would ever put right what anybody holds.
+            // Reservations under the empty name belong to no node, so no node would correct a
+            // negative one: clamp it to zero.
             held = held.or_nothing();
         }
         set(&mut sums.held, node, held);
@@ -186,7 +187,7 @@ fn within(sums: &Sums, bounds: &Bounds) -> bool {
 }
 
 impl Sums {
-    /// What all nodes hold.
+    /// The reservations of all nodes together.
     pub fn held_by_all(&self) -> Held {
         self.held.iter().fold(Held::default(), |all, (_, held)| all + *held)
     }

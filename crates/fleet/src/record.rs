@@ -1,27 +1,27 @@
-//! A record: what the store keeps under one key, and its version.
+//! A record: what Redis keeps of a scope under one key, and its version.
 
 use deadstop_core::{BadBlob, Held, ScopeState};
 use serde::{Deserialize, Serialize};
 
-/// Writes of each node that a record remembers: whoever does not know whether its write arrived
-/// finds it here, however often others have written since.
+/// Versions of each node that a record lists. A node that got no answer to a commit finds its
+/// version here, however often other nodes have written since.
 const REMEMBERED_EACH: usize = 4;
-/// Writes that it remembers of all of them.
+/// Versions of all nodes that a record lists.
 const REMEMBERED: usize = 64;
-/// Bits of a version that are its writer's mark: one half for the node, one for the step.
+/// Bits of a version that are its writer's mark: one half for the node, the other for the commit.
 const MARK: u32 = 24;
-/// The form in which records are written.
+/// The format in which records are written.
 const FORM: u8 = 1;
 
-/// The version of a record: how often it was written, and a mark of who did it last. Zero is the
-/// version of what is not there.
+/// The version of a record: how often it was written, and a mark of the last writer. Zero means
+/// that there is no record.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize,
 )]
 pub struct Version(pub u64);
 
 impl Version {
-    /// The next one, by a writer's mark.
+    /// The next version, with the mark of its writer.
     pub fn next(self, mark: u32) -> Version {
         Version(((self.count() + 1) << MARK) | (u64::from(mark) & ((1 << MARK) - 1)))
     }
@@ -31,13 +31,14 @@ impl Version {
         self.0 >> MARK
     }
 
-    /// The mark of a node's step. It is never zero.
+    /// The mark of one commit of a node. It is never zero.
     pub(crate) fn mark(node: u64, step: u64) -> u32 {
         let half = MARK / 2;
         (((1 + node % ((1 << half) - 1)) << half) | (step % (1 << half))) as u32
     }
 
-    /// The same count by nobody: there is no such record.
+    /// The same count with an empty mark. No record has such a version, so a commit that expects it
+    /// always conflicts and learns the current record.
     pub(crate) fn unmarked(self) -> Version {
         Version(self.count() << MARK)
     }
@@ -48,30 +49,30 @@ impl Version {
     }
 }
 
-/// What a node has in flight in a scope.
+/// What the calls of one node have reserved in a scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The node; empty for calls that any node may settle.
     pub node: String,
-    /// What its calls hold.
+    /// What its calls have reserved.
     pub held: Held,
 }
 
-/// What the store keeps of a scope.
+/// What Redis keeps of a scope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The scope's number among all rows.
+    /// The row number of the scope.
     pub number: i64,
-    /// The last writes, oldest first.
+    /// The versions of the last writes, oldest first.
     pub recent: Vec<Version>,
-    /// Who has what in flight. Empty for projects and agents, where the counters know.
+    /// Reservations by node. Empty for projects and agents, which keep them with their counters.
     pub parts: Vec<Part>,
-    /// What goes with the state and is not the engine's.
-    pub page: Vec<u8>,
+    /// Bytes stored with the state that the engine does not read.
+    pub attachment: Vec<u8>,
     /// The engine's state.
     pub state: ScopeState,
-    /// A mark of the era in which it was written: whoever wrote it had asked the database who is dead.
-    /// Zero if it does not say.
+    /// A mark of the era in which the record was written: its writer had read the database in that
+    /// era. Zero if unknown.
     pub era: u64,
 }
 
@@ -81,30 +82,30 @@ struct Written<'a> {
     recent: Vec<Version>,
     parts: Vec<Part>,
     #[serde(borrow)]
-    page: &'a [u8],
+    attachment: &'a [u8],
     #[serde(borrow)]
     state: &'a [u8],
 }
 
 impl Record {
-    /// As bytes, its form first. The state has a version of its own, so that nodes of two versions
-    /// can tell what they understand.
+    /// The record as bytes, its format first. The state has a version number of its own, so that
+    /// nodes of two releases can tell what they can read.
     pub fn to_bytes(&self) -> Vec<u8> {
         let state = self.state.to_blob();
         let written = Written {
             number: self.number,
             recent: self.recent.clone(),
             parts: self.parts.clone(),
-            page: &self.page,
+            attachment: &self.attachment,
             state: &state,
         };
         let mut bytes = postcard::to_extend(&written, vec![FORM]).unwrap_or_default();
-        // Behind it, where those who do not look for it see nothing.
+        // Appended at the end, where older releases ignore it.
         bytes.extend(self.era.to_le_bytes());
         bytes
     }
 
-    /// Reads it back.
+    /// Reads a record from bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Record, BadBlob> {
         let body = match bytes.split_first() {
             None => return Err(BadBlob::Empty),
@@ -122,12 +123,12 @@ impl Record {
             number: written.number,
             recent: written.recent,
             parts: written.parts,
-            page: written.page.to_vec(),
+            attachment: written.attachment.to_vec(),
             state: ScopeState::from_blob(written.state)?,
         })
     }
 
-    /// Notes a write.
+    /// Adds a version to the list of recent writes.
     pub(crate) fn remember(&mut self, version: Version) {
         let same = |other: &Version| other.writer() == version.writer();
         if self.recent.iter().filter(|other| same(other)).count() >= REMEMBERED_EACH
@@ -141,12 +142,12 @@ impl Record {
         self.recent.push(version);
     }
 
-    /// What a node holds in it.
+    /// What the calls of a node have reserved.
     pub fn held_by(&self, node: &str) -> Held {
         self.parts.iter().find(|part| part.node == node).map(|part| part.held).unwrap_or_default()
     }
 
-    /// Says what a node holds in it.
+    /// Sets what the calls of a node have reserved.
     pub(crate) fn set_held(&mut self, node: &str, held: Held) {
         self.parts.retain(|part| part.node != node);
         if !held.is_empty() {
@@ -166,7 +167,7 @@ mod tests {
             number: 7,
             recent: Vec::new(),
             parts: Vec::new(),
-            page: b"a conversation".to_vec(),
+            attachment: b"a conversation".to_vec(),
             state: ScopeState::new(ScopeKind::Session, Time(5)),
             era: 77,
         };
@@ -180,14 +181,14 @@ mod tests {
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes).unwrap(), record);
         assert_eq!(Record::from_bytes(&bytes[..bytes.len() - 1]), Err(BadBlob::Damaged));
-        // One that does not say in which era it was written.
+        // A record that does not tell its era.
         let before = Record::from_bytes(&bytes[..bytes.len() - 8]);
         assert_eq!(before, Ok(Record { era: 0, ..record }));
         assert_eq!(Record::from_bytes(&[9]), Err(BadBlob::Version(9)));
     }
 
     #[test]
-    fn versions_go_up_whoever_writes() {
+    fn versions_grow_with_every_writer() {
         let first = Version::default().next(Version::mark(u64::MAX, u64::MAX));
         let second = first.next(Version::mark(0, 0));
         assert!(first < second);
@@ -201,7 +202,7 @@ mod tests {
             number: 7,
             recent: Vec::new(),
             parts: Vec::new(),
-            page: Vec::new(),
+            attachment: Vec::new(),
             state: ScopeState::new(ScopeKind::Session, Time(5)),
             era: 0,
         };

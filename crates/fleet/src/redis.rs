@@ -1,4 +1,4 @@
-//! The store in Redis, or in whatever speaks its language: one server, Sentinel, or a cluster.
+//! The shared state in Redis or a compatible server: one server, Sentinel, or a cluster.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, RedisError
 use thiserror::Error;
 use tokio::sync::Mutex;
 
-use crate::lane::Away;
+use crate::lane::Unreachable;
 use crate::record::Version;
 use crate::wire::{Beat, COUNTERS, Commit, Moved, Reply, Sum, Sums, Touched};
 
-/// How long an answer may take. Longer, and the fail mode decides.
+/// Timeout for an answer. After it, the policy's fail mode decides.
 const ANSWER: Duration = Duration::from_millis(2000);
-/// How long a connection may take.
+/// Timeout for a connection.
 const CONNECT: Duration = Duration::from_millis(2000);
-/// All nodes, with the time until which they count as alive.
+/// The hash of all nodes, with the time at which the lease of each ends.
 pub(crate) const NODES: &str = "deadstop:nodes";
-/// Scopes that are looked up at once.
+/// Scopes that one request looks up, at most.
 const MOST_TOUCHED: usize = 10_000;
-/// Where nodes tell each other what has changed.
+/// The channel on which nodes announce changes.
 const CHANNEL: &str = "deadstop:changes";
-/// What is told there with every sign of life, so that silence means something.
+/// Published there with every heartbeat, so that a node notices a dead connection.
 const TICK: &[u8] = b".";
-/// How long nothing may be heard there.
+/// A node reconnects after so long without a message.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Seconds for which it is known what was said first.
+/// Seconds for which a first decision is kept.
 const KEEP_WORDS: u64 = 24 * 3600;
 /// The names of the counters, in their order.
 const NAMES: [&str; COUNTERS] =
@@ -38,21 +38,21 @@ const NAMES: [&str; COUNTERS] =
 
 /// An address that cannot be used.
 #[derive(Debug, Error)]
-#[error("that is no address of a Redis: {why}")]
+#[error("not a valid Redis address: {why}")]
 pub struct BadAddress {
     /// What is wrong with it.
     pub why: String,
 }
 
-/// The store in Redis.
+/// The shared state in Redis.
 pub struct Redis {
-    place: Place,
+    topology: Topology,
     commit: Script,
     beat: Script,
     touched: Script,
 }
 
-enum Place {
+enum Topology {
     /// One server.
     One { client: Client, connection: Mutex<Option<MultiplexedConnection>> },
     /// The master that Sentinel names.
@@ -69,14 +69,14 @@ enum Place {
 }
 
 /// A connection of either kind.
-enum Line {
+enum Connection {
     One(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
 impl Redis {
-    /// A store at an address: `redis://` or `rediss://` for one server, with `+sentinel` and the
-    /// master's name as path, or with `+cluster`; several hosts with commas between them.
+    /// Opens an address: `redis://` or `rediss://` for one server; with `+sentinel` and the
+    /// master's name as the path; or with `+cluster`. Several hosts are separated by commas.
     pub fn open(address: &str) -> Result<Redis, BadAddress> {
         let bad = |why: String| BadAddress { why };
         let wrong = |error: RedisError| bad(error.to_string());
@@ -95,10 +95,10 @@ impl Redis {
         let each = |path: &str| -> Vec<String> {
             hosts.split(',').map(|host| format!("{scheme}://{login}{host}/{path}")).collect()
         };
-        let place = match kind {
+        let topology = match kind {
             "" => {
                 let client = Client::open(address).map_err(wrong)?;
-                Place::One { client, connection: Mutex::default() }
+                Topology::One { client, connection: Mutex::default() }
             }
             "sentinel" => {
                 let (master, database) = path.split_once('/').unwrap_or((path, ""));
@@ -113,13 +113,13 @@ impl Redis {
                 if scheme == "rediss" {
                     info = info.set_tls_mode(redis::TlsMode::Secure);
                 }
-                // Sentinels themselves are asked without the master's password.
+                // The sentinels are asked without the master's password.
                 let plain: Vec<String> =
                     hosts.split(',').map(|host| format!("{scheme}://{host}/")).collect();
                 let kind = SentinelServerType::Master;
                 let client = SentinelClient::build(plain, master, Some(info), kind);
                 let client = Box::new(Mutex::new(client.map_err(wrong)?));
-                Place::Sentinel { client, connection: Mutex::default() }
+                Topology::Sentinel { client, connection: Mutex::default() }
             }
             "cluster" => {
                 let hosts = each("");
@@ -131,113 +131,115 @@ impl Redis {
                     .retries(2)
                     .build()
                     .map_err(wrong)?;
-                Place::Cluster { client, any, connection: Mutex::default() }
+                Topology::Cluster { client, any, connection: Mutex::default() }
             }
             other => return Err(bad(format!("+{other} is neither +sentinel nor +cluster"))),
         };
         let commit = Script::new(include_str!("commit.lua"));
         let beat = Script::new(include_str!("beat.lua"));
         let touched = Script::new(include_str!("touched.lua"));
-        Ok(Redis { place, commit, beat, touched })
+        Ok(Redis { topology, commit, beat, touched })
     }
 
-    /// A connection. Whoever waits for somebody else's attempt to connect does not wait longer than
-    /// for an answer: it would be his turn to wait next.
-    async fn line(&self) -> Result<Line, Away> {
-        let in_time = tokio::time::timeout(ANSWER, self.any_line()).await;
-        in_time.unwrap_or_else(|_| Err(Away::before("it does not answer")))
+    /// A connection. Requests share one attempt to connect. Each waits for it no longer than for an
+    /// answer, or else requests would queue behind each other's timeouts.
+    async fn connection(&self) -> Result<Connection, Unreachable> {
+        let in_time = tokio::time::timeout(ANSWER, self.connected()).await;
+        in_time.unwrap_or_else(|_| Err(Unreachable::not_sent("no connection within 2 s")))
     }
 
-    async fn any_line(&self) -> Result<Line, Away> {
-        let away = |error: RedisError| Away::before(error.to_string());
-        match &self.place {
-            Place::One { client, connection } => {
+    async fn connected(&self) -> Result<Connection, Unreachable> {
+        let not_sent = |error: RedisError| Unreachable::not_sent(error.to_string());
+        match &self.topology {
+            Topology::One { client, connection } => {
                 let mut connection = connection.lock().await;
-                if let Some(line) = &*connection {
-                    return Ok(Line::One(line.clone()));
+                if let Some(conn) = &*connection {
+                    return Ok(Connection::One(conn.clone()));
                 }
-                let line = connect(client).await.map_err(away)?;
-                *connection = Some(line.clone());
-                Ok(Line::One(line))
+                let conn = connect(client).await.map_err(not_sent)?;
+                *connection = Some(conn.clone());
+                Ok(Connection::One(conn))
             }
-            Place::Sentinel { client, connection } => {
+            Topology::Sentinel { client, connection } => {
                 let mut connection = connection.lock().await;
-                if let Some(line) = &*connection {
-                    return Ok(Line::One(line.clone()));
+                if let Some(conn) = &*connection {
+                    return Ok(Connection::One(conn.clone()));
                 }
-                let client = client.lock().await.async_get_client().await.map_err(away)?;
-                let line = connect(&client).await.map_err(away)?;
-                *connection = Some(line.clone());
-                Ok(Line::One(line))
+                let client = client.lock().await.async_get_client().await.map_err(not_sent)?;
+                let conn = connect(&client).await.map_err(not_sent)?;
+                *connection = Some(conn.clone());
+                Ok(Connection::One(conn))
             }
-            Place::Cluster { client, connection, .. } => {
+            Topology::Cluster { client, connection, .. } => {
                 let mut connection = connection.lock().await;
-                if let Some(line) = &*connection {
-                    return Ok(Line::Cluster(line.clone()));
+                if let Some(conn) = &*connection {
+                    return Ok(Connection::Cluster(conn.clone()));
                 }
-                let line = tokio::time::timeout(CONNECT, client.get_async_connection()).await;
-                let line = line.map_err(|_| Away::before("it does not answer"))?.map_err(away)?;
-                *connection = Some(line.clone());
-                Ok(Line::Cluster(line))
+                let conn = tokio::time::timeout(CONNECT, client.get_async_connection()).await;
+                let conn = conn
+                    .map_err(|_| Unreachable::not_sent("no connection within 2 s"))?
+                    .map_err(not_sent)?;
+                *connection = Some(conn.clone());
+                Ok(Connection::Cluster(conn))
             }
         }
     }
 
-    /// The next one connects anew.
-    async fn hang_up(&self) {
-        match &self.place {
-            Place::One { connection, .. } | Place::Sentinel { connection, .. } => {
+    /// Drops the connection, so that the next request reconnects.
+    async fn disconnect(&self) {
+        match &self.topology {
+            Topology::One { connection, .. } | Topology::Sentinel { connection, .. } => {
                 *connection.lock().await = None;
             }
-            Place::Cluster { connection, .. } => *connection.lock().await = None,
+            Topology::Cluster { connection, .. } => *connection.lock().await = None,
         }
     }
 
-    /// What went wrong.
-    async fn gone(&self, error: &RedisError) -> Away {
-        self.hang_up().await;
+    /// Classifies an error: whether the request may have been carried out.
+    async fn classify(&self, error: &RedisError) -> Unreachable {
+        self.disconnect().await;
         let refused = matches!(error.kind(), ErrorKind::Server(_)) || error.is_connection_refusal();
-        // A cluster is asked again by the library itself: of the first time nobody knows. Nor is it
-        // known how far a script came that broke off.
-        let once = !matches!(self.place, Place::Cluster { .. });
+        // The library retries on a cluster, so the first attempt may have been applied. A script
+        // that failed may have been applied in part.
+        let once = !matches!(self.topology, Topology::Cluster { .. });
         let broke = error.code() == Some("ERR");
         if refused && once && !broke {
-            Away::before(error.to_string())
+            Unreachable::not_sent(error.to_string())
         } else {
-            Away::after(error.to_string())
+            Unreachable::maybe_done(error.to_string())
         }
     }
 
     async fn invoke<T: FromRedisValue>(
         &self,
         invocation: &redis::ScriptInvocation<'_>,
-    ) -> Result<T, Away> {
-        let answered = match self.line().await? {
-            Line::One(mut line) => {
-                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut line)).await
+    ) -> Result<T, Unreachable> {
+        let answered = match self.connection().await? {
+            Connection::One(mut conn) => {
+                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut conn)).await
             }
-            Line::Cluster(mut line) => {
-                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut line)).await
+            Connection::Cluster(mut conn) => {
+                tokio::time::timeout(ANSWER, invocation.invoke_async(&mut conn)).await
             }
         };
-        self.heard(answered).await
+        self.answer(answered).await
     }
 
-    /// What was answered, if it was in time.
-    async fn heard<T>(&self, answered: Answered<T>) -> Result<T, Away> {
+    /// The answer, if it arrived in time.
+    async fn answer<T>(&self, answered: Answered<T>) -> Result<T, Unreachable> {
         match answered {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.gone(&error).await),
+            Ok(Err(error)) => Err(self.classify(&error).await),
             Err(_) => {
-                // Whoever is gone without a word would not answer on this connection ever again.
-                self.hang_up().await;
-                Err(Away::after("it does not answer in time"))
+                // A server that vanished would never answer on this connection: reconnect.
+                self.disconnect().await;
+                Err(Unreachable::maybe_done("no answer within 2 s"))
             }
         }
     }
 
-    /// Does one step.
-    pub async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
+    /// Applies one commit.
+    pub async fn commit(&self, commit: &Commit) -> Result<Reply, Unreachable> {
         let mut script = self.commit.prepare_invoke();
         for item in &commit.items {
             script.key(&item.key);
@@ -272,11 +274,15 @@ impl Redis {
             script.arg(scope);
         }
         let value: Value = self.invoke(&script).await?;
-        read(value).ok_or_else(|| Away::after("it answers what nobody understands"))
+        read(value).ok_or_else(|| {
+            Unreachable::maybe_done(
+                "its answer cannot be read; is it a Redis or Valkey of a supported version?",
+            )
+        })
     }
 
-    /// The scopes under a tag that were touched since a time.
-    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+    /// The scopes under a tag that were used since a time.
+    pub async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Unreachable> {
         let mut script = self.touched.prepare_invoke();
         script.key(Commit::index(tag)).arg(since.0).arg(MOST_TOUCHED);
         let (now, found): (u64, Vec<(String, f64)>) = self.invoke(&script).await?;
@@ -284,15 +290,15 @@ impl Redis {
         Ok(Touched { now: Time(now), scopes })
     }
 
-    /// When a scope of a project was touched last, if that was within a day.
-    pub async fn used(&self, project: &str, scope: &str) -> Result<Option<Time>, Away> {
+    /// When a scope of a project was last used, if within a day.
+    pub async fn used(&self, project: &str, scope: &str) -> Result<Option<Time>, Unreachable> {
         let index = Commit::index(&crate::cell::tag(project));
         let at: Option<f64> = self.query(redis::cmd("ZSCORE").arg(index).arg(scope)).await?;
         Ok(at.map(|at| Time(at as u64)))
     }
 
-    /// Says that a node is alive for so long.
-    pub async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+    /// Renews the lease of a node for `ms` milliseconds.
+    pub async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Unreachable> {
         let mut script = self.beat.prepare_invoke();
         script.key(NODES).arg(node).arg(ms).arg(CHANNEL).arg(TICK);
         let (now, nodes): (u64, Vec<(String, u64)>) = self.invoke(&script).await?;
@@ -300,55 +306,64 @@ impl Redis {
         Ok(Beat { now: Time(now), nodes })
     }
 
-    pub(crate) async fn query<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
-        let answered = match self.line().await? {
-            Line::One(mut line) => {
-                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+    pub(crate) async fn query<T: FromRedisValue>(
+        &self,
+        command: &redis::Cmd,
+    ) -> Result<T, Unreachable> {
+        let answered = match self.connection().await? {
+            Connection::One(mut conn) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut conn)).await
             }
-            Line::Cluster(mut line) => {
-                tokio::time::timeout(ANSWER, command.query_async(&mut line)).await
+            Connection::Cluster(mut conn) => {
+                tokio::time::timeout(ANSWER, command.query_async(&mut conn)).await
             }
         };
-        self.heard(answered).await
+        self.answer(answered).await
     }
 
-    /// Asks one server; any, of a cluster.
-    pub(crate) async fn ask_one<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, Away> {
-        let Place::Cluster { any, .. } = &self.place else { return self.query(command).await };
-        let mut last = Away::before("no node of the cluster answers");
+    /// Asks one server; in a cluster, any of them.
+    pub(crate) async fn ask_one<T: FromRedisValue>(
+        &self,
+        command: &redis::Cmd,
+    ) -> Result<T, Unreachable> {
+        let Topology::Cluster { any, .. } = &self.topology else {
+            return self.query(command).await;
+        };
+        let mut last = Unreachable::not_sent("no node of the cluster answers");
         for client in any {
             match connect(client).await {
-                Ok(mut line) => {
-                    let said = command.query_async(&mut line).await;
-                    return said.map_err(|error| Away::before(error.to_string()));
+                Ok(mut conn) => {
+                    let said = command.query_async(&mut conn).await;
+                    return said.map_err(|error| Unreachable::not_sent(error.to_string()));
                 }
-                Err(error) => last = Away::before(error.to_string()),
+                Err(error) => last = Unreachable::not_sent(error.to_string()),
             }
         }
         Err(last)
     }
 
-    /// Tells all nodes something; says how many listen, as far as the server that was asked knows.
-    pub async fn tell(&self, message: &[u8]) -> Result<u64, Away> {
+    /// Publishes a message to all nodes. Returns how many listen, as far as the server that was
+    /// asked knows.
+    pub async fn tell(&self, message: &[u8]) -> Result<u64, Unreachable> {
         self.query(redis::cmd("PUBLISH").arg(CHANNEL).arg(message)).await
     }
 
-    /// This node has taken a message in.
-    pub async fn take_in(&self, number: i64) -> Result<(), Away> {
+    /// Confirms that this node has applied a message.
+    pub async fn take_in(&self, number: i64) -> Result<(), Unreachable> {
         let key = format!("deadstop:taken:{number}");
         let () = self.query(redis::cmd("INCR").arg(&key)).await?;
         self.query(redis::cmd("EXPIRE").arg(&key).arg(60)).await
     }
 
-    /// How many nodes have taken a message in.
-    pub async fn taken_in(&self, number: i64) -> Result<u64, Away> {
+    /// How many nodes have applied a message.
+    pub async fn taken_in(&self, number: i64) -> Result<u64, Unreachable> {
         let key = format!("deadstop:taken:{number}");
         let count: Option<u64> = self.query(redis::cmd("GET").arg(&key)).await?;
         Ok(count.unwrap_or(0))
     }
 
-    /// Says a word about something that is decided once; gives the one that was said first.
-    pub async fn first_word(&self, about: &str, word: &[u8]) -> Result<Vec<u8>, Away> {
+    /// Proposes a decision that is made once. Returns the decision that was proposed first.
+    pub async fn first_word(&self, about: &str, word: &[u8]) -> Result<Vec<u8>, Unreachable> {
         let mut say = redis::cmd("SET");
         say.arg(word_key(about)).arg(word).arg("NX").arg("EX").arg(KEEP_WORDS);
         let first: Option<String> = self.query(&say).await?;
@@ -358,21 +373,21 @@ impl Redis {
         }
     }
 
-    /// The word that was said about something, if there was one.
-    pub async fn word_about(&self, about: &str) -> Result<Option<Vec<u8>>, Away> {
+    /// The decision that was proposed first, if there is one.
+    pub async fn word_about(&self, about: &str) -> Result<Option<Vec<u8>>, Unreachable> {
         self.query(redis::cmd("GET").arg(word_key(about))).await
     }
 
-    /// Hears what nodes tell, until the connection breaks. Messages may be lost: whoever relies on
-    /// one also looks by himself, now and then.
-    pub async fn hear(&self, mut told: impl FnMut(&[u8])) -> Result<(), Away> {
-        let away = |error: RedisError| Away::before(error.to_string());
-        let client = match &self.place {
-            Place::One { client, .. } => client.clone(),
-            Place::Sentinel { client, .. } => {
-                client.lock().await.async_get_client().await.map_err(away)?
+    /// Receives the messages of other nodes until the connection breaks. Messages may be lost, so a
+    /// receiver also reads the state again at intervals.
+    pub async fn hear(&self, mut told: impl FnMut(&[u8])) -> Result<(), Unreachable> {
+        let not_sent = |error: RedisError| Unreachable::not_sent(error.to_string());
+        let client = match &self.topology {
+            Topology::One { client, .. } => client.clone(),
+            Topology::Sentinel { client, .. } => {
+                client.lock().await.async_get_client().await.map_err(not_sent)?
             }
-            Place::Cluster { any, .. } => {
+            Topology::Cluster { any, .. } => {
                 let mut found = None;
                 for client in any {
                     if connect(client).await.is_ok() {
@@ -380,29 +395,30 @@ impl Redis {
                         break;
                     }
                 }
-                found.ok_or_else(|| Away::before("no node of the cluster answers"))?
+                found.ok_or_else(|| Unreachable::not_sent("no node of the cluster answers"))?
             }
         };
         let connecting = tokio::time::timeout(CONNECT, client.get_async_pubsub()).await;
-        let mut pubsub =
-            connecting.map_err(|_| Away::before("it does not answer"))?.map_err(away)?;
-        pubsub.subscribe(CHANNEL).await.map_err(away)?;
-        // Whoever has just come in may have missed something.
+        let mut pubsub = connecting
+            .map_err(|_| Unreachable::not_sent("no connection within 2 s"))?
+            .map_err(not_sent)?;
+        pubsub.subscribe(CHANNEL).await.map_err(not_sent)?;
+        // Messages may have been missed before the subscription: an empty message says so.
         told(b"");
         let mut messages = pubsub.on_message();
-        // Every node says something with each sign of life. A connection that nobody has closed may
-        // still be broken: whoever hears nothing at all looks for another.
+        // Every node publishes with each heartbeat. A connection can be broken without being
+        // closed, so after a silence the node reconnects.
         while let Ok(Some(message)) = tokio::time::timeout(SILENCE, messages.next()).await {
             match message.get_payload_bytes() {
                 TICK => {}
                 message => told(message),
             }
         }
-        Err(Away::before("the connection for messages broke"))
+        Err(Unreachable::not_sent("the connection for messages between nodes broke"))
     }
 }
 
-/// An answer, or that there was none in time.
+/// An answer, or a timeout.
 type Answered<T> = Result<Result<T, RedisError>, tokio::time::error::Elapsed>;
 
 async fn connect(client: &Client) -> Result<MultiplexedConnection, RedisError> {

@@ -1,4 +1,4 @@
--- The scopes that were touched since a time, the newest first. What was not for a day is forgotten.
+-- The scopes used since a time, the most recent first. Scopes not used for a day leave the index.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 86400000)

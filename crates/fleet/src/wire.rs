@@ -1,182 +1,187 @@
-//! What a node asks of the store, all of it in one round trip.
+//! What a node asks of Redis in one round trip.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use deadstop_core::{Bounds, Held, NanoUsd, ScopeState, Time, Tokens};
 
-use crate::lane::Away;
+use crate::lane::Unreachable;
 use crate::record::Version;
 
-/// The counters of a project or an agent that only go up, in this order: calls, tool calls, model
-/// calls, input, output, tokens read from a cache, money, loops, incidents.
+/// The counters of a project or an agent that only grow, in this order: calls, tool calls, model
+/// calls, input tokens, output tokens, tokens read from a cache, cost, loops, incidents.
 pub const COUNTERS: usize = 9;
 
-/// Counters.
+/// Values of the counters.
 pub type Counts = [u64; COUNTERS];
 
-/// A time in which the store forgets nothing: since when it remembers, and the line of servers that
-/// writes are copied along, which is another one after every start and every takeover. Nothing
-/// while it is not known.
+/// Identifies a time in which Redis has lost nothing: the epoch (when Redis began to remember this
+/// project) and the replication id of the server. The id changes with every start and every
+/// failover. Empty while the node does not know it.
 pub type Era = Arc<str>;
 
-/// One step: everything in it happens, or nothing.
+/// One commit: Redis applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Commit {
-    /// What the keys have in common, so that they are in one place.
+    /// The hash tag of all keys, so that they are in one slot of a Redis cluster.
     pub tag: String,
-    /// Records that must be as they were read; some are written.
+    /// Records that must still have the version that the node read; some of them are written.
     pub items: Vec<Item>,
-    /// Counters that are added to.
+    /// Counters to add to.
     pub sums: Vec<Sum>,
-    /// The era in which the node has asked the database for all of it. If the store is in another
-    /// one, nothing is done: it may have lost the last of what it knew, and a kill with it.
+    /// The era in which the node has read all of these scopes from the database. If Redis is in
+    /// another era, the commit is refused: Redis may have lost its last writes, among them a kill.
     pub era: Option<Era>,
-    /// The scopes that it is about, by their paths: whoever looks for what was touched lately finds
-    /// them.
+    /// The paths of the scopes in this commit, for the index of recently used scopes.
     pub touched: Vec<String>,
 }
 
 impl Commit {
-    /// The key of when the store began to remember, which is half of its era.
+    /// The key of the epoch: when Redis began to remember this project. It is half of the era.
     pub fn epoch_key(tag: &str) -> String {
         format!("deadstop:{{{tag}}}:epoch")
     }
 
-    /// The key under which a project's scopes are found by when they were touched.
+    /// The key of the index that lists a project's scopes by when they were last used.
     pub fn index(tag: &str) -> String {
         format!("deadstop:{{{tag}}}:touched")
     }
 }
 
-/// A record that must be as it was read.
+/// A record that must still have the version that the node read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Its key.
+    /// The key of the record.
     pub key: String,
-    /// The version that was read.
+    /// The version that the node read.
     pub expect: Version,
-    /// What to put in its place.
+    /// The record to write in its place, if any.
     pub write: Option<Write>,
 }
 
 /// A new record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// Its version.
+    /// The version of the record.
     pub version: Version,
-    /// Its bytes.
+    /// The bytes of the record.
     pub value: Vec<u8>,
-    /// How long it is kept when nobody touches it.
+    /// Redis deletes the record when it has not been written for so long.
     pub keep_ms: u64,
 }
 
-/// Counters that are added to.
+/// Counters to add to.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sum {
-    /// Their key.
+    /// The key of the counters.
     pub key: String,
-    /// When those began that this node has seen before; zero if it has seen none. Others now, or
-    /// none: the store has lost what it had, and only then the floors count.
+    /// When the counters that this node last read were created; zero if it has read none. If Redis
+    /// has others, or none, then it has lost the old ones, and the floors apply.
     pub born: u64,
-    /// The least that they must show then: what this node has seen before.
+    /// The values that this node last read: after a loss the counters are raised to at least these.
     pub floor: Counts,
-    /// What is new.
+    /// What to add.
     pub add: [i64; COUNTERS],
-    /// The period that money is counted in.
+    /// The budget period that the cost belongs to.
     pub period: u64,
-    /// Money of that period that this node has seen before.
+    /// The cost of that period that this node last read: a floor after a loss.
     pub period_floor: u64,
-    /// Money that is new in it.
+    /// The cost to add to the period.
     pub period_add: i64,
-    /// What nodes hold more, or less.
+    /// Changes of what nodes have reserved, by node.
     pub held: Vec<(String, Held)>,
-    /// Nodes that are dead: what they hold is spent.
+    /// Dead nodes: what they had reserved is booked as spent.
     pub bury: Vec<String>,
-    /// How far the counters may go.
+    /// Upper bounds: Redis refuses the commit if a counter would exceed one.
     pub bounds: Bounds,
-    /// How often they were changed when they were read; where that matters.
+    /// If set, Redis refuses the commit unless the counters were changed exactly this often.
     pub seen: Option<u64>,
-    /// Money and tokens that were spent in these five seconds.
+    /// Cost and tokens spent in one interval of five seconds, with the number of the interval.
     pub pace: Option<(u64, NanoUsd, Tokens)>,
 }
 
-/// Counters as they are.
+/// The current values of the counters of one scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sums {
-    /// When the store began to count.
+    /// When Redis created the counters.
     pub born: u64,
-    /// Those that only go up.
+    /// The counters that only grow.
     pub counts: Counts,
-    /// The period that money is counted in.
+    /// The budget period that the cost belongs to.
     pub period: u64,
-    /// Money spent in it.
+    /// The cost of that period.
     pub period_cost: u64,
-    /// How often they were changed.
+    /// How often the counters were changed.
     pub changes: u64,
-    /// Who holds what.
+    /// What each node has reserved.
     pub held: Vec<(String, Held)>,
-    /// The last minute.
+    /// Cost and tokens of the last minute, by intervals of five seconds.
     pub pace: Vec<(u64, NanoUsd, Tokens)>,
 }
 
-/// A record that is not as it was read.
+/// A record that has another version than the node expected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moved {
-    /// Which of the items.
+    /// The index of the item in the commit.
     pub item: usize,
-    /// What is there now; zero if it is gone.
+    /// The current version; zero if the record does not exist.
     pub version: Version,
-    /// Its bytes.
+    /// The current bytes.
     pub value: Vec<u8>,
 }
 
-/// What the store says.
+/// The answer of Redis to a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// The store's time.
+    /// The time by the clock of Redis.
     pub now: Time,
-    /// Whether it was done.
+    /// Whether the commit was applied.
     pub done: bool,
-    /// If not: what is not as it was read. Empty if it was the counters.
+    /// If not applied: the records that have another version. Empty if a counter was the reason.
     pub moved: Vec<Moved>,
-    /// The counters as they are now, in the order of the sums.
+    /// The current counters, in the order of the sums.
     pub sums: Vec<Sums>,
-    /// The era that the store is in, if that was asked; one begins where there was none.
+    /// The current era, if the commit named one. Redis begins an era if it has none.
     pub era: Era,
 }
 
-/// Scopes that were touched.
+/// Recently used scopes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
-    /// The store's time.
+    /// The time by the clock of Redis.
     pub now: Time,
-    /// Their paths, with when they were.
+    /// The paths of the scopes, with when each was last used.
     pub scopes: Vec<(String, Time)>,
 }
 
-/// A sign of life.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beat {
-    /// The store's time.
+    /// The time by the clock of Redis.
     pub now: Time,
-    /// All nodes, with the time until which they count as alive.
+    /// All nodes, with the time at which the lease of each ends.
     pub nodes: Vec<(String, Time)>,
 }
 
-/// The store that nodes share, and the database behind it.
+/// The state that nodes share (Redis), and the database behind it.
 pub trait Shared: Send + Sync + 'static {
-    /// Does one step.
-    fn commit(&self, commit: &Commit) -> impl Future<Output = Result<Reply, Away>> + Send;
+    /// Applies one commit.
+    fn commit(&self, commit: &Commit) -> impl Future<Output = Result<Reply, Unreachable>> + Send;
 
-    /// The scopes under a tag that were touched since a time, and the store's time.
-    fn touched(&self, tag: &str, since: Time)
-    -> impl Future<Output = Result<Touched, Away>> + Send;
+    /// The scopes under a tag that were used since a time.
+    fn touched(
+        &self,
+        tag: &str,
+        since: Time,
+    ) -> impl Future<Output = Result<Touched, Unreachable>> + Send;
 
-    /// Says that a node is alive for so long.
-    fn beat(&self, node: &str, ms: u64) -> impl Future<Output = Result<Beat, Away>> + Send;
+    /// Renews the lease of a node for `ms` milliseconds.
+    fn beat(&self, node: &str, ms: u64) -> impl Future<Output = Result<Beat, Unreachable>> + Send;
 
-    /// What the database has of a scope. Kills are there before they are acknowledged, so this is
-    /// asked when the store turns out to have lost something.
-    fn recall(&self, scope: &str) -> impl Future<Output = Result<Option<ScopeState>, Away>> + Send;
+    /// The state that the database has of a scope. A kill is in the database before it is
+    /// acknowledged, so the node reads it there when Redis has lost something.
+    fn recall(
+        &self,
+        scope: &str,
+    ) -> impl Future<Output = Result<Option<ScopeState>, Unreachable>> + Send;
 }

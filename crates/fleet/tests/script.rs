@@ -1,8 +1,8 @@
-//! The scripts in a real Redis against the model that says what they should do: the same steps, in
-//! any order and with anything in them, get the same answers.
+//! Compares the scripts in a real Redis with the reference model: random commits, in any order,
+//! must get the same answers.
 //!
-//! The server is started by `scripts/redis`, which says how to install it; `DEADSTOP_TEST_REDIS`
-//! names another one. `DEADSTOP_SOAK=1` tries thousands.
+//! `scripts/redis` starts the server and says how to install it; `DEADSTOP_TEST_REDIS` names
+//! another one. `DEADSTOP_SOAK=1` tries thousands.
 
 #![expect(clippy::expect_used, reason = "these are helpers of tests")]
 
@@ -19,7 +19,7 @@ const RECORDS: usize = 3;
 const COUNTED: usize = 2;
 const NODES: [&str; 4] = ["", "n1.a", "n1.a.1", "näme:with:i"];
 
-/// How a value stands to the one that is there.
+/// How a value relates to the current one.
 #[derive(Debug, Clone, Copy)]
 enum Relation {
     Right,
@@ -27,16 +27,16 @@ enum Relation {
     Nothing,
 }
 
-/// Counters that are added to: which, whether they are those that were seen, what is new, limits near
-/// to what is there, and whether it matters how often they were changed.
+/// Counters of a draft: which ones, whether `born` is right, what to add, limits close to the
+/// current values, and whether `seen` is set and right.
 type Counted = (usize, Relation, Sum, [Option<i64>; 6], Option<bool>);
 
-/// A step, before it is known what is there.
+/// A commit before the current values are known.
 #[derive(Debug, Clone)]
 struct Draft {
     items: Vec<(usize, Relation, Option<Vec<u8>>)>,
     sums: Vec<Counted>,
-    /// Whether it matters which era the store is in, and whether that is known.
+    /// Whether the commit names an era, and whether that is the current one.
     era: Option<bool>,
     touched: Vec<usize>,
 }
@@ -68,7 +68,7 @@ fn sum() -> impl Strategy<Value = Sum> {
     let floor = prop_oneof![
         Just([0; COUNTERS]),
         proptest::array::uniform9(0..500_u64),
-        // Sums of two are still exact.
+        // The sum of two of these is still exact.
         Just([4_000_000_000_000_000; COUNTERS]),
     ];
     let period = proptest::sample::select(vec![0, 1_000_000_005, 1_000_000_006, 2_000_000_001_u64]);
@@ -104,7 +104,7 @@ fn draft() -> impl Strategy<Value = Draft> {
     })
 }
 
-/// Names of keys that nobody else uses.
+/// Keys that no other test uses.
 struct Keys {
     tag: String,
 }
@@ -128,7 +128,7 @@ impl Keys {
     }
 }
 
-/// The step, now that it is known what is there.
+/// The commit for the current values.
 fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
     let item = |(at, relation, value): &(usize, Relation, Option<Vec<u8>>)| {
         let key = keys.record(*at);
@@ -162,7 +162,7 @@ fn commit(draft: &Draft, keys: &Keys, model: &Model, mark: u32) -> Commit {
     }
 }
 
-/// Limits near to what is there.
+/// Limits close to the current values.
 fn near(there: &Sums, by: &[Option<i64>; 6]) -> Bounds {
     let held = there.held_by_all();
     let input = there.counts[3].saturating_add_signed(held.input);
@@ -222,7 +222,7 @@ async fn the_script_does_what_the_model_says() {
         let mut model = empty();
         for step in 0..steps {
             if step % 23 == 22 {
-                // It loses its memory.
+                // Redis loses its data.
                 let gone = redis::cmd("DEL").arg(keys.all()).query::<u64>(&mut admin);
                 assert!(gone.is_ok(), "{gone:?}");
                 model = empty();
@@ -236,7 +236,7 @@ async fn the_script_does_what_the_model_says() {
             let since = Time(said.now.0.saturating_sub(step.into()));
             let found = redis.touched(&keys.tag, since).await.expect("an answer");
             let mut meant = model.touched(&keys.tag, since, found.now);
-            // Both sorted: the script has the newest first.
+            // Sorted, because the script returns the most recent first.
             let mut scopes = found.scopes.clone();
             scopes.sort();
             meant.scopes.sort();
@@ -256,7 +256,7 @@ async fn signs_of_life_are_kept_as_the_model_says() {
     for (node, ms) in [("a", 5000), ("b", 20), ("a", 7000), ("c", 0), ("b", 5000)] {
         let node = format!("beat{}-{node}", std::process::id());
         let mut said = redis.beat(&node, ms).await.expect("an answer");
-        // Others may use the same server.
+        // Other tests may use the same server.
         said.nodes.retain(|(node, _)| own(node));
         said.nodes.sort();
         let meant = model.beat(&node, ms, said.now);

@@ -17,12 +17,7 @@ use super::calls::{Found, Terms, admission};
 use super::step::{Judged, Step};
 use super::{Chain, Running};
 pub(super) use cluster::{Node, Page, Slice, Stores};
-
-/// Why the state cannot be reached.
-#[derive(Debug, Clone)]
-pub(crate) struct Unreachable {
-    pub why: String,
-}
+pub(crate) use deadstop_fleet::Unreachable;
 
 /// Where the state of live scopes is kept.
 pub(super) enum Backend {
@@ -67,7 +62,7 @@ impl Backend {
 
     /// Why the state cannot be reached, and since when; `None` if it can.
     pub(super) fn unreachable(&self) -> Option<(Time, String)> {
-        self.node()?.away()
+        self.node()?.outage()
     }
 
     /// Decides about a call. It fails if the state cannot be reached.
@@ -116,7 +111,7 @@ impl Backend {
         &self,
         running: &Running,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.node().filter(|node| node.away().is_none())?;
+        self.node().filter(|node| node.outage().is_none())?;
         cluster::undecided(running)
     }
 
@@ -138,7 +133,7 @@ impl Backend {
 
     /// Runs a step that must not be lost: while the state cannot be reached, it waits. Its turn among
     /// other steps is fixed when this returns.
-    pub(super) fn insist<T: Send + 'static>(
+    pub(super) fn run_durably<T: Send + 'static>(
         &self,
         chain: &Chain,
         reported_as: Option<&str>,
@@ -148,7 +143,7 @@ impl Backend {
             Backend::Memory => {
                 Pending::Now(memory::step(chain, reported_as, self.now(), |step| job(step)))
             }
-            Backend::Cluster(node) => cluster::insist(node, chain, reported_as, job),
+            Backend::Cluster(node) => cluster::run_durably(node, chain, reported_as, job),
         }
     }
 }

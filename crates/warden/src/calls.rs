@@ -44,7 +44,7 @@ impl Running {
 
     /// Whether it was admitted while the cluster was unreachable.
     pub(super) fn is_offline(&self) -> bool {
-        self.owner == Owner::Unasked
+        self.owner == Owner::Offline
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) fn admission(
         }
         step.conversation_mut().heard = turn.after.clone();
     }
-    let owner = if terms.is_carried() { step.me() } else { Owner::Anybody };
+    let owner = if terms.is_carried() { step.me() } else { Owner::Any };
     let mut admission = match &terms.approval {
         Some(_) => step.admit_approved(call, &owner),
         None => step.admit(call, &owner),
@@ -254,11 +254,11 @@ impl Warden {
             Ok(judged) => (judged, false),
             Err(unreachable) => match self.backend.admit_offline(chain, call) {
                 Some(judged) => {
-                    self.metrics.let_pass_unasked();
+                    self.metrics.allowed_offline();
                     (judged, true)
                 }
                 None => {
-                    self.metrics.refused_unasked();
+                    self.metrics.refused_offline();
                     let unreachable = Some(unreachable.why);
                     return Err(Refused { unreachable, ..Refused::default() });
                 }
@@ -443,7 +443,7 @@ impl Warden {
         }
         let results = Arc::new(results);
         let incoming = Arc::clone(&results);
-        let pending = self.backend.insist(chain, None, move |step| {
+        let pending = self.backend.run_durably(chain, None, move |step| {
             let mut ended = Vec::new();
             for (at, result) in incoming.iter().enumerate() {
                 let (id, name) = (&result.id, result.name.as_deref());
@@ -484,7 +484,7 @@ impl Warden {
             let taken = chain.innermost().conversation.lock().take_back(&numbers);
             self.settle_offline(chain, taken, &cancelled(), "");
         }
-        let pending = self.backend.insist(chain, None, move |step| {
+        let pending = self.backend.run_durably(chain, None, move |step| {
             let taken = step.conversation_mut().take_back(&numbers);
             step.cancel(taken)
         });

@@ -70,7 +70,7 @@ impl Warden {
         let refused = match decided {
             Ok((running, trips)) => {
                 self.texts.keep(running.id, request);
-                if running.owner == Owner::Unasked {
+                if running.owner == Owner::Offline {
                     self.report_offline(chain, id, call, &running, &trips);
                 }
                 return Proposed::Allowed(trips);
@@ -135,7 +135,7 @@ impl Warden {
             return Some(goes_on());
         }
         let words = text.to_owned();
-        let pending = self.backend.insist(chain, Some(id), move |step| {
+        let pending = self.backend.run_durably(chain, Some(id), move |step| {
             let mut reported = step.reported.take()?;
             let found = reported.ticket.as_mut().map(|ticket| {
                 let new = Progress { output, text: &words };
@@ -170,7 +170,7 @@ impl Warden {
         if self.is_offline(chain, id) {
             return self.book_offline(chain, id, &outcome, text);
         }
-        let pending = self.backend.insist(chain, Some(id), move |step| {
+        let pending = self.backend.run_durably(chain, Some(id), move |step| {
             let mut reported = step.reported.take()?;
             let ended = reported.ticket.take().map(|ticket| {
                 let outcome = outcome(&reported.call);

@@ -603,7 +603,7 @@ impl Warden {
 
     /// A person spoke, outside of any model call that would tell it.
     pub async fn hear_person(&self, chain: &Chain, words: TextFacts) {
-        let done = self.backend.insist(chain, None, move |step| {
+        let done = self.backend.run_durably(chain, None, move |step| {
             if let Some(state) = step.state() {
                 state.hear(&words);
             }
@@ -664,7 +664,7 @@ impl Warden {
         scope: &Arc<Scope>,
         job: impl FnMut(&mut Step<'_, '_, '_>) -> T + Send + 'static,
     ) -> Result<Pending<Judged<T>>, String> {
-        Ok(self.backend.insist(&self.chain_to(scope)?, None, job))
+        Ok(self.backend.run_durably(&self.chain_to(scope)?, None, job))
     }
 
     /// Changes one scope's standing by an operator's word; returns when it and its entry in the audit

@@ -91,8 +91,8 @@ pub struct Metrics {
     degraded: AtomicBool,
     times_degraded: AtomicU64,
     alone: AtomicBool,
-    passed_unasked: AtomicU64,
-    refused_unasked: AtomicU64,
+    allowed_offline: AtomicU64,
+    refused_offline: AtomicU64,
 }
 
 /// How long things took.
@@ -232,13 +232,13 @@ impl Metrics {
     }
 
     /// A call was let pass, because nobody could be asked and the policy says so.
-    pub fn let_pass_unasked(&self) {
-        add(&self.passed_unasked, 1);
+    pub fn allowed_offline(&self) {
+        add(&self.allowed_offline, 1);
     }
 
     /// A call was refused, because nobody could be asked and the policy says so.
-    pub fn refused_unasked(&self) {
-        add(&self.refused_unasked, 1);
+    pub fn refused_offline(&self) {
+        add(&self.refused_offline, 1);
     }
 
     /// The store works, or does not.
@@ -352,13 +352,13 @@ impl Metrics {
             ),
             (
                 "deadstop_unasked_passed_total",
-                "Calls let pass while the shared state was away.",
-                &self.passed_unasked,
+                "Calls allowed while Redis was unreachable.",
+                &self.allowed_offline,
             ),
             (
                 "deadstop_unasked_refused_total",
-                "Calls refused while the shared state was away.",
-                &self.refused_unasked,
+                "Calls refused because Redis was unreachable.",
+                &self.refused_offline,
             ),
         ] {
             page.head(name, "counter", help);

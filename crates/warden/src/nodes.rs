@@ -197,7 +197,7 @@ impl Warden {
     /// When a scope was used last, on whichever node; nothing if there is one only, or if nobody can be
     /// asked.
     pub(super) async fn used_anywhere(&self, project: &str, key: &str) -> Option<Time> {
-        let node = self.node().filter(|node| node.away().is_none())?;
+        let node = self.node().filter(|node| node.outage().is_none())?;
         node.shared().redis.used(project, key).await.ok().flatten()
     }
 
@@ -512,7 +512,7 @@ async fn watch_over(warden: Weak<Warden>) {
     loop {
         tokio::time::sleep(WATCH).await;
         let Some(warden) = warden.upgrade() else { return };
-        let away = warden.node().and_then(|node| node.away());
+        let away = warden.node().and_then(|node| node.outage());
         if away.is_some() == known {
             continue;
         }

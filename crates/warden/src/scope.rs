@@ -205,14 +205,14 @@ impl Scope {
     }
 
     /// The key of what a client has reported under an id.
-    pub(crate) fn letter_key(&self, id: &str) -> String {
-        self.cell.get().map(|cell| cell.letter_key(id)).unwrap_or_default()
+    pub(crate) fn entry_key(&self, id: &str) -> String {
+        self.cell.get().map(|cell| cell.entry_key(id)).unwrap_or_default()
     }
 
     /// How far its conversation has been read.
     pub(super) fn heard(&self) -> Heard {
         match self.cell.get() {
-            Some(cell) => Page::read(&cell.page()).conversation.heard,
+            Some(cell) => Page::read(&cell.attachment()).conversation.heard,
             None => self.conversation.lock().heard.clone(),
         }
     }
@@ -356,7 +356,7 @@ impl Scope {
         let version = self.cell.get().map_or(0, |cell| cell.version().0);
         let mut tally = self.tally.lock().clone();
         if let Some(cell) = self.cell.get() {
-            let page = Page::read(&cell.page());
+            let page = Page::read(&cell.attachment());
             (tally.loops, tally.incidents) = match kind {
                 ScopeKind::Session => (page.loops, page.incidents),
                 _ => cell.notes(),

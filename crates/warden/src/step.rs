@@ -9,7 +9,7 @@ use deadstop_core::{
     Admission, Call, Decision, GuardId, Kill, Outcome, Progress, ScopeState, Status, Ticket, Time,
     Trip, Verdict, Wait,
 };
-use deadstop_fleet::{Desk, Owner};
+use deadstop_fleet::{Owner, Transaction};
 use smallvec::SmallVec;
 
 use super::Project;
@@ -18,7 +18,7 @@ use super::reported::Reported;
 
 /// What a step works on.
 pub(super) struct Step<'s, 'a, 'b> {
-    desk: &'s mut Desk<'a, 'b>,
+    transaction: &'s mut Transaction<'a, 'b>,
     conversation: &'s mut Conversation,
     /// Whether the conversation may have been changed.
     changed: bool,
@@ -61,15 +61,15 @@ pub(super) struct Traces {
 /// it is redacted here, before anything is stored.
 pub(super) fn judge<'a, 'b, T>(
     project: &Project,
-    desk: &mut Desk<'a, 'b>,
+    transaction: &mut Transaction<'a, 'b>,
     conversation: &mut Conversation,
     reported: &mut Option<Reported>,
     job: impl FnOnce(&mut Step<'_, 'a, 'b>) -> T,
 ) -> (Judged<T>, Traces) {
     let alive: SmallVec<[bool; 6]> =
-        desk.links.iter().map(|link| link.state.killed().is_none()).collect();
+        transaction.links.iter().map(|link| link.state.killed().is_none()).collect();
     let mut step = Step {
-        desk,
+        transaction,
         conversation,
         changed: false,
         fresh: false,
@@ -80,7 +80,7 @@ pub(super) fn judge<'a, 'b, T>(
     let Step { changed, fresh, counts, .. } = step;
     let mut killed = SmallVec::new();
     for (depth, alive) in alive.into_iter().enumerate() {
-        let state = &mut *desk.links[depth].state;
+        let state = &mut *transaction.links[depth].state;
         if let Some(kill) = state.killed().filter(|_| alive) {
             let because = project.redact_reason(&kill.because);
             state.reword(&because);
@@ -95,12 +95,12 @@ pub(super) fn judge<'a, 'b, T>(
 impl Step<'_, '_, '_> {
     /// The time of the step.
     pub(super) fn now(&self) -> Time {
-        self.desk.now
+        self.transaction.now
     }
 
     /// The innermost scope's state.
     pub(super) fn state(&mut self) -> Option<&mut ScopeState> {
-        self.desk.links.last_mut().map(|link| &mut *link.state)
+        self.transaction.links.last_mut().map(|link| &mut *link.state)
     }
 
     /// What the innermost scope remembers of its conversation.
@@ -117,25 +117,25 @@ impl Step<'_, '_, '_> {
     /// Gives the innermost scope another number: a new session under the same name, which remembers
     /// nothing of the old one.
     pub(super) fn renumber(&mut self, number: i64) {
-        *self.desk.number = number;
+        *self.transaction.number = number;
         *self.conversation_mut() = Conversation::default();
         self.fresh = true;
     }
 
     /// Who settles a call that this node carries.
     pub(super) fn me(&self) -> Owner {
-        self.desk.me()
+        self.transaction.me()
     }
 
     /// May this call run?
     pub(super) fn admit(&mut self, call: &Call, owner: &Owner) -> Admission {
-        let admission = self.desk.admit(call, owner);
+        let admission = self.transaction.admit(call, owner);
         self.counted(admission)
     }
 
     /// May it, now that a person has approved it?
     pub(super) fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
-        let admission = self.desk.admit_approved(call, owner);
+        let admission = self.transaction.admit_approved(call, owner);
         self.counted(admission)
     }
 
@@ -155,7 +155,7 @@ impl Step<'_, '_, '_> {
         owner: &Owner,
         new: Progress<'_>,
     ) -> Decision {
-        let decision = self.desk.progress(call, ticket, owner, new);
+        let decision = self.transaction.progress(call, ticket, owner, new);
         self.count(&decision.trips);
         decision
     }
@@ -168,7 +168,7 @@ impl Step<'_, '_, '_> {
         owner: &Owner,
         outcome: &Outcome,
     ) -> Decision {
-        let decision = self.desk.settle(call, ticket, owner, outcome);
+        let decision = self.transaction.settle(call, ticket, owner, outcome);
         self.count(&decision.trips);
         // What is wrong with an answer the model hears with its next request.
         if let (Some(_), Some(advice)) = (call.model(), advice(&decision.trips)) {

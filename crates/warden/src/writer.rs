@@ -323,7 +323,7 @@ impl Warden {
         self.metrics.set_degraded(false);
         tracing::warn!("the database takes writes again");
         if let Some(node) = self.node() {
-            node.all_well();
+            node.reset_offline();
         }
         self.tell_all("recovered", "the database takes writes again");
     }

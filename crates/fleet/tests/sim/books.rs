@@ -1,61 +1,61 @@
-//! What really happened, kept apart from everything that is tested: who was stopped, which calls ran,
-//! and what they cost.
+//! What really happened in a simulation, kept apart from the code under test: which scopes were
+//! killed, which calls ran, and what they cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use deadstop_core::{Held, NanoUsd, Tokens};
 use parking_lot::Mutex;
 
-/// What became of a call.
+/// Whether a call still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Runs,
     Settled,
 }
 
-/// A call that was let pass.
+/// A call that was admitted.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// The scopes that it is charged to.
     pub(crate) chain: Vec<String>,
     pub(crate) node: usize,
     pub(crate) tool: bool,
-    pub(crate) unasked: bool,
-    /// The most that it had set aside.
+    pub(crate) offline: bool,
+    /// The most that it had reserved.
     pub(crate) reserved: Held,
     /// What it was last granted.
     pub(crate) granted: Held,
-    /// What it has really used by now.
+    /// What it has really used so far.
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
     pub(crate) cost: NanoUsd,
     pub(crate) fate: Fate,
-    /// It uses no more: whoever ends it has begun to say so.
+    /// Its usage is final: its node has begun to settle it.
     pub(crate) ends: bool,
 }
 
-/// An admission of which nobody knows whether it was done.
+/// An admission whose answer was lost: it may have been committed.
 #[derive(Debug, Clone)]
 pub(crate) struct Ghost {
     pub(crate) chain: Vec<String>,
     pub(crate) tool: bool,
 }
 
-/// The books.
+/// The record of a simulation.
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) entries: Mutex<Vec<Entry>>,
     ghosts: Mutex<BTreeMap<usize, Ghost>>,
-    /// Nodes that were taken for dead, or may have been.
+    /// Nodes whose lease expired, or may have.
     dead: Mutex<BTreeSet<usize>>,
-    /// Kills that were acknowledged and not taken back, by scope.
+    /// Kills that were acknowledged and not cleared, by scope.
     kills: Mutex<BTreeMap<String, u64>>,
     orders: Mutex<u64>,
     faults: Mutex<Vec<String>>,
 }
 
 impl Books {
-    /// Something is not as it must be.
+    /// Notes a violated invariant.
     pub(crate) fn fault(&self, what: String) {
         let mut faults = self.faults.lock();
         if faults.len() < 5 && !faults.contains(&what) {
@@ -67,7 +67,7 @@ impl Books {
         self.faults.lock().clone()
     }
 
-    /// A node is dead, or may be taken for it.
+    /// The lease of a node expired, or may have.
     pub(crate) fn dies(&self, node: usize) {
         self.dead.lock().insert(node);
     }
@@ -76,11 +76,11 @@ impl Books {
         self.dead.lock().contains(&node)
     }
 
-    pub(crate) fn anybody_died(&self) -> bool {
+    pub(crate) fn any_node_died(&self) -> bool {
         !self.dead.lock().is_empty()
     }
 
-    /// What calls of nodes that died had set aside in a scope, at most.
+    /// An upper bound of what calls of dead nodes had reserved in a scope.
     pub(crate) fn died(&self, scope: &str) -> u64 {
         let entries = self.entries.lock();
         let here = entries.iter().filter(|entry| entry.chain.iter().any(|name| name == scope));
@@ -95,23 +95,23 @@ impl Books {
         self.kills.lock().insert(scope.to_owned(), *orders);
     }
 
-    /// Somebody begins to take a kill back.
+    /// An operator begins to clear a kill.
     pub(crate) fn clears(&self, scope: &str) {
         self.kills.lock().remove(scope);
     }
 
-    /// The kills that hold in a chain.
+    /// The kills in force in a chain.
     pub(crate) fn standing(&self, chain: &[String]) -> Vec<(String, u64)> {
         let kills = self.kills.lock();
         chain.iter().filter_map(|scope| Some((scope.clone(), *kills.get(scope)?))).collect()
     }
 
-    /// All scopes that are dead.
+    /// All killed scopes.
     pub(crate) fn dead_scopes(&self) -> Vec<String> {
         self.kills.lock().keys().cloned().collect()
     }
 
-    /// Somebody asks whether a call may run; until he is answered, nobody knows.
+    /// A caller asks for an admission. Until the answer arrives, it may have been committed.
     pub(crate) fn asks(&self, chain: &[String], tool: bool) -> usize {
         let mut ghosts = self.ghosts.lock();
         let id = ghosts.last_key_value().map_or(0, |(id, _)| id + 1);
@@ -119,9 +119,9 @@ impl Books {
         id
     }
 
-    /// He was answered, or nothing was asked.
+    /// The caller got its answer, or the request was not sent.
     pub(crate) fn answered(&self, ghost: usize) {
-        // The last one stays for its number.
+        // Emptied instead of removed: the highest id must stay in use.
         self.ghosts.lock().entry(ghost).and_modify(|ghost| ghost.chain.clear());
     }
 

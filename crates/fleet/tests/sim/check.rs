@@ -1,4 +1,4 @@
-//! What must hold: while it runs, and in the end.
+//! The invariants: those that hold after each commit, and those that hold at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use deadstop_fleet::{Commit, Record};
 use crate::books::{Books, Entry, Fate};
 use crate::world::World;
 
-/// A scope, as the store knows it.
+/// A scope and its keys in Redis.
 struct Known {
     scope: String,
     kind: ScopeKind,
@@ -31,7 +31,8 @@ fn known(world: &World) -> Vec<Known> {
     all.into_values().collect()
 }
 
-/// What a scope shows: used, and used or set aside, of steps, model calls, input, output, money.
+/// What Redis shows of a scope: spent, and spent or reserved, for steps, model calls, input,
+/// output, cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Shown {
     steps: u64,
@@ -39,10 +40,10 @@ struct Shown {
     input: u64,
     output: u64,
     cost: u64,
-    /// Used or set aside.
+    /// Spent or reserved.
     all_input: u64,
     all_output: u64,
-    /// Of the period.
+    /// Spent or reserved in the current period.
     all_cost: u64,
     in_flight: i64,
     held: bool,
@@ -83,14 +84,14 @@ fn shown(model: &Model, known: &Known) -> Option<Shown> {
     })
 }
 
-/// After each step: nothing above its limit.
+/// After each commit: no counter exceeds its limit.
 pub(crate) fn while_it_runs(world: &Arc<World>) {
     let scopes = known(world);
     let (policies, books) = (Arc::clone(&world.policies), Arc::clone(&world.books));
     let ceiling = world.plan.ceiling;
     let hub = Arc::downgrade(&world.hub);
     world.hub.watch(Box::new(move |commit: &Commit, model: &Model| {
-        // Whoever has lost his memory cannot know what was spent.
+        // After Redis lost data it cannot know what was spent.
         let Some(hub) = hub.upgrade() else { return };
         if !hub.restarts.lock().is_empty() {
             return;
@@ -102,10 +103,10 @@ pub(crate) fn while_it_runs(world: &Arc<World>) {
             };
             let Some(shown) = touched.then(|| shown(model, known)).flatten() else { continue };
             let policy = policies.of(known.kind);
-            let mut more = unasked(&books, &known.scope);
+            let mut more = offline(&books, &known.scope);
             if policy.budget.per != Period::Total {
-                // Where a call ends in another period than it began in, its burial may have been
-                // booked in either: then both are.
+                // A dead node's call that began in one period may have been booked in that one or
+                // the next: allow for both.
                 more.all_cost += books.died(&known.scope);
             }
             if let Some(over) = over(&shown, policy, ceiling, more) {
@@ -116,10 +117,10 @@ pub(crate) fn while_it_runs(world: &Arc<World>) {
     }));
 }
 
-/// What nobody was asked about comes on top.
-fn unasked(books: &Books, scope: &str) -> Shown {
+/// Calls admitted offline come on top of the limits.
+fn offline(books: &Books, scope: &str) -> Shown {
     let entries = books.entries.lock();
-    let here = |entry: &&Entry| entry.unasked && entry.chain.iter().any(|name| name == scope);
+    let here = |entry: &&Entry| entry.offline && entry.chain.iter().any(|name| name == scope);
     entries.iter().filter(here).fold(Shown::default(), |mut all, entry| {
         all.steps += u64::from(entry.tool);
         all.models += u64::from(!entry.tool);
@@ -149,7 +150,7 @@ fn over(shown: &Shown, policy: &Policy, ceiling: bool, more: Shown) -> Option<St
     Some(format!("{} {} > {:?} + {}", found.0, found.1, found.2, found.3))
 }
 
-/// In the end: all that was settled is there, nothing is held, all agree.
+/// At the end: everything settled is booked, nothing is reserved, and all nodes agree.
 pub(crate) fn in_the_end(world: &World) {
     let model = world.hub.model();
     let books = &world.books;
@@ -165,7 +166,7 @@ pub(crate) fn in_the_end(world: &World) {
             continue;
         };
         let held = holders(&model, &known);
-        // Calls that anybody may end, and whose end the store has forgotten: they stay.
+        // Calls that any node may settle, and whose entries Redis lost, stay reserved.
         let forgotten = lossy && held.iter().all(|held| held.contains("\"\""));
         if (shown.held || shown.in_flight != 0) && !forgotten {
             books.fault(format!("(d) {}: still held: {shown:?} {:?}", known.scope, held));
@@ -184,17 +185,17 @@ pub(crate) fn in_the_end(world: &World) {
                 books.fault(format!("(c) {}: {what} {shows} < {booked}", known.scope));
             }
         }
-        // Whoever died with calls in flight is charged for what they had set aside; an admission of
-        // which nobody heard is a step all the same, and costs if its node was taken for dead.
+        // A dead node's calls are charged for what they had reserved. An admission whose answer was
+        // lost is a step all the same, and costs money if its node is taken for dead.
         let died = |entry: &&&Entry| books.has_died(entry.node);
         let late = mine.iter().filter(|e| e.fate == Fate::Runs || died(e));
-        // The last it had asked for may not have been heard any more.
+        // The node may have died before it heard the answer to its last request.
         let most = |entry: &&Entry| entry.reserved.cost.max(entry.cost.0 as i64);
         let more: i64 = late.map(most).sum();
         let ghosts = books.ghosts();
         let ghosts = ghosts.iter().filter(|ghost| here(&ghost.chain));
         let (tools, models): (Vec<_>, Vec<_>) = ghosts.partition(|ghost| ghost.tool);
-        let anybody = books.anybody_died();
+        let any_died = books.any_node_died();
         let most = [
             ("steps", least[0].1 + tools.len() as u64 + unsettled(&mine, true), shown.steps),
             (
@@ -203,13 +204,13 @@ pub(crate) fn in_the_end(world: &World) {
                 shown.models,
             ),
         ];
-        // Of what a store that lost its memory was told twice, nobody knows.
+        // After a loss of data, nodes may have written the same call twice.
         for (what, booked, shows) in most {
             if shows > booked && !lossy {
                 books.fault(format!("(c) {}: {what} {shows} > {booked}", known.scope));
             }
         }
-        let haunted = anybody && (!models.is_empty() || !tools.is_empty());
+        let haunted = any_died && (!models.is_empty() || !tools.is_empty());
         let most = least[4].1.saturating_add_signed(more);
         if shown.cost > most && !haunted && !lossy {
             books.fault(format!("(c) {}: money {} > {most}", known.scope, shown.cost));
@@ -255,8 +256,8 @@ pub(crate) fn in_the_end(world: &World) {
     }
 }
 
-/// What calls were granted, by their own books, and what those that ended have used of it, is within the
-/// limits, also where less is set aside than a call may take. What it took beyond that comes on top.
+/// What calls were granted, and what settled calls used of it, stays within the limits. This also
+/// holds where a call reserves less than it may use; what it used beyond its grant comes on top.
 pub(crate) fn granted(world: &World, chain: &[String]) {
     if !world.hub.restarts.lock().is_empty() {
         return;
@@ -266,7 +267,7 @@ pub(crate) fn granted(world: &World, chain: &[String]) {
         chain.iter().zip([ScopeKind::Project, ScopeKind::Agent, ScopeKind::Session])
     {
         let policy = world.policies.of(kind);
-        let here = |entry: &&Entry| !entry.unasked && entry.chain.contains(scope);
+        let here = |entry: &&Entry| !entry.offline && entry.chain.contains(scope);
         let mut used = Shown::default();
         for entry in entries.iter().filter(here) {
             let share = |used: u64, granted: i64| match (entry.ends, granted.unsigned_abs()) {

@@ -1,8 +1,8 @@
-//! Chance that is the same for the same seed.
+//! Random numbers that depend on the seed only.
 
 use parking_lot::Mutex;
 
-/// Dice.
+/// A random number generator.
 pub(crate) struct Dice(Mutex<u64>);
 
 impl Dice {
@@ -20,17 +20,17 @@ impl Dice {
         n ^ (n >> 31)
     }
 
-    /// A number from `low` up to `high`, without it.
+    /// A number from `low` up to, but not including, `high`.
     pub(crate) fn range(&self, low: u64, high: u64) -> u64 {
         low + self.any() % (high - low)
     }
 
-    /// Yes, so many times in a thousand.
+    /// True with a probability of so many in a thousand.
     pub(crate) fn chance(&self, of_thousand: u64) -> bool {
         self.any() % 1000 < of_thousand
     }
 
-    /// One of several.
+    /// A random element.
     pub(crate) fn pick<'a, T>(&self, all: &'a [T]) -> &'a T {
         &all[self.range(0, all.len() as u64) as usize]
     }

@@ -1,7 +1,7 @@
-//! Nodes, a store and the network between them, simulated: the same seed gives the same run, always.
+//! Simulates nodes, Redis and the network between them. The same seed always gives the same run.
 //!
-//! `DEADSTOP_SEED=123 cargo test -p deadstop-fleet --test sim` runs one seed again;
-//! `DEADSTOP_PLANT=version` plants a bug in it; `DEADSTOP_SOAK=1` runs ten thousand.
+//! `DEADSTOP_SEED=123 cargo test -p deadstop-fleet --test sim` repeats one seed;
+//! `DEADSTOP_PLANT=version` plants a bug in it; `DEADSTOP_SOAK=1` runs ten thousand seeds.
 
 #![expect(clippy::expect_used, reason = "these are helpers of tests")]
 
@@ -25,7 +25,7 @@ use crate::net::{Pulse, Weather};
 use crate::plant::Plant;
 use crate::world::World;
 
-/// What came of a seed.
+/// The result of one seed.
 struct Run {
     trace: u64,
     faults: Vec<String>,
@@ -52,7 +52,7 @@ async fn live(seed: u64, plant: Option<Plant>) -> Run {
         tasks.push(tokio::spawn(operate(Arc::clone(&world))));
     }
     for task in tasks {
-        task.await.expect("nobody panics");
+        task.await.expect("no task panics");
     }
     calm_down(&world).await;
     check::in_the_end(&world);
@@ -75,7 +75,7 @@ fn over(world: &World, begun: tokio::time::Instant) -> bool {
     begun.elapsed() >= Duration::from_secs(world.plan.seconds)
 }
 
-/// Somebody who makes calls, one after the other, on any node.
+/// A caller that makes calls one after the other, each on a random node.
 async fn call_on(world: Arc<World>, caller: usize) {
     let begun = tokio::time::Instant::now();
     let chains = world.chains();
@@ -90,7 +90,7 @@ async fn call_on(world: Arc<World>, caller: usize) {
             continue;
         }
         let call = tokio::spawn(Arc::clone(&world).call(at, node, chain));
-        // Whoever calls a dead node does not wait forever.
+        // A caller does not wait for a dead node forever.
         let _ = tokio::time::timeout(Duration::from_secs(20), call).await;
     }
 }
@@ -106,7 +106,7 @@ async fn operate(world: Arc<World>) {
     }
 }
 
-/// What befalls nodes and store.
+/// Faults of nodes and of Redis.
 async fn befall(world: Arc<World>) {
     let begun = tokio::time::Instant::now();
     let (dice, plan) = (&world.hub.dice, &world.plan);
@@ -139,7 +139,7 @@ async fn befall(world: Arc<World>) {
             }
             5 if plan.restarts && world.hub.restarts.lock().len() < 2 => world.lose_memory(),
             6 => {
-                // It hears of everything, and reads it in the database, before anybody uses it there.
+                // The node reads every scope from the database before a call there uses them.
                 for chain in world.chains() {
                     world.cells(&node, &chain);
                 }
@@ -154,7 +154,7 @@ async fn befall(world: Arc<World>) {
     }
 }
 
-/// Nothing goes wrong any more, and what is open comes to its end.
+/// Ends all faults, and lets open calls finish.
 async fn calm_down(world: &Arc<World>) {
     *world.hub.weather.lock() = Weather::default();
     for (_, node) in world.alive() {
@@ -162,18 +162,18 @@ async fn calm_down(world: &Arc<World>) {
         node.machine.set(Pulse::Runs);
     }
     sleep(Duration::from_secs(30)).await;
-    // Whoever is left touches everything, so that the dead are buried.
+    // The remaining nodes commit to every scope, so that reservations of dead nodes are booked.
     for _ in 0..2 {
         for (_, node) in world.alive() {
             for chain in world.chains() {
                 let cells = world.cells(&node, &chain);
                 let touched = node.fleet.run(cells, &world.policies, None, |_| ()).await;
-                if let Err(away) = touched {
-                    world.books.fault(format!("(e) nobody can be reached in the end: {away}"));
+                if let Err(error) = touched {
+                    world.books.fault(format!("(e) Redis is unreachable at the end: {error}"));
                 }
             }
         }
-        // Whoever is not known to anybody is missed for a lease before he is dead.
+        // A node that Redis does not list counts as dead only after a whole lease.
         sleep(Duration::from_secs(8)).await;
     }
     for (_, node) in world.alive() {
@@ -185,7 +185,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Runs seeds until some have failed, and says what happened.
+/// Runs seeds until `most` have failed; returns these with their faults.
 fn seeds(from: u64, count: u64, plant: Option<Plant>, most: usize) -> Vec<(u64, Vec<String>)> {
     let next = AtomicU64::new(from);
     let found = parking_lot::Mutex::new(Vec::new());
@@ -211,7 +211,7 @@ fn seeds(from: u64, count: u64, plant: Option<Plant>, most: usize) -> Vec<(u64, 
 }
 
 #[test]
-fn what_must_hold_holds_whatever_happens() {
+fn invariants_hold_under_faults() {
     let plant = environment("DEADSTOP_PLANT").map(|name| Plant::named(&name).expect("a plant"));
     if let Some(seed) = environment("DEADSTOP_SEED") {
         let seed = seed.parse().expect("a number");
@@ -238,7 +238,7 @@ fn every_planted_bug_is_found() {
     }
 }
 
-/// One node in good weather, and a chain.
+/// One node without faults, and a chain.
 fn calm() -> (Arc<World>, Arc<world::Node>, Vec<String>) {
     let world = World::new(1, None);
     *world.hub.weather.lock() = Weather::default();
@@ -246,24 +246,26 @@ fn calm() -> (Arc<World>, Arc<world::Node>, Vec<String>) {
     (world, node, chain)
 }
 
-/// A job that fails is its caller's misfortune alone.
+/// A job that panics fails for its own caller only.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_panics_does_not_block_its_lane() {
     let (world, node, chain) = calm();
     let cells = || world.cells(&node, &chain);
     let bad = node.fleet.run(cells(), &world.policies, None, |_| panic!("a bug"));
     assert!(bad.await.is_err());
-    let good = node.fleet.run(cells(), &world.policies, None, |desk| desk.links.len());
+    let good =
+        node.fleet.run(cells(), &world.policies, None, |transaction| transaction.links.len());
     let good = tokio::time::timeout(Duration::from_secs(60), good).await;
     assert_eq!(good.expect("the lane is free").expect("an answer"), 3);
 }
 
-/// A node of an older version leaves alone what it cannot read, and says why.
+/// A node of an older version never overwrites a record that it cannot read, and says why.
 #[tokio::test(start_paused = true)]
-async fn nobody_overwrites_what_he_cannot_read() {
+async fn a_record_that_cannot_be_read_is_not_overwritten() {
     let (world, node, chain) = calm();
     let cells = || world.cells(&node, &chain);
-    let call = || node.fleet.run(cells(), &world.policies, None, |desk| desk.links.len());
+    let call =
+        || node.fleet.run(cells(), &world.policies, None, |transaction| transaction.links.len());
     assert_eq!(call().await, Ok(3));
     let key = cells()[2].key().to_owned();
     let before = world.hub.model().record(&key).expect("a record").1[0];
@@ -271,36 +273,39 @@ async fn nobody_overwrites_what_he_cannot_read() {
     let refused = call().await.expect_err("it cannot be read").to_string();
     assert!(refused.contains("has version 9"), "{refused}");
     assert_eq!(world.hub.model().record(&key).map(|record| record.0), Some(newer));
-    // Others of the project go on.
+    // Other scopes of the project go on.
     let other = world.cells(&node, &[chain[0].clone()]);
     assert!(node.fleet.run(other, &world.policies, None, |_| ()).await.is_ok());
-    // So do other sessions of the agent, while something waits that must be done to this one.
-    let must = node.fleet.insist(cells(), &world.policies, None, |desk| desk.links.len());
+    // So do other sessions of the agent, while a durable job waits for this one.
+    let must = node
+        .fleet
+        .run_durably(cells(), &world.policies, None, |transaction| transaction.links.len());
     let mut sibling = chain.clone();
     sibling[2].push_str("-other");
     for _ in 0..3 {
         let cells = world.cells(&node, &sibling);
-        let call = node.fleet.run(cells, &world.policies, None, |desk| desk.links.len());
+        let call =
+            node.fleet.run(cells, &world.policies, None, |transaction| transaction.links.len());
         let call = tokio::time::timeout(Duration::from_secs(60), call).await;
-        assert_eq!(call.expect("nobody stands in its way"), Ok(3));
+        assert_eq!(call.expect("the other job does not block it"), Ok(3));
     }
-    // And it is done as soon as it can be.
+    // The durable job is done as soon as the record can be read.
     world.hub.rewrite(&key, |bytes| bytes[0] = before);
     let must = tokio::time::timeout(Duration::from_secs(60), must).await;
     assert_eq!(must.expect("it can be read again"), Ok(3));
 }
 
-/// Whoever goes on from what a node knows may clear a kill without counting that, as older builds do. A
-/// copy that went another way has not heard of it.
+/// A writer that started from this node's version may clear a kill without counting a turn, as
+/// older builds do. A record with another history must not.
 #[tokio::test(start_paused = true)]
-async fn a_kill_is_lifted_by_those_who_knew_of_it() {
+async fn a_kill_is_cleared_only_by_a_writer_that_knew_of_it() {
     for knew in [true, false] {
         let (world, node, chain) = calm();
         let agent = &chain[..2];
         let killed = || {
             let cells = world.cells(&node, agent);
-            node.fleet.run(cells, &world.policies, None, |desk| {
-                let (now, link) = (desk.now, &mut desk.links[1]);
+            node.fleet.run(cells, &world.policies, None, |transaction| {
+                let (now, link) = (transaction.now, &mut transaction.links[1]);
                 link.state.kill("ada", "enough", now);
             })
         };

@@ -1,4 +1,4 @@
-//! The network between nodes and their store, with everything that can go wrong in it.
+//! The network between nodes and Redis, with its faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadstop_core::{ScopeState, Time};
 use deadstop_fleet::model::Model;
 use deadstop_fleet::{
-    Away, Beat, Cell, Commit, Item, Record, Reply, Shared, Touched, Version, Write,
+    Beat, Cell, Commit, Item, Record, Reply, Shared, Touched, Unreachable, Version, Write,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -19,10 +19,10 @@ use crate::plant::Plant;
 
 /// How long a node waits for an answer.
 const ANSWER: Duration = Duration::from_secs(1);
-/// How long a request may be on its way that nobody waits for any more.
+/// Milliseconds that a request may take to arrive, even after its sender gave up.
 const LATEST: u64 = 10_000;
 
-/// What may go wrong, each so many times in a thousand requests.
+/// How often each fault happens, in a thousand requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weather {
     pub(crate) lost_requests: u64,
@@ -33,29 +33,29 @@ pub(crate) struct Weather {
     pub(crate) database: u64,
 }
 
-/// What the database has of a scope.
+/// The database row of a scope.
 #[derive(Clone)]
 pub(crate) struct Row {
     pub(crate) state: ScopeState,
     pub(crate) version: Version,
 }
 
-/// The store, the database, and all that is known about them.
+/// Redis, the database, and the observations of the simulation.
 pub(crate) struct Hub {
     pub(crate) dice: Dice,
     pub(crate) weather: Mutex<Weather>,
     pub(crate) plant: Option<Plant>,
     model: Mutex<Model>,
-    /// A server that follows, a little behind.
+    /// A replica that lags behind.
     replica: Mutex<Model>,
     pub(crate) database: Mutex<BTreeMap<String, Row>>,
     begun: Instant,
     epoch: u64,
     trace: Mutex<u64>,
-    /// Records as they were before they were written last.
+    /// The previous content of each record.
     older: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) restarts: Mutex<Vec<Time>>,
-    /// Told after each step that was done.
+    /// Called after each commit that was applied.
     watch: Mutex<Option<Watch>>,
     pub(crate) commits: Mutex<u64>,
 }
@@ -89,7 +89,7 @@ impl Hub {
         Time(self.epoch + self.begun.elapsed().as_millis() as u64)
     }
 
-    /// Everything that happens leaves its mark here.
+    /// Mixes an event into the trace of the run.
     pub(crate) fn note(&self, what: u64) {
         let mut trace = self.trace.lock();
         *trace = (*trace ^ what ^ self.now().0).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
@@ -103,7 +103,7 @@ impl Hub {
         self.model.lock().clone()
     }
 
-    /// Somebody else writes a record, in his own way.
+    /// Writes a record as another program would.
     pub(crate) fn rewrite(&self, key: &str, change: impl FnOnce(&mut Vec<u8>)) -> Version {
         let mut model = self.model.lock();
         let (expect, mut value) = model.record(key).expect("a record").clone();
@@ -116,13 +116,13 @@ impl Hub {
         version
     }
 
-    /// The store begins again with nothing.
+    /// Redis restarts without its data.
     pub(crate) fn restart(&self) {
         self.replica.lock().clone_from(&Model::default());
         self.fail_over();
     }
 
-    /// Another server takes over, without the last of what this one knew.
+    /// A failover to a replica that lacks the last writes.
     pub(crate) fn fail_over(&self) {
         let mut restarts = self.restarts.lock();
         restarts.push(self.now());
@@ -134,9 +134,9 @@ impl Hub {
         self.note(1);
     }
 
-    /// Writes what a node knows of a scope into the database, as far as it is news there.
+    /// Writes a node's state of a scope to the database, unless the row there is newer.
     pub(crate) fn write_down(&self, scope: &str, cell: &Cell) {
-        // In this order: what comes in between is newer than it says.
+        // The version is read first: the state may then be newer than its version, never older.
         let version = cell.version();
         let row = Row { state: cell.state.lock().clone(), version };
         let mut database = self.database.lock();
@@ -204,7 +204,7 @@ impl Hub {
         reply
     }
 
-    /// How long something is on its way.
+    /// How long a message takes.
     fn way(&self) -> Duration {
         let weather = *self.weather.lock();
         let ms = match () {
@@ -224,8 +224,8 @@ pub(crate) enum Pulse {
     Dead,
 }
 
-/// A node's machine, and its cable. Whoever waits goes on in the order in which he came: channels
-/// of the runtime wake in any order.
+/// A node's machine and its network cable. Waiting tasks resume in the order in which they began to
+/// wait; the runtime's channels would wake them in any order.
 pub(crate) struct Machine {
     pulse: Mutex<Pulse>,
     changed: Notify,
@@ -242,7 +242,7 @@ impl Machine {
         *self.pulse.lock() == Pulse::Dead
     }
 
-    /// Dead is dead.
+    /// A dead machine stays dead.
     pub(crate) fn set(&self, pulse: Pulse) {
         if !self.is_dead() {
             *self.pulse.lock() = pulse;
@@ -268,34 +268,34 @@ impl Machine {
 }
 
 /// A node's end of the network.
-pub(crate) struct Line {
+pub(crate) struct Endpoint {
     pub(crate) hub: Arc<Hub>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) books: Arc<Books>,
-    /// Which node it is.
+    /// The index of the node.
     pub(crate) at: usize,
 }
 
-impl Line {
-    /// Brings a request to the store and its answer back, or not.
+impl Endpoint {
+    /// Carries a request to Redis and its answer back, subject to faults.
     async fn ask<T: Send + 'static>(
         &self,
         work: impl Fn(&Hub) -> T + Send + Sync + 'static,
-    ) -> Result<T, Away> {
+    ) -> Result<T, Unreachable> {
         self.machine.runs().await;
         let (hub, dice) = (Arc::clone(&self.hub), &self.hub.dice);
         let weather = *hub.weather.lock();
         if *self.machine.cut.lock() && dice.chance(300) {
             sleep(Duration::from_millis(dice.range(0, 5))).await;
             self.machine.runs().await;
-            return Err(Away::before("nobody listens"));
+            return Err(Unreachable::not_sent("connection refused"));
         }
         let (tell, told) = oneshot::channel();
         let (there, back) = (hub.way(), hub.way());
         let lost = dice.chance(weather.lost_requests);
         let mute = dice.chance(weather.lost_replies);
         let again = dice.chance(weather.twice).then(|| hub.way());
-        // Whoever carries it may send it again by itself, and give the second answer.
+        // The client library may retry by itself, and return the second answer.
         let second = again.is_some() && dice.chance(500);
         let machine = Arc::clone(&self.machine);
         let asked = Arc::clone(&hub);
@@ -323,29 +323,29 @@ impl Line {
         let begun = Instant::now();
         let answer = timeout(ANSWER, told).await;
         if matches!(answer, Ok(Err(_))) && dice.chance(500) {
-            // Some find out at once that the line is dead, some wait for an answer.
+            // Some nodes notice a broken connection at once, others wait for the timeout.
             tokio::time::sleep_until(begun + ANSWER).await;
         }
         self.machine.runs().await;
         match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => {
-                // The other end has hung up, or nobody answers: it may have been done.
-                Err(Away::after("no answer"))
+                // The connection broke or timed out: the request may have been carried out.
+                Err(Unreachable::maybe_done("no answer"))
             }
         }
     }
 }
 
-impl Shared for Line {
-    async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
+impl Shared for Endpoint {
+    async fn commit(&self, commit: &Commit) -> Result<Reply, Unreachable> {
         let commit = commit.clone();
         self.ask(move |hub| hub.apply(&commit)).await
     }
 
-    async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+    async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Unreachable> {
         if node.matches('.').count() > 1 {
-            // In another life: it was silent for too long.
+            // A new incarnation: its lease had expired.
             self.books.dies(self.at);
         }
         let node = node.to_owned();
@@ -357,18 +357,18 @@ impl Shared for Line {
         .await
     }
 
-    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Unreachable> {
         let tag = tag.to_owned();
         self.ask(move |hub| hub.model.lock().touched(&tag, since, hub.now())).await
     }
 
-    async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {
+    async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Unreachable> {
         self.machine.runs().await;
         sleep(Duration::from_millis(self.hub.dice.range(0, 5))).await;
-        let away = self.hub.dice.chance(self.hub.weather.lock().database);
+        let failed = self.hub.dice.chance(self.hub.weather.lock().database);
         self.machine.runs().await;
-        if away {
-            return Err(Away::before("the database is away"));
+        if failed {
+            return Err(Unreachable::not_sent("the database does not answer"));
         }
         if self.hub.plant == Some(Plant::Recall) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Bugs, planted on purpose: the simulation must find each of them.
+//! Bugs planted on purpose: the simulation must find each of them.
 
 use deadstop_core::Bounds;
 use deadstop_fleet::model::Model;
@@ -7,29 +7,29 @@ use deadstop_fleet::{COUNTERS, Commit, Version};
 /// A bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plant {
-    /// Whoever comes later overwrites what is there.
+    /// A commit overwrites a record whatever its version.
     Version,
-    /// What is only read is not looked at: nobody notices that it was killed meanwhile.
+    /// A commit does not check the versions of records that it only read, so it misses a kill.
     Standing,
-    /// Limits are not looked at where counters are added to.
+    /// A commit does not check the limits of counters.
     Bounds,
-    /// What dead nodes hold stays held.
+    /// Reservations of dead nodes are never booked as spent.
     Burial,
-    /// Nobody finds its own write again, and does it twice.
+    /// A node does not recognise its own earlier commit, and applies it twice.
     Doubt,
-    /// Reading again brings back what was there before.
+    /// A read returns an older version of a record.
     Stale,
-    /// A store that lost its memory gets its records back without asking who is dead.
+    /// After Redis lost its data, nodes write records back without reading kills from the database.
     Recall,
-    /// Nobody asks whether the store has lost something of its memory.
+    /// A commit does not check whether Redis lost data.
     Era,
-    /// Nobody looks, once an order is in the database, whether the store still has it.
+    /// An order is not checked in Redis again after it is in the database.
     Confirm,
-    /// Whoever wrote more often knows better who is dead.
+    /// Of two database rows the one with more writes wins, even if the other has the newer kill.
     Rows,
-    /// What a node holds is not put right.
+    /// A node does not correct its reservations.
     Heal,
-    /// A store that lost its memory counts from zero.
+    /// After Redis lost its data, counters start from zero.
     Floors,
 }
 
@@ -53,7 +53,7 @@ impl Plant {
         Plant::ALL.into_iter().find(|(_, known)| *known == name).map(|(plant, _)| plant)
     }
 
-    /// The step as a store with this bug would understand it.
+    /// The commit as a Redis with this bug would understand it.
     pub(crate) fn spoil(self, commit: &Commit, model: &Model) -> Commit {
         let mut commit = commit.clone();
         let there = |key: &str| model.record(key).map_or(Version::default(), |record| record.0);
@@ -64,7 +64,7 @@ impl Plant {
                 }
             }
             Plant::Standing => {
-                // Only where something else is done: who reads, reads.
+                // Only in commits that write; plain reads stay correct.
                 if commit.items.iter().any(|item| item.write.is_some()) {
                     for item in commit.items.iter_mut().filter(|item| item.write.is_none()) {
                         item.expect = there(&item.key);

@@ -1,5 +1,5 @@
-//! Calls that a client reports itself: asked for at one node, ended at any, and tried again with the
-//! same name whenever nobody answers.
+//! Calls that a client reports itself: admitted by one node, settled by any, and retried under the
+//! same id while no node answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use crate::books::{Entry, Fate};
 use crate::world::{World, cost};
 
-/// How often somebody tries who does not give up: longer than anybody is ever cut off.
+/// Attempts of a client: more than the longest partition lasts.
 const TRIES: usize = 200;
 
-/// What a letter says: the call's ticket, or that it has ended.
-fn read(letter: &[u8]) -> Option<Ticket> {
-    postcard::from_bytes::<Option<Ticket>>(letter).ok().flatten()
+/// What an entry contains: the call's ticket, or that the call has ended.
+fn read(entry: &[u8]) -> Option<Ticket> {
+    postcard::from_bytes::<Option<Ticket>>(entry).ok().flatten()
 }
 
 fn write(ticket: Option<&Ticket>) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn write(ticket: Option<&Ticket>) -> Vec<u8> {
 }
 
 impl World {
-    /// One call that is reported. Whoever reports it does not give up.
+    /// One reported call. Its client retries until it gets an answer.
     pub(crate) async fn report(self: Arc<World>, chain: Vec<String>, id: String) {
         let dice = &self.hub.dice;
         let call = Arc::new(self.some_call());
@@ -34,19 +34,19 @@ impl World {
         for _ in 0..TRIES {
             let (_, node) = dice.pick(&self.alive()).clone();
             let cells = self.cells(&node, &chain);
-            let letter = cells.last().map(|cell| cell.letter_key(&id));
+            let key = cells.last().map(|cell| cell.entry_key(&id));
             let asked = Arc::clone(&call);
-            let asking = node.fleet.run(cells, &self.policies, letter, move |desk| {
-                if let Some(known) = desk.letter.as_deref() {
+            let asking = node.fleet.run(cells, &self.policies, key, move |transaction| {
+                if let Some(known) = transaction.entry.as_deref() {
                     return read(known);
                 }
-                let ticket = desk.admit(&asked, &Owner::Anybody).ticket;
+                let ticket = transaction.admit(&asked, &Owner::Any).ticket;
                 if ticket.is_some() {
-                    *desk.letter = Some(write(ticket.as_ref()));
+                    *transaction.entry = Some(write(ticket.as_ref()));
                 }
                 ticket
             });
-            // A client does not wait for a node that is dead.
+            // A client does not wait for a dead node.
             if let Ok(Ok(ticket)) = tokio::time::timeout(Duration::from_secs(15), asking).await {
                 admitted = Some(ticket);
                 break;
@@ -69,7 +69,7 @@ impl World {
             chain: chain.clone(),
             node: usize::MAX,
             tool: call.tool().is_some(),
-            unasked: false,
+            offline: false,
             reserved: ticket.held(),
             granted: ticket.held(),
             input,
@@ -86,19 +86,19 @@ impl World {
         for _ in 0..TRIES {
             let (_, node) = dice.pick(&self.alive()).clone();
             let cells = self.cells(&node, &chain);
-            let letter = cells.last().map(|cell| cell.letter_key(&id));
+            let key = cells.last().map(|cell| cell.entry_key(&id));
             let (call, outcome) = (Arc::clone(&call), outcome.clone());
             let (lost, hub) = (ticket.clone(), Arc::clone(&self.hub));
-            let ending = node.fleet.run(cells, &self.policies, letter, move |desk| {
-                let known = desk.letter.clone();
+            let ending = node.fleet.run(cells, &self.policies, key, move |transaction| {
+                let known = transaction.entry.clone();
                 let ticket = match known.as_deref() {
-                    Some(letter) => read(letter),
-                    // Only a store that lost its memory does not know it.
+                    Some(entry) => read(entry),
+                    // Only a Redis that lost its data does not know the call.
                     None => (!hub.restarts.lock().is_empty()).then(|| lost.clone()),
                 };
                 let Some(ticket) = ticket else { return known.is_some() };
-                desk.settle(&call, ticket, &Owner::Anybody, &outcome);
-                *desk.letter = Some(write(None));
+                transaction.settle(&call, ticket, &Owner::Any, &outcome);
+                *transaction.entry = Some(write(None));
                 true
             });
             match tokio::time::timeout(Duration::from_secs(15), ending).await {
@@ -107,7 +107,7 @@ impl World {
                     return;
                 }
                 Ok(Ok(false)) => {
-                    self.books.fault(format!("(c) {chain:?}: nobody knows of the call {id}"));
+                    self.books.fault(format!("(c) {chain:?}: no record of the call {id}"));
                     return;
                 }
                 Ok(Err(_)) | Err(_) => {}

@@ -1,4 +1,4 @@
-//! A small world: nodes, agents with their sessions, callers, operators, and what befalls them.
+//! A small world: nodes, agents with their sessions, callers, operators, and faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use deadstop_core::{
     Action, Call, Dollars, ModelCall, NanoUsd, Outcome, Period, PolicySet, Preset, Progress, Rates,
     Reservation, ScopeKind, ScopeState, Status, Ticket, Time, Tokens, ToolCall, Usage,
 };
-use deadstop_fleet::{Away, Cell, Fleet, Owner, Version};
+use deadstop_fleet::{Cell, Fleet, Owner, Unreachable, Version};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use crate::books::{Books, Entry, Fate};
-use crate::net::{Hub, Line, Machine, Row, Weather};
+use crate::net::{Endpoint, Hub, Machine, Row, Weather};
 use crate::plant::Plant;
 
-/// What a million tokens cost: so many billionths for each.
+/// Prices: what a million tokens cost, in billionths of a dollar.
 const RATES: Rates = Rates {
     input: NanoUsd(1_000_000_000),
     output: NanoUsd(2_000_000_000),
@@ -24,7 +24,7 @@ const RATES: Rates = Rates {
     cache_write: NanoUsd(0),
 };
 
-/// What a seed makes of the world.
+/// What the seed decides about the world.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
 
 /// A node.
 pub(crate) struct Node {
-    pub(crate) fleet: Arc<Fleet<Line>>,
+    pub(crate) fleet: Arc<Fleet<Endpoint>>,
     pub(crate) cells: Mutex<BTreeMap<String, Arc<Cell>>>,
     pub(crate) machine: Arc<Machine>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct World {
     pub(crate) policies: Arc<PolicySet>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) books: Arc<Books>,
-    /// All nodes there ever were.
+    /// All nodes, including dead ones.
     pub(crate) nodes: Mutex<Vec<Arc<Node>>>,
     orders: Mutex<BTreeMap<String, ()>>,
 }
@@ -87,7 +87,7 @@ impl World {
             restarts: !calm && dice.chance(250),
             operators: dice.chance(700),
         };
-        // A few seconds before an hour begins.
+        // The clock starts a few seconds before an hour begins.
         let hour = 3_600_000;
         let epoch = 480_000 * hour - dice.range(1, 20_000);
         let hub = Hub::new(seed, plan.weather, plant, epoch);
@@ -121,7 +121,7 @@ impl World {
         let machine = Machine::new();
         let at = self.nodes.lock().len();
         let (hub, books) = (Arc::clone(&self.hub), Arc::clone(&self.books));
-        let line = Line { hub, machine: Arc::clone(&machine), books, at };
+        let line = Endpoint { hub, machine: Arc::clone(&machine), books, at };
         let name = format!("n{at}");
         let fleet = Fleet::new(line, &name, seed, self.hub.now());
         let node = Arc::new(Node { fleet: Arc::clone(&fleet), cells: Mutex::default(), machine });
@@ -137,7 +137,7 @@ impl World {
         alive.map(|(at, node)| (at, Arc::clone(node))).collect()
     }
 
-    /// A chain as a node knows it: from the database where the node has not seen it yet.
+    /// A chain as a node knows it, read from the database where the node has not seen it yet.
     pub(crate) fn cells(&self, node: &Node, chain: &[String]) -> Vec<Arc<Cell>> {
         let mut cells = node.cells.lock();
         chain
@@ -169,7 +169,7 @@ impl World {
         Cell::new("acme", scope, scope, state, (row.version, 1), Box::new(|_| ()))
     }
 
-    /// One call, from its admission to its end.
+    /// One call, from admission to settlement.
     pub(crate) async fn call(self: Arc<World>, at: usize, node: Arc<Node>, chain: Vec<String>) {
         let dice = &self.hub.dice;
         let cells = self.cells(&node, &chain);
@@ -180,9 +180,9 @@ impl World {
         let ghost = self.books.asks(&chain, call.tool().is_some());
         let admitted = node
             .fleet
-            .run(cells.iter().cloned(), &self.policies, None, move |desk| {
-                let owner = desk.me();
-                (desk.admit(&asked, &owner), owner)
+            .run(cells.iter().cloned(), &self.policies, None, move |transaction| {
+                let owner = transaction.me();
+                (transaction.admit(&asked, &owner), owner)
             })
             .await;
         let (ticket, owner) = match admitted {
@@ -190,8 +190,8 @@ impl World {
                 self.books.answered(ghost);
                 (admission.ticket, owner)
             }
-            Err(Away { perhaps, .. }) => {
-                if !perhaps {
+            Err(Unreachable { maybe_done, .. }) => {
+                if !maybe_done {
                     self.books.answered(ghost);
                 }
                 if !self.plan.open {
@@ -199,18 +199,19 @@ impl World {
                 }
                 node.machine.runs().await;
                 let dead = cells.iter().any(|cell| cell.state.lock().killed().is_some());
-                let admission = node
-                    .fleet
-                    .unasked(&cells, &self.policies, |desk| desk.admit(&call, &Owner::Unasked));
+                let admission = node.fleet.offline(&cells, &self.policies, |transaction| {
+                    transaction.admit(&call, &Owner::Offline)
+                });
                 if dead && admission.ticket.is_some() {
-                    self.books.fault(format!("(a) {chain:?}: a known kill, and nobody asked"));
+                    self.books
+                        .fault(format!("(a) {chain:?}: admitted offline despite a known kill"));
                 }
-                (admission.ticket, Owner::Unasked)
+                (admission.ticket, Owner::Offline)
             }
         };
         let Some(mut ticket) = ticket else { return };
-        let unasked = owner == Owner::Unasked;
-        for kill in standing.iter().filter(|_| !unasked) {
+        let offline = owner == Owner::Offline;
+        for kill in standing.iter().filter(|_| !offline) {
             if self.books.standing(&chain).contains(kill) {
                 self.books.fault(format!("(a) {chain:?}: admitted after the kill of {}", kill.0));
             }
@@ -220,7 +221,7 @@ impl World {
             chain: chain.clone(),
             node: at,
             tool: call.tool().is_some(),
-            unasked,
+            offline,
             reserved: ticket.held(),
             granted: ticket.held(),
             input,
@@ -235,8 +236,8 @@ impl World {
         let usage = Usage { input, output: used, ..Usage::default() };
         let outcome = Outcome { usage, status, ..Outcome::default() };
         self.books.change(entry, |entry| entry.ends = true);
-        let settled = node.fleet.insist(cells, &self.policies, None, move |desk| {
-            desk.settle(&call, ticket.clone(), &owner, &outcome)
+        let settled = node.fleet.run_durably(cells, &self.policies, None, move |transaction| {
+            transaction.settle(&call, ticket.clone(), &owner, &outcome)
         });
         if settled.await.is_ok() {
             node.machine.runs().await;
@@ -244,7 +245,7 @@ impl World {
         }
     }
 
-    /// The answer of a model, as it comes. Says how long it was.
+    /// Streams a model's answer. Returns its length.
     async fn answer(
         &self,
         node: &Node,
@@ -274,15 +275,15 @@ impl World {
                 entry.cost = cost(call, entry.input, entry.output);
             });
             let asks = output > ticket.reserved().output.0 || dice.chance(200);
-            if *owner == Owner::Unasked || call.tool().is_some() || !asks {
+            if *owner == Owner::Offline || call.tool().is_some() || !asks {
                 continue;
             }
             let (base, call, owner) = (ticket.clone(), Arc::clone(call), owner.clone());
             let all = cells.iter().cloned();
-            let ran = node.fleet.run(all, &self.policies, None, move |desk| {
+            let ran = node.fleet.run(all, &self.policies, None, move |transaction| {
                 let mut ticket = base.clone();
                 let new = Progress { output: Tokens(output), text: "" };
-                (desk.progress(&call, &mut ticket, &owner, new).allowed(), ticket)
+                (transaction.progress(&call, &mut ticket, &owner, new).allowed(), ticket)
             });
             match ran.await {
                 Ok((allowed, corrected)) => {
@@ -321,7 +322,7 @@ impl World {
         })
     }
 
-    /// The store loses all of its memory, or the last of it.
+    /// Redis loses all of its data, or the last writes.
     pub(crate) fn lose_memory(&self) {
         match self.hub.dice.chance(500) {
             true => self.hub.restart(),
@@ -329,7 +330,8 @@ impl World {
         }
     }
 
-    /// The worst moment to lose one's memory: others have not heard of something yet, and ask.
+    /// Redis loses data at the worst moment: other nodes have not heard of an order yet, and
+    /// callers ask them.
     fn worst_moment(self: &Arc<World>, chain: &[String]) {
         if !self.plan.restarts || self.hub.restarts.lock().len() > 4 {
             return;
@@ -338,7 +340,7 @@ impl World {
         self.call_everywhere(chain);
     }
 
-    /// Somebody asks on every node, at once.
+    /// One call on every node, at once.
     fn call_everywhere(self: &Arc<World>, chain: &[String]) {
         let chains = self.chains();
         let below = chains.iter().filter(|other| other.starts_with(chain));
@@ -348,8 +350,8 @@ impl World {
         }
     }
 
-    /// Makes a change true everywhere: in the store, in the database, and then once more in the store,
-    /// which may have lost it in between. Says whether it was done.
+    /// Applies an order everywhere: in Redis, in the database, and then once more in Redis, which
+    /// may have lost it in between. Returns whether it was done.
     async fn decree(
         self: &Arc<World>,
         node: &Node,
@@ -359,28 +361,29 @@ impl World {
     ) -> bool {
         let cells = self.cells(node, chain);
         let (Some(cell), Some(scope)) = (cells.last().cloned(), chain.last()) else { return false };
-        if stops && node.fleet.away().is_some() {
-            // In force here at once.
+        if stops && node.fleet.outage().is_some() {
+            // In force on this node at once.
             cell.force(|state| change(state, self.hub.now()));
         }
-        let done = node.fleet.insist(cells.clone(), &self.policies, None, move |desk| {
-            let now = desk.now;
-            if let Some(link) = desk.links.last_mut() {
-                change(link.state, now);
-            }
-        });
+        let done =
+            node.fleet.run_durably(cells.clone(), &self.policies, None, move |transaction| {
+                let now = transaction.now;
+                if let Some(link) = transaction.links.last_mut() {
+                    change(link.state, now);
+                }
+            });
         if done.await.is_err() {
             return false;
         }
         if self.hub.dice.chance(200) {
-            // Whoever asks now finds nothing of it in the database either.
+            // At this point the order is not in the database either.
             self.worst_moment(chain);
         }
         sleep(Duration::from_millis(self.hub.dice.range(0, 30))).await;
         node.machine.runs().await;
         self.hub.write_down(scope, &cell);
         if self.hub.dice.chance(700) {
-            // Others write as well what they know of it.
+            // Other nodes write their state of the scope, too.
             for (_, other) in self.alive() {
                 if let Some(cell) = other.cells.lock().get(scope) {
                     self.hub.write_down(scope, cell);
@@ -388,7 +391,7 @@ impl World {
             }
         }
         let sure = self.hub.plant == Some(Plant::Confirm)
-            || node.fleet.insist(cells, &self.policies, None, |_| ()).await.is_ok();
+            || node.fleet.run_durably(cells, &self.policies, None, |_| ()).await.is_ok();
         node.machine.runs().await;
         sure
     }
@@ -398,7 +401,8 @@ impl World {
         let dice = &self.hub.dice;
         let mut depth = *dice.pick(&[0, 1, 1, 2, 2, 2]);
         if dice.chance(250) {
-            // A session that nobody has used yet, and that others have looked for in the database.
+            // A session that has not been used yet, and that the other nodes have looked up in the
+            // database.
             depth = 2;
             chain[2] = format!("{}/new{}", chain[1], dice.any() % 1000);
             for (_, other) in self.alive() {
@@ -407,7 +411,7 @@ impl World {
         }
         let scopes = &chain[..=depth];
         let Some(scope) = scopes.last().cloned() else { return };
-        // Operators of one scope do not get in each other's way.
+        // One order at a time for each scope.
         if self.orders.lock().insert(scope.clone(), ()).is_some() {
             return;
         }
@@ -442,7 +446,7 @@ impl World {
     }
 }
 
-/// What a call costs that has brought so much.
+/// The cost of a call with this usage.
 pub(crate) fn cost(call: &Call, input: Tokens, output: Tokens) -> NanoUsd {
     match call {
         Call::Model(call) => call.rates.cost(&Usage { input, output, ..Usage::default() }),

@@ -12,14 +12,16 @@ use deadstop_core::{
     Admission, Call, Decision, FailMode, NanoUsd, Outcome, Progress, ScopeKind, ScopeState, Ticket,
     Time, Tokens, Usage,
 };
-use deadstop_fleet::{Away, Beat, Cell, Commit, Desk, Fleet, Owner, Redis, Reply, Shared, Touched};
+use deadstop_fleet::{
+    Beat, Cell, Commit, Fleet, Owner, Redis, Reply, Shared, Touched, Transaction, Unreachable,
+};
 use deadstop_store::Store;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 
-use super::{Pending, Unreachable, memory};
+use super::{Pending, memory};
 use crate::calls::{Found, Terms, admission};
 use crate::conversation::Conversation;
 use crate::reported::Reported;
@@ -39,28 +41,22 @@ pub(crate) struct Stores {
 }
 
 impl Shared for Stores {
-    async fn commit(&self, commit: &Commit) -> Result<Reply, Away> {
+    async fn commit(&self, commit: &Commit) -> Result<Reply, Unreachable> {
         self.redis.commit(commit).await
     }
 
-    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Away> {
+    async fn touched(&self, tag: &str, since: Time) -> Result<Touched, Unreachable> {
         self.redis.touched(tag, since).await
     }
 
-    async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Away> {
+    async fn beat(&self, node: &str, ms: u64) -> Result<Beat, Unreachable> {
         self.redis.beat(node, ms).await
     }
 
-    async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Away> {
+    async fn recall(&self, scope: &str) -> Result<Option<ScopeState>, Unreachable> {
         let stored = self.store.scope(scope).await;
-        let stored = stored.map_err(|error| Away::before(error.to_string()))?;
+        let stored = stored.map_err(|error| Unreachable::not_sent(error.to_string()))?;
         Ok(stored.map(|stored| state_of(&stored)))
-    }
-}
-
-impl From<Away> for Unreachable {
-    fn from(away: Away) -> Unreachable {
-        Unreachable { why: away.why }
     }
 }
 
@@ -83,61 +79,62 @@ impl Page {
     }
 }
 
-/// Runs a step at a desk: unpacks what travels with the chain, and packs what the step changed.
-fn at_desk<T>(
+/// Runs a step in a transaction: unpacks what travels with the chain, and packs what the step changed.
+fn in_transaction<T>(
     project: &Project,
-    desk: &mut Desk<'_, '_>,
+    transaction: &mut Transaction<'_, '_>,
     job: impl FnOnce(&mut Step<'_, '_, '_>) -> T,
 ) -> Judged<T> {
-    let mut page = Page::read(desk.page());
-    let mut reported = desk.letter.as_deref().and_then(Reported::read);
-    let (judged, traces) = step::judge(project, desk, &mut page.conversation, &mut reported, job);
+    let mut page = Page::read(transaction.attachment());
+    let mut reported = transaction.entry.as_deref().and_then(Reported::read);
+    let (judged, traces) =
+        step::judge(project, transaction, &mut page.conversation, &mut reported, job);
     let Traces { conversation_changed, fresh, counts } = traces;
     if fresh {
         page = Page { conversation: page.conversation, ..Page::default() };
     }
     if conversation_changed || fresh {
-        *desk.page() = page.write();
+        *transaction.attachment() = page.write();
     }
     if let Some(reported) = reported {
         // Written only if it differs: see `Batch::commit`.
-        *desk.letter = Some(reported.write());
+        *transaction.entry = Some(reported.write());
     }
     if !counts.is_empty() {
-        count(desk, &counts);
+        count(transaction, &counts);
     }
     judged
 }
 
 /// Counts what tripped: for the agent with its counters, for the session on its page.
-fn count(desk: &mut Desk<'_, '_>, counts: &Counts) {
-    let at = |kind| desk.links.iter().position(|link| link.state.kind() == kind);
+fn count(transaction: &mut Transaction<'_, '_>, counts: &Counts) {
+    let at = |kind| transaction.links.iter().position(|link| link.state.kind() == kind);
     let (agent, session) = (at(ScopeKind::Agent), at(ScopeKind::Session));
     if let Some(depth) = agent {
-        desk.note(depth, counts.loops, counts.incidents);
+        transaction.note(depth, counts.loops, counts.incidents);
     }
     if let Some(depth) = session {
-        let mut page = Page::read(&desk.pages[depth]);
+        let mut page = Page::read(&transaction.attachments[depth]);
         page.loops += counts.loops;
         page.incidents += counts.incidents;
         page.tags.extend(counts.tags.iter().map(|tag| (*tag).to_owned()));
-        desk.pages[depth] = page.write();
+        transaction.attachments[depth] = page.write();
     }
 }
 
 /// Runs a step that must not be lost.
-pub(super) fn insist<T: Send + 'static>(
+pub(super) fn run_durably<T: Send + 'static>(
     node: &Arc<Node>,
     chain: &Chain,
     reported_as: Option<&str>,
     mut job: impl FnMut(&mut Step<'_, '_, '_>) -> T + Send + 'static,
 ) -> Pending<Judged<T>> {
     let (project, policies) = (Arc::clone(&chain.project), chain.policies());
-    let letter = reported_as.map(|id| chain.innermost().letter_key(id));
-    let done = node.insist(chain.cells(), &policies, letter, move |desk| {
-        at_desk(&project, desk, |step| job(step))
+    let entry = reported_as.map(|id| chain.innermost().entry_key(id));
+    let done = node.run_durably(chain.cells(), &policies, entry, move |transaction| {
+        in_transaction(&project, transaction, |step| job(step))
     });
-    Pending::Later(Box::pin(async move { done.await.map_err(Unreachable::from) }))
+    Pending::Later(done)
 }
 
 /// Decides about a call for all nodes.
@@ -148,26 +145,26 @@ pub(super) async fn admit(
     terms: &Terms,
     number: i64,
 ) -> Result<Judged<Found>, Unreachable> {
-    let letter = terms.reported_as().map(|id| chain.innermost().letter_key(id));
+    let entry = terms.reported_as().map(|id| chain.innermost().entry_key(id));
     let (project, policies) = (Arc::clone(&chain.project), chain.policies());
     let (asked, wanted) = (call.clone(), terms.clone());
     let (here, caller) = (Arc::clone(node), Caller::default());
     let gone = Arc::clone(&caller.gone);
     let cells: SmallVec<[Arc<Cell>; 6]> = chain.cells().collect();
     let ran = async move {
-        here.run(cells, &policies, letter, move |desk| {
+        here.run(cells, &policies, entry, move |transaction| {
             if gone.load(Ordering::Acquire) {
                 // The client has left: nothing is admitted for it.
                 return Judged { value: Found::Stale, killed: SmallVec::new() };
             }
-            at_desk(&project, desk, |step| admission(step, &asked, &wanted, number))
+            in_transaction(&project, transaction, |step| admission(step, &asked, &wanted, number))
         })
         .await
     };
     let abandoned = terms.is_carried().then(|| Abandoned::new(node, chain, call));
     let known = until_known(ran, abandoned).await;
     drop(caller);
-    known.map_err(Unreachable::from)
+    known
 }
 
 /// Decides about a call on what this node last knew. A known kill is honoured always, and so is
@@ -175,19 +172,19 @@ pub(super) async fn admit(
 pub(super) fn admit_offline(node: &Arc<Node>, chain: &Chain, call: &Call) -> Option<Judged<Found>> {
     let policies = chain.policies();
     let cells: Vec<Arc<Cell>> = chain.cells().collect();
-    let judged = node.unasked(&cells, &policies, |desk| {
-        at_desk(&chain.project, desk, |step| step.admit(call, &Owner::Unasked))
+    let judged = node.offline(&cells, &policies, |transaction| {
+        in_transaction(&chain.project, transaction, |step| step.admit(call, &Owner::Offline))
     });
     let policy = &policies.session;
     let few = || {
         let cell = chain.agent().and_then(|scope| scope.cell());
-        cell.is_none_or(|cell| node.count_unasked(cell) <= policy.offline_calls)
+        cell.is_none_or(|cell| node.count_offline(cell) <= policy.offline_calls)
     };
     if judged.value.ticket.is_some() && (policy.fail_mode == FailMode::Closed || !few()) {
         return None;
     }
     let Judged { value, killed } = judged;
-    let value = Found::Decided { admission: Box::new(value), owner: Owner::Unasked };
+    let value = Found::Decided { admission: Box::new(value), owner: Owner::Offline };
     Some(Judged { value, killed })
 }
 
@@ -204,12 +201,12 @@ pub(crate) struct Slice {
 
 /// How much to ask for: a slice ahead if there is room for it. A stream is not stopped for tokens
 /// that were only asked for ahead.
-fn ahead(desk: &Desk<'_, '_>, call: &Call, held: Tokens, output: Tokens) -> Tokens {
+fn ahead(transaction: &Transaction<'_, '_>, call: &Call, held: Tokens, output: Tokens) -> Tokens {
     let wanted = Tokens(output.0.div_ceil(SLICE) * SLICE);
     let more = wanted - held;
     let usage = Usage { output: more, ..Usage::default() };
     let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
-    let fits = desk.links.iter().all(|link| {
+    let fits = transaction.links.iter().all(|link| {
         let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
         let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
             bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
@@ -249,13 +246,13 @@ pub(super) fn progress(
     }
     let held = running.ticket.reserved().output;
     let within = Progress { output: new.output.min(held), ..new };
-    let (ticket, owner) = (&mut running.ticket, &Owner::Unasked);
+    let (ticket, owner) = (&mut running.ticket, &Owner::Offline);
     let judged =
         memory::step(chain, None, node.now(), |step| step.progress(call, ticket, owner, within));
     if !judged.value.trips.is_empty() {
         // Decided on a copy: the shared counters must hear of it.
         let trips = judged.value.trips.clone();
-        spawn(insist(node, chain, None, move |step| step.count(&trips)));
+        spawn(run_durably(node, chain, None, move |step| step.count(&trips)));
     }
     let offline = running.is_offline();
     if new.output > held && judged.value.allowed() && !offline && !slice.lock().asked {
@@ -280,11 +277,13 @@ fn ask_for_more(
     let (base, call, policies) = (running.ticket.bare(), call.clone(), chain.policies());
     let (owner, project) = (running.owner.clone(), Arc::clone(&chain.project));
     let shared = Arc::clone(&slice);
-    let done = node.insist(chain.cells(), &policies, None, move |desk| {
+    let done = node.run_durably(chain.cells(), &policies, None, move |transaction| {
         let mut ticket = base.clone();
-        let wanted = ahead(desk, &call, ticket.reserved().output, output);
+        let wanted = ahead(transaction, &call, ticket.reserved().output, output);
         let new = Progress { output: wanted, text: "" };
-        let judged = at_desk(&project, desk, |step| step.progress(&call, &mut ticket, &owner, new));
+        let judged = in_transaction(&project, transaction, |step| {
+            step.progress(&call, &mut ticket, &owner, new)
+        });
         let mut slice = shared.lock();
         slice.latest = Some(ticket);
         // Set before the scope's end is known, so that the stream that is cut hears what did it.
@@ -322,7 +321,7 @@ pub(super) fn settle(
 ) -> Pending<Judged<Decision>> {
     let (call, outcome, slice) = (call.clone(), outcome.clone(), running.slice.clone());
     let (ticket, owner) = (running.ticket.bare(), running.owner.clone());
-    insist(node, chain, None, move |step| {
+    run_durably(node, chain, None, move |step| {
         let mut ticket = ticket.clone();
         if let Some(latest) = slice.as_ref().and_then(|slice| slice.lock().latest.clone()) {
             ticket.hold_as(&latest);
@@ -346,9 +345,9 @@ impl Drop for Caller {
 /// Waits for a decision. If the client leaves meanwhile, the decision is still heard: a call that was
 /// admitted all the same is ended at once.
 async fn until_known(
-    asking: impl Future<Output = Result<Judged<Found>, Away>> + Send + 'static,
+    asking: impl Future<Output = Result<Judged<Found>, Unreachable>> + Send + 'static,
     abandoned: Option<Abandoned>,
-) -> Result<Judged<Found>, Away> {
+) -> Result<Judged<Found>, Unreachable> {
     let (answer, waiting) = oneshot::channel();
     tokio::spawn(async move {
         let decided = Some(asking.await);
@@ -360,18 +359,18 @@ async fn until_known(
     }
 }
 
-fn ends() -> Away {
-    Away::before("this node is shutting down")
+fn ends() -> Unreachable {
+    Unreachable::not_sent("this node is shutting down")
 }
 
 /// A decision on its way to the client that asked. If it is dropped on the way, the call is ended.
 struct Undelivered {
-    decided: Option<Result<Judged<Found>, Away>>,
+    decided: Option<Result<Judged<Found>, Unreachable>>,
     abandoned: Option<Abandoned>,
 }
 
 impl Undelivered {
-    fn deliver(mut self) -> Result<Judged<Found>, Away> {
+    fn deliver(mut self) -> Result<Judged<Found>, Unreachable> {
         self.decided.take().unwrap_or_else(|| Err(ends()))
     }
 }
@@ -401,7 +400,7 @@ impl Abandoned {
 
     fn settle(self, ticket: &Ticket, owner: Owner) {
         let (call, ticket) = (self.call, ticket.bare());
-        spawn(insist(&self.node, &self.chain, None, move |step| {
+        spawn(run_durably(&self.node, &self.chain, None, move |step| {
             step.settle(&call, ticket.clone(), &owner, &cancelled())
         }));
     }

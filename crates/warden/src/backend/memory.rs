@@ -1,7 +1,7 @@
 //! State in the memory of one node: a step runs under the locks of its chain, root first.
 
 use deadstop_core::{Link, Time, settle};
-use deadstop_fleet::Desk;
+use deadstop_fleet::Transaction;
 use smallvec::SmallVec;
 
 use crate::Chain;
@@ -22,15 +22,15 @@ pub(super) fn step<T>(
     let mut calls = reported_as.map(|id| (id, innermost.reported.lock()));
     let mut reported = calls.as_mut().and_then(|(id, calls)| calls.take(id));
     let before = innermost.number();
-    let (mut number, mut letter) = (before, None);
+    let (mut number, mut entry) = (before, None);
     let mut links: SmallVec<[Link<'_>; 6]> = states
         .iter_mut()
         .zip(chain.scopes())
         .map(|(state, scope)| Link { name: scope.name(), policy: policies.of(scope.kind()), state })
         .collect();
-    let mut desk = Desk::local(&mut links, now, &mut number, &mut letter);
+    let mut transaction = Transaction::local(&mut links, now, &mut number, &mut entry);
     let (judged, traces) =
-        step::judge(&chain.project, &mut desk, &mut conversation, &mut reported, job);
+        step::judge(&chain.project, &mut transaction, &mut conversation, &mut reported, job);
     if let (Some((id, calls)), Some(call)) = (&mut calls, reported)
         && let Some(forgotten) = calls.put(id, call)
         && let Some(ticket) = forgotten.ticket

@@ -1,4 +1,5 @@
-//! The desk: where a job has a chain before it, on copies that nobody else sees yet.
+//! A transaction: one chain of scopes that a job works on, on snapshots that no other job sees
+//! before the commit.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +12,52 @@ use serde::{Deserialize, Serialize};
 /// Who settles a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Owner {
-    /// The node that carries it, in this life of its.
+    /// The node that carries the call, named by its current incarnation.
     Node(String),
-    /// Whoever hears of its end.
-    Anybody,
-    /// It was let pass while nobody could be asked.
-    Unasked,
+    /// Any node: the one that receives the call's receipt.
+    Any,
+    /// A call that a node admitted while Redis was unreachable. It reserved nothing there and is
+    /// booked when it ends.
+    Offline,
 }
 
-/// A chain of scopes, to be worked on. Whatever is done here is done again if somebody was faster.
-pub struct Desk<'a, 'b> {
-    /// The chain.
+/// A chain of scopes that a job works on. If the commit loses to a concurrent writer, the job runs
+/// again on a new transaction.
+pub struct Transaction<'a, 'b> {
+    /// The chain, from the project down.
     pub links: &'a mut [Link<'b>],
-    /// The store's time.
+    /// The time by the clock of Redis.
     pub now: Time,
-    /// What goes with each scope of the chain.
-    pub pages: &'a mut [Vec<u8>],
-    /// The innermost scope's number: another one makes it another scope of the same name.
+    /// For each scope of the chain: bytes that are stored with its state and that the engine does
+    /// not read.
+    pub attachments: &'a mut [Vec<u8>],
+    /// The number of the innermost scope. A new number makes it a new scope under the same name.
     pub number: &'a mut i64,
-    /// The letter that the job asked for.
-    pub letter: &'a mut Option<Vec<u8>>,
+    /// The entry that the job asked for: a record of its own beside the chain, found by key.
+    pub entry: &'a mut Option<Vec<u8>>,
     pub(crate) me: &'a str,
     pub(crate) held: &'a mut [BTreeMap<String, Held>],
     pub(crate) notes: &'a mut [[i64; 2]],
     pub(crate) grown: bool,
-    /// Whether something was refused: nobody is refused for what was true a while ago.
+    /// Whether the job refused something. A refusal must rest on current counters, so the commit
+    /// then checks that they have not changed since they were read.
     pub(crate) refused: bool,
 }
 
-impl<'a, 'b> Desk<'a, 'b> {
-    /// A chain of which one node alone keeps the state: nothing is noted about who holds what.
+impl<'a, 'b> Transaction<'a, 'b> {
+    /// A transaction on state that only this node keeps. It does not track reservations by node.
     pub fn local(
         links: &'a mut [Link<'b>],
         now: Time,
         number: &'a mut i64,
-        letter: &'a mut Option<Vec<u8>>,
-    ) -> Desk<'a, 'b> {
-        Desk {
+        entry: &'a mut Option<Vec<u8>>,
+    ) -> Transaction<'a, 'b> {
+        Transaction {
             links,
             now,
-            pages: &mut [],
+            attachments: &mut [],
             number,
-            letter,
+            entry,
             me: "",
             held: &mut [],
             notes: &mut [],
@@ -62,25 +67,25 @@ impl<'a, 'b> Desk<'a, 'b> {
     }
 }
 
-impl Desk<'_, '_> {
-    /// What goes with the innermost scope.
-    pub fn page(&mut self) -> &mut Vec<u8> {
-        let last = self.pages.len() - 1;
-        &mut self.pages[last]
+impl Transaction<'_, '_> {
+    /// The bytes stored with the innermost scope.
+    pub fn attachment(&mut self) -> &mut Vec<u8> {
+        let last = self.attachments.len() - 1;
+        &mut self.attachments[last]
     }
 
-    /// Who settles a call that this node carries.
+    /// The owner of a call that this node carries.
     pub fn me(&self) -> Owner {
         Owner::Node(self.me.to_owned())
     }
 
-    /// May this call run?
+    /// Decides whether a call may run, and reserves for it.
     pub fn admit(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = admit(self.links, call, self.now);
         self.admitted(admission, owner)
     }
 
-    /// May it, now that a person has approved it?
+    /// Decides about a call that a person has approved.
     pub fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = admit_approved(self.links, call, self.now);
         self.admitted(admission, owner)
@@ -95,7 +100,7 @@ impl Desk<'_, '_> {
         admission
     }
 
-    /// May it go on?
+    /// Decides whether a running call may go on.
     pub fn progress(
         &mut self,
         call: &Call,
@@ -104,7 +109,7 @@ impl Desk<'_, '_> {
         mut new: Progress<'_>,
     ) -> Decision {
         self.grown = true;
-        if *owner == Owner::Unasked {
+        if *owner == Owner::Offline {
             new.output = new.output.min(ticket.reserved().output);
         }
         let before = ticket.held();
@@ -114,7 +119,7 @@ impl Desk<'_, '_> {
         decision
     }
 
-    /// It has ended.
+    /// Settles a call: replaces its reservation by what it used.
     pub fn settle(
         &mut self,
         call: &Call,
@@ -124,12 +129,13 @@ impl Desk<'_, '_> {
     ) -> Decision {
         let now = self.now;
         let decision = match owner {
-            Owner::Unasked => settle_late(self.links, call, ticket, outcome, now),
-            // This node was taken for dead meanwhile, and what it held for spent.
+            Owner::Offline => settle_late(self.links, call, ticket, outcome, now),
+            // This node's lease had expired meanwhile, so its reservations were already booked as
+            // spent.
             Owner::Node(node) if node != self.me => {
                 settle_buried(self.links, call, ticket, outcome, now)
             }
-            Owner::Node(_) | Owner::Anybody => {
+            Owner::Node(_) | Owner::Any => {
                 self.hold(owner, Held::default() - ticket.held());
                 settle(self.links, call, ticket, outcome, now)
             }
@@ -138,7 +144,7 @@ impl Desk<'_, '_> {
         decision
     }
 
-    /// Counts loops and incidents, at a place in the chain.
+    /// Counts loops and incidents for the scope at a depth of the chain.
     pub fn note(&mut self, depth: usize, loops: u64, incidents: u64) {
         if let Some(notes) = self.notes.get_mut(depth) {
             notes[0] = notes[0].saturating_add_unsigned(loops);
@@ -146,14 +152,14 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Notes who holds more, or less, in all of the chain. Not read off the states: what they show
-    /// may lag behind.
+    /// Notes a change of an owner's reservations in every scope of the chain. It is not derived
+    /// from the states: they may lag behind.
     fn hold(&mut self, owner: &Owner, more: Held) {
         let node = match owner {
             Owner::Node(node) => node.as_str(),
-            Owner::Anybody => "",
-            // Nobody knows of it before it ends.
-            Owner::Unasked => return,
+            Owner::Any => "",
+            // An offline call has no reservation in Redis.
+            Owner::Offline => return,
         };
         for held in self.held.iter_mut().filter(|_| !more.is_empty()) {
             let all = held.entry(node.to_owned()).or_default();
