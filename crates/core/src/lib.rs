@@ -57,5 +57,5 @@ pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, Sco
 pub use settings::{BadSetting, Dollars, Seconds};
 pub use share::{Bounds, Held, Totals, settle_buried, settle_late};
 pub use text::{Gist, Sketch, TextFacts, TextHasher};
-pub use trip::{Action, Context, Ends, GuardId, Measure, Signal, Trip, Verdict, Wait};
+pub use trip::{Action, Context, Ends, GuardId, Measure, RefusalKind, Signal, Trip, Verdict, Wait};
 pub use units::{Millis, NanoUsd, Time, Tokens};

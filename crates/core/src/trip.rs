@@ -94,6 +94,42 @@ pub enum Wait {
     For(Millis),
 }
 
+/// What a refusal means to the client that gets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Not this, and not again.
+    Stopped,
+    /// A limit is used up.
+    UsedUp,
+    /// Not now: the same call may pass later.
+    Throttled,
+}
+
+impl RefusalKind {
+    /// What it means that a guard refuses with this reason and verdict.
+    pub fn of(guard: GuardId, reason: &str, verdict: Verdict) -> RefusalKind {
+        match guard {
+            GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => {
+                RefusalKind::UsedUp
+            }
+            GuardId::Killed if reason == GuardId::Budget.refusal() => RefusalKind::UsedUp,
+            GuardId::Velocity | GuardId::Breaker if verdict < Verdict::Kill => {
+                RefusalKind::Throttled
+            }
+            _ => RefusalKind::Stopped,
+        }
+    }
+
+    /// The HTTP status. SDKs retry 408, 409, 429 and 5xx, so an end is none of these.
+    pub fn status(self) -> u16 {
+        match self {
+            RefusalKind::Stopped => 403,
+            RefusalKind::UsedUp => 402,
+            RefusalKind::Throttled => 429,
+        }
+    }
+}
+
 /// Every guard by name. States keep its number: a new guard goes to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -131,6 +167,25 @@ pub enum GuardId {
 }
 
 impl GuardId {
+    /// Every guard, in the order of their numbers.
+    pub const ALL: [GuardId; 15] = [
+        GuardId::Killed,
+        GuardId::Paused,
+        GuardId::Access,
+        GuardId::Steps,
+        GuardId::Tokens,
+        GuardId::Budget,
+        GuardId::Time,
+        GuardId::Velocity,
+        GuardId::Breaker,
+        GuardId::Destructive,
+        GuardId::Loop,
+        GuardId::Similarity,
+        GuardId::TextLoop,
+        GuardId::Strikes,
+        GuardId::Harm,
+    ];
+
     /// The name used in policies, records and messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -150,6 +205,11 @@ impl GuardId {
             GuardId::Strikes => "strikes",
             GuardId::Harm => "harm",
         }
+    }
+
+    /// The guard of this name.
+    pub fn named(name: &str) -> Option<GuardId> {
+        GuardId::ALL.into_iter().find(|guard| guard.name() == name)
     }
 
     /// The health tag that a session gets, where the seed pages name one.
@@ -325,6 +385,14 @@ pub struct Trip {
 }
 
 impl Trip {
+    /// What a refusal because of it means to the client.
+    pub fn refusal_kind(&self) -> RefusalKind {
+        if self.waits.is_some() && self.verdict < Verdict::Kill {
+            return RefusalKind::Throttled;
+        }
+        RefusalKind::of(self.guard, &self.reason, self.verdict)
+    }
+
     /// One sentence that says what was done and why.
     ///
     /// ```

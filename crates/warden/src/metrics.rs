@@ -12,23 +12,7 @@ use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
 use crate::Answer;
 
 /// Every guard, in the order of their numbers.
-const GUARDS: [GuardId; 15] = [
-    GuardId::Killed,
-    GuardId::Paused,
-    GuardId::Access,
-    GuardId::Steps,
-    GuardId::Tokens,
-    GuardId::Budget,
-    GuardId::Time,
-    GuardId::Velocity,
-    GuardId::Breaker,
-    GuardId::Destructive,
-    GuardId::Loop,
-    GuardId::Similarity,
-    GuardId::TextLoop,
-    GuardId::Strikes,
-    GuardId::Harm,
-];
+const GUARDS: [GuardId; GuardId::ALL.len()] = GuardId::ALL;
 /// Every verdict, in the order of their numbers.
 const VERDICTS: [Verdict; 6] =
     [Verdict::Allow, Verdict::Warn, Verdict::Steer, Verdict::Ask, Verdict::Block, Verdict::Kill];

@@ -113,7 +113,7 @@ pub(crate) fn in_words(trip: &Trip) -> (u16, String) {
     (kind.status(), sentence(kind, trip))
 }
 
-/// What a refusal means to whoever gets it.
+/// What a refusal means to the client, with the seconds to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Not this, and not again.
@@ -126,30 +126,21 @@ enum Kind {
 
 impl Kind {
     fn of(trip: &Trip) -> Kind {
-        match trip.guard {
-            _ if trip.waits.is_some() && trip.verdict < Verdict::Kill => {
-                Kind::Throttled { seconds: wait(trip) }
-            }
-            GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => Kind::UsedUp,
-            GuardId::Killed if trip.reason == GuardId::Budget.refusal() => Kind::UsedUp,
-            GuardId::Velocity | GuardId::Breaker if trip.verdict < Verdict::Kill => {
-                Kind::Throttled { seconds: wait(trip) }
-            }
-            _ => Kind::Stopped,
+        match trip.refusal_kind() {
+            RefusalKind::Stopped => Kind::Stopped,
+            RefusalKind::UsedUp => Kind::UsedUp,
+            RefusalKind::Throttled => Kind::Throttled { seconds: wait(trip) },
         }
     }
 
     fn status(self) -> u16 {
         match self {
-            Kind::Stopped => 403,
-            Kind::UsedUp => 402,
-            Kind::Throttled { .. } => 429,
+            Kind::Stopped => RefusalKind::Stopped.status(),
+            Kind::UsedUp => RefusalKind::UsedUp.status(),
+            Kind::Throttled { .. } => RefusalKind::Throttled.status(),
         }
     }
 }
-
-/// When calls in flight have probably left some room.
-const SETTLE_SECONDS: u64 = 5;
 
 /// Whole seconds until it is worth trying again: what is left of a cool-down, or the part of the
 /// minute in which as much was spent as is too much.

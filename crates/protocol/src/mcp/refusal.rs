@@ -4,7 +4,7 @@
 //! -32000 to applications. `INVALID_REQUEST` would invite a client to mend the request and try
 //! again.
 
-use deadstop_core::{GuardId, Trip, Verdict};
+use deadstop_core::{GuardId, RefusalKind, Trip, Verdict};
 use serde_json::{Value, json};
 
 use super::message::Message;
@@ -42,12 +42,9 @@ impl Why {
 
     /// What a guard has said elsewhere: its name, its code for why, and its sentence.
     pub fn said(verdict: Verdict, guard: &str, reason: &str, explain: &str) -> Why {
-        let code = match guard {
-            "steps" | "tokens" | "budget" | "time" => 402,
-            "killed" if reason == GuardId::Budget.refusal() => 402,
-            "velocity" | "breaker" if verdict < Verdict::Kill => 429,
-            _ => 403,
-        };
+        let kind = GuardId::named(guard)
+            .map_or(RefusalKind::Stopped, |guard| RefusalKind::of(guard, reason, verdict));
+        let code = kind.status();
         let advice = if code == 429 { "retry later" } else { "do not retry" };
         Why {
             code,

@@ -337,6 +337,7 @@ pub(crate) async fn open(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -424,6 +425,7 @@ pub(crate) async fn propose(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -448,7 +450,9 @@ pub(crate) async fn progress(
     params(("agent" = String, Path, description = "The agent"), ("session" = String, Path, description = "The session")),
     responses(
         (status = 200, description = "It is booked", body = Decided),
+        (status = 402, description = "It is booked, and a budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(
@@ -661,10 +665,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
     let Some(trip) = trips.first().filter(|_| !allowed) else {
         return Reply { status: 200, body: decision };
     };
-    let status = match trip.guard {
-        GuardId::Budget | GuardId::Tokens | GuardId::Steps | GuardId::Time => 402,
-        _ => 403,
-    };
+    let status = trip.refusal_kind().status();
     // One that is dead already says what killed it.
     let code = match trip.verdict {
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
