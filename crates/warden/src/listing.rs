@@ -23,7 +23,8 @@ impl Warden {
         let news = self.pins.listed(&chain.project.name, server, tools, at);
         for tool in &news.changed {
             let tool = chain.project.redact_name(tool);
-            let text = format!("{server} describes {tool} otherwise than when it was first seen");
+            let text =
+                format!("{server} changed the description of {tool} since it was first seen");
             self.outbox.lock().audit.push(AuditEvent {
                 number: self.number(),
                 project: chain.project.name.clone(),
@@ -42,7 +43,7 @@ impl Warden {
                 match store.put_tools(&news.write).await {
                     Ok(_) => told.await,
                     Err(error) => {
-                        tracing::error!("what was seen of tools could not be written: {error}");
+                        tracing::error!("pinned tools could not be written: {error}");
                     }
                 }
             });
