@@ -329,7 +329,7 @@ impl<S: Shared> Fleet<S> {
         let cells: Cells = cells.into_iter().collect();
         let put = Arc::clone(&result);
         let run = Box::new(move |transaction: &mut Transaction<'_, '_>| {
-            *put.lock() = Some(job(transaction))
+            *put.lock() = Some(job(transaction));
         });
         let policies = Arc::clone(policies);
         let lane = match cells.get(1) {

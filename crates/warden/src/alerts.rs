@@ -1,7 +1,8 @@
-//! Alerts: which messages there are, and for which targets.
+//! Alerts: the messages of an alert, one for each target that wants it.
 //!
-//! A message goes to the outbox in one transaction with what it tells of. The first of its kind is
-//! due at once; those that follow within a minute become one, so that a storm is one message.
+//! A message is written to the outbox in one transaction with its incident. The first message of a
+//! kind is sent at once. Those of the next minute are sent as one, so that a burst of trips becomes
+//! one message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use parking_lot::Mutex;
 
 use crate::{Project, Warden, now};
 
-/// Messages alike within so long become one.
+/// Similar messages within so long are sent as one.
 const BUNCH_MS: u64 = 60_000;
-/// Bunches that are remembered.
+/// Groups of messages that are remembered.
 const MOST_BUNCHES: usize = 4096;
 
-/// When bunches may speak again.
+/// When each group of messages may be sent again.
 #[derive(Default)]
 pub struct Bunches(Mutex<HashMap<String, Time>>);
 
 impl Bunches {
-    /// When a message of a bunch is to be sent.
+    /// When a message of a group is to be sent.
     fn due(&self, bunch: &str, now: Time) -> Time {
         let mut bunches = self.0.lock();
         if bunches.len() >= MOST_BUNCHES {
@@ -39,9 +40,9 @@ impl Bunches {
     }
 }
 
-/// Something that people may want to hear of.
+/// An alert.
 pub struct Alert<'a> {
-    /// What it is about.
+    /// Its kind.
     pub kind: Kind,
     /// The agent.
     pub agent: Option<&'a str>,
@@ -51,11 +52,11 @@ pub struct Alert<'a> {
     pub trip: Option<&'a Trip>,
     /// What happened, in a sentence.
     pub sentence: String,
-    /// The incident it became.
+    /// The incident, if the trip became one.
     pub incident: Option<&'a str>,
 }
 
-/// What a trip is called in alerts; `None` if it is not worth one.
+/// The kind of alert for a trip; `None` if it needs none.
 pub fn kind_of(trip: &Trip) -> Option<Kind> {
     match (trip.guard, trip.verdict) {
         (GuardId::Killed | GuardId::Paused, _) | (_, Verdict::Allow) => None,
@@ -67,7 +68,7 @@ pub fn kind_of(trip: &Trip) -> Option<Kind> {
 }
 
 impl Warden {
-    /// The messages that an alert becomes: one for every target that wants to hear of it.
+    /// The messages of an alert: one for every target that wants its kind.
     pub fn messages(&self, project: &Project, alert: &Alert<'_>) -> Vec<Delivery> {
         let targets = Arc::clone(&project.targets.read());
         let at = now();

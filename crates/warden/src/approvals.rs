@@ -1,12 +1,12 @@
-//! Calls that wait for a person.
+//! Approvals: calls that wait for a person's decision.
 //!
-//! Where a policy says `ask`, the engine answers neither yes nor no. The call becomes an
-//! [`Approval`] that people can see and decide about; whoever carries the call holds a [`Question`]
-//! and waits for the word. The first word counts: a person's, the clock's (nobody decided in time,
-//! so it is refused), the end of a scope, or the client's, by going away.
+//! Where a policy says `ask`, the engine neither admits nor refuses the call. It becomes an
+//! [`Approval`] that people can see and decide. The task that carries the call holds a [`Question`]
+//! and waits for the decision. The first decision counts: a person approves or denies, the time
+//! limit passes (the call is denied), a scope is killed, or the client disconnects.
 //!
-//! The waiting lives in memory: after a restart there is nobody left who waits. What was decided is
-//! in the audit.
+//! Waiting calls are kept in memory only: after a restart their clients are gone. Decisions are in
+//! the audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use crate::settings::Capture;
 
 /// Calls that may wait at a time; one more is refused.
 const MOST: usize = 1000;
-/// How long one that was decided is remembered, for whoever asks what became of it.
+/// How long a decided approval is kept, for clients that ask for the decision.
 const REMEMBERED_MS: u64 = 10 * 60 * 1000;
-/// How long after its time is up the node where it waits may take to say so.
+/// How long after the time limit the node of a waiting call may take to report it.
 const LATE_MS: u64 = 10_000;
-/// Bytes of what was asked that a person is shown.
+/// Bytes of the request that a person is shown.
 const SHOWN: usize = 2000;
-/// Bytes of it that the audit keeps.
+/// Bytes of the request that the audit keeps.
 const AUDITED: usize = 300;
 
-/// A call that waits for a person, or did.
+/// A call that waits for a person's decision, or did.
 #[derive(Debug)]
 pub struct Approval {
     /// Its id.
@@ -51,7 +51,7 @@ pub struct Approval {
     pub nested: Option<String>,
     /// The call.
     pub call: Call,
-    /// The beginning of what it was asked with, without secrets.
+    /// The beginning of the request, redacted.
     pub asked: String,
     /// Why it waits, strictest first.
     pub trips: Vec<Trip>,
@@ -59,34 +59,34 @@ pub struct Approval {
     pub since: Time,
     /// When it is denied automatically.
     pub until: Time,
-    /// The id that a client gave it.
+    /// The client's id for the call, if the client reports it.
     pub client: Option<String>,
     /// Whether it waits on another node.
     remote: bool,
     word: watch::Sender<Option<Word>>,
 }
 
-/// What became of it.
+/// A decision about a waiting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// A person lets it pass.
+    /// A person approved it.
     Approved,
-    /// A person does not.
+    /// A person denied it.
     Denied,
-    /// Nobody decided in time.
+    /// The time limit passed without a decision.
     Lapsed,
-    /// Nobody wants to know any more.
+    /// The client disconnected.
     Withdrawn,
-    /// A scope that it is made in was ended.
+    /// One of its scopes was killed.
     Stopped,
 }
 
 impl Answer {
-    /// All of them, in the order of their numbers.
+    /// All answers, in the order of their numbers.
     pub const ALL: [Answer; 5] =
         [Answer::Approved, Answer::Denied, Answer::Lapsed, Answer::Withdrawn, Answer::Stopped];
 
-    /// The word for it.
+    /// The name of the answer.
     pub fn name(self) -> &'static str {
         match self {
             Answer::Approved => "approved",
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// Who said what about it, and why.
+/// A decision, with who made it and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
     /// What was decided.
@@ -112,17 +112,17 @@ pub struct Word {
 }
 
 impl Word {
-    /// A person's.
+    /// A person's decision.
     pub fn said(answer: Answer, by: &str, reason: &str, at: Time) -> Word {
         Word { answer, by: by.to_owned(), reason: reason.to_owned(), at }
     }
 
-    /// Nobody's.
+    /// A decision made without a person.
     fn of(answer: Answer, at: Time) -> Word {
         Word::said(answer, "", "", at)
     }
 
-    /// What it means for a call, as the end of a sentence.
+    /// The decision as the end of a sentence.
     fn clause(&self, approval: &Approval) -> String {
         let Word { by, reason, .. } = self;
         match self.answer {
@@ -130,7 +130,7 @@ impl Word {
             Answer::Denied => format!("denied by {by}: {reason}"),
             Answer::Lapsed => {
                 let waited = approval.until.since(approval.since);
-                format!("nobody approved it in {waited}")
+                format!("no approval within {waited}")
             }
             Answer::Withdrawn => "withdrawn".to_owned(),
             Answer::Stopped => "stopped while it waited".to_owned(),
@@ -139,12 +139,12 @@ impl Word {
 }
 
 impl Approval {
-    /// The last word about it, if there is one.
+    /// The decision, if there is one.
     pub fn word(&self) -> Option<Word> {
         self.word.borrow().clone()
     }
 
-    /// Waits for the last word.
+    /// Waits for the decision.
     pub async fn decided(&self) -> Word {
         let mut word = self.word.subscribe();
         match word.wait_for(Option::is_some).await.map(|word| word.clone()) {
@@ -153,12 +153,12 @@ impl Approval {
         }
     }
 
-    /// Whether what was said about it still counts.
+    /// Whether a repeated request gets this approval's decision instead of a new one.
     pub fn counts(&self) -> bool {
         self.word().is_none_or(|word| !matches!(word.answer, Answer::Withdrawn | Answer::Stopped))
     }
 
-    /// A word about it; false if there was one before, which counts.
+    /// Records a decision; false if there was one before, which stays.
     fn hear(&self, word: &Word) -> bool {
         self.word.send_if_modified(|known| {
             let first = known.is_none();
@@ -174,24 +174,25 @@ impl Approval {
         self.trips.first()
     }
 
-    /// Whether an approval still lets it pass: as long again as it could have been waited for.
+    /// Whether an approval still admits the call: for as long again as the time limit was.
     pub fn is_approved(&self, now: Time) -> bool {
         let wait = self.until.since(self.since);
         self.word()
             .is_some_and(|word| word.answer == Answer::Approved && now.since(word.at) <= wait)
     }
 
-    /// Whether nobody will want to know any more what became of it.
+    /// Whether it can be forgotten.
     pub(super) fn is_over(&self, now: Time) -> bool {
         self.is_orphan(now) || self.word().is_some_and(|word| now.since(word.at).0 > REMEMBERED_MS)
     }
 
-    /// Whether the node where it waited is gone: it would have said so long ago that time is up.
+    /// Whether the node of the waiting call is gone: it would have reported the time limit long
+    /// ago.
     fn is_orphan(&self, now: Time) -> bool {
         self.remote && self.word().is_none() && now.since(self.until).0 > LATE_MS
     }
 
-    /// The trips with the word about them: a warning if it was approved, a refusal if not.
+    /// The trips as a refusal, with the decision in their sentences.
     fn judged(&self, word: &Word) -> Vec<Trip> {
         let clause = word.clause(self);
         let judged = |trip: &Trip| {
@@ -205,7 +206,7 @@ impl Approval {
         self.trips.iter().map(judged).collect()
     }
 
-    /// Says of what was let pass who has approved it.
+    /// Adds to the warnings of an approved call who approved it.
     pub(super) fn sign(&self, trips: &mut [Trip]) {
         let Some(word) = self.word() else { return };
         let clause = word.clause(self);
@@ -219,17 +220,17 @@ impl Approval {
     }
 }
 
-/// All that wait, and those that did a moment ago, oldest first.
+/// All waiting calls, and those decided recently, oldest first.
 #[derive(Debug, Default)]
 pub struct Approvals(Mutex<BTreeMap<String, Arc<Approval>>>);
 
 impl Approvals {
-    /// One of a project by its id.
+    /// An approval of a project, by its id.
     pub fn get(&self, project: &str, id: &str) -> Option<Arc<Approval>> {
         self.0.lock().get(id).filter(|approval| approval.project == project).cloned()
     }
 
-    /// Those of a project that wait.
+    /// The waiting calls of a project.
     pub fn waiting(&self, project: &str, now: Time) -> Vec<Arc<Approval>> {
         let all = self.0.lock();
         let waits =
@@ -237,7 +238,7 @@ impl Approvals {
         all.values().filter(waits).cloned().collect()
     }
 
-    /// One that a client asks about by its own id, on whichever node.
+    /// The approval of a call that a client asks about by its own id, on any node.
     pub fn asked_as(
         &self,
         chain: &Chain,
@@ -257,21 +258,21 @@ impl Approvals {
         all.values().rev().find(same).cloned()
     }
 
-    /// Those that wait on this node.
+    /// The calls that wait on this node.
     pub(super) fn own(&self) -> Vec<Asked> {
         let all = self.0.lock();
         let waits = |a: &&Arc<Approval>| !a.remote && a.word().is_none();
         all.values().filter(waits).map(|approval| Asked::of(approval)).collect()
     }
 
-    /// One waits on another node.
+    /// Notes a call that waits on another node.
     pub(super) fn hear(&self, asked: Asked, now: Time) {
         if !self.0.lock().contains_key(&asked.id) && asked.until > now {
             self.enter(&Arc::new(asked.into()), now);
         }
     }
 
-    /// Somebody has decided about one on another node. The first word counts.
+    /// Notes a decision made on another node. The first one counts.
     pub(super) fn decide(&self, id: &str, word: &Word) {
         let approval = self.0.lock().get(id).cloned();
         if let Some(approval) = approval {
@@ -279,14 +280,14 @@ impl Approvals {
         }
     }
 
-    /// Enters one; false if too many wait.
+    /// Adds an approval; false if too many calls wait.
     fn enter(&self, approval: &Arc<Approval>, now: Time) -> bool {
         let mut all = self.0.lock();
         if all.len() >= MOST {
             all.retain(|_, known| !known.is_over(now));
         }
         if all.len() >= MOST {
-            // Those that were decided are forgotten before one is turned away.
+            // Forget decided approvals before refusing a new one.
             all.retain(|_, known| known.word().is_none());
         }
         if all.len() >= MOST {
@@ -297,7 +298,7 @@ impl Approvals {
     }
 }
 
-/// A call that waits for a person, as nodes tell each other.
+/// A waiting call, as sent to other nodes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Asked {
     id: String,
@@ -355,7 +356,7 @@ impl From<Asked> for Approval {
     }
 }
 
-/// A call whose carrier waits for a person's word. Dropped without one, it is withdrawn.
+/// A waiting call on the node that carries it. Dropped without a decision, it is withdrawn.
 pub struct Question {
     warden: Arc<Warden>,
     chain: Chain,
@@ -365,13 +366,13 @@ pub struct Question {
 }
 
 impl Question {
-    /// Waits for the word, and lets the call run if it says so.
+    /// Waits for the decision, and admits the call if it was approved.
     pub async fn answer(self) -> Result<(Running, Vec<Trip>), Refused> {
         let word = self.wait().await;
         self.carry_out(&word).await
     }
 
-    /// Waits without anybody who holds the line: the client comes back for the answer.
+    /// Waits in the background: the client asks again for the decision.
     pub fn detach(self) {
         tokio::spawn(async move {
             let word = self.wait().await;
@@ -381,7 +382,7 @@ impl Question {
         });
     }
 
-    /// Waits for a person, for the time to be up, or for the end of a scope.
+    /// Waits for a decision, the time limit, or a kill.
     async fn wait(&self) -> Word {
         let left = self.approval.until.since(self.warden.time());
         let stops = self.chain.stops();
@@ -394,7 +395,7 @@ impl Question {
         };
         let word = Word::of(answer, self.warden.time());
         match self.warden.first_word(&self.approval, word.clone()).await {
-            // Somebody was faster on another node, and has kept what he said.
+            // A decision on another node came first, and that node has recorded it.
             Ok(first) if first != word => {
                 self.approval.hear(&first);
                 self.approval.word().unwrap_or(first)
@@ -412,7 +413,8 @@ impl Question {
             }
             Answer::Stopped => {
                 let refused = warden.admit(chain, call, &self.request, &self.terms).await;
-                // It is told what ended it; should that be over by now, it is refused all the same.
+                // The client is told which kill refused it. If that was cleared meanwhile, the call
+                // is refused all the same.
                 match refused {
                     Err(refused) if refused.asks() => Err(self.refuse(word)),
                     other => other,
@@ -422,7 +424,7 @@ impl Question {
         }
     }
 
-    /// Keeps that the call was refused.
+    /// Records the refusal.
     fn refuse(&self, word: &Word) -> Refused {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
         let trips = self.approval.judged(word);
@@ -448,15 +450,15 @@ impl Drop for Question {
 }
 
 impl Refused {
-    /// Whether a person may still say yes.
+    /// Whether the call waits for a person's decision.
     pub fn asks(&self) -> bool {
         self.trips.first().is_some_and(|trip| trip.verdict == Verdict::Ask)
     }
 }
 
 impl Warden {
-    /// May this call run? Where the policy says so, a person is asked, and this waits for the word
-    /// as long as the policy allows. Whoever stops waiting withdraws the question.
+    /// Admits a call. Where the policy says `ask`, this waits for a person's decision, up to the
+    /// policy's time limit. Dropping the future withdraws the question.
     pub async fn admit_asking(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -472,8 +474,8 @@ impl Warden {
         }
     }
 
-    /// The same, and a call in a scope that is held waits for a person's word as well, for so long.
-    /// What refuses it is on disk before anybody is told.
+    /// The same, and a call in a paused scope waits up to `hold` for it to be resumed. A refusal is
+    /// on disk before this returns.
     pub async fn admit_patiently(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -484,7 +486,7 @@ impl Warden {
     ) -> Result<(Running, Vec<Trip>), Refused> {
         let until = Instant::now() + hold;
         loop {
-            // Registered before asking, so that a word said in between is not missed.
+            // Registered before asking, so that a change in between is not missed.
             let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
             let refused = match self.admit_asking(chain, call, request, terms.clone()).await {
                 Ok(admitted) => return Ok(admitted),
@@ -511,7 +513,7 @@ impl Warden {
         }
     }
 
-    /// Asks people about a call that the engine wants them asked about.
+    /// Asks for a person's decision about a call.
     pub fn ask(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -543,8 +545,8 @@ impl Warden {
         });
         let (warden, chain, request) = (Arc::clone(self), chain.clone(), request.clone());
         if !self.approvals.enter(&approval, since) {
-            let why = "too many calls wait for a person";
-            let word = Word::said(Answer::Denied, "deadstop", why, since);
+            let why = format!("too many calls wait for a person (limit {MOST})");
+            let word = Word::said(Answer::Denied, "deadstop", &why, since);
             approval.word.send_replace(Some(word.clone()));
             let question = Question { warden, chain, approval, request, terms };
             return Err(question.refuse(&word));
@@ -566,7 +568,7 @@ impl Warden {
         Ok(Question { warden, chain, approval, request, terms })
     }
 
-    /// Says the last word about a call that waits; gives the one that counts, which is the first.
+    /// Records a decision about a waiting call. Returns the one that counts, which is the first.
     fn decide_approval(&self, approval: &Approval, word: Word) -> Word {
         if !approval.hear(&word) {
             return approval.word().unwrap_or(word);
@@ -575,7 +577,7 @@ impl Warden {
         word
     }
 
-    /// Tells of the word that counts, and keeps it.
+    /// Announces the decision that counts, and writes it to the audit.
     fn keep_word(&self, approval: &Approval, word: &Word) {
         self.tell_nodes(Message::Decided { id: approval.id.clone(), word: word.clone() });
         self.metrics.answered(word.answer);
@@ -615,24 +617,24 @@ impl Warden {
         });
     }
 
-    /// The word that was said first about a call that waits, on whichever node.
+    /// The first decision about a waiting call on any node.
     async fn first_word(&self, approval: &Approval, word: Word) -> Result<Word, String> {
         let Some(node) = self.node() else { return Ok(word) };
         let said = serde_json::to_vec(&word).unwrap_or_default();
         let redis = &node.shared().redis;
         let first = match redis.first_word(&approval.id, &said).await {
             Ok(first) => first,
-            // It may have arrived.
-            Err(away) => match redis.word_about(&approval.id).await {
+            // The request may have arrived although its answer did not.
+            Err(error) => match redis.word_about(&approval.id).await {
                 Ok(Some(first)) => first,
-                _ => return Err(away.to_string()),
+                _ => return Err(error.to_string()),
             },
         };
         Ok(serde_json::from_slice(&first).unwrap_or(word))
     }
 
-    /// A person's word about a call that waits; on disk when this returns. `None` in place of it if
-    /// somebody was faster.
+    /// Records a person's decision; it is on disk when this returns. `None` if another decision
+    /// came first.
     pub async fn say(&self, approval: &Approval, word: Word) -> Option<Result<(), String>> {
         if approval.word().is_some() {
             return None;
@@ -642,13 +644,14 @@ impl Warden {
                 approval.hear(&first);
                 return None;
             }
-            // In a cluster the first word that Redis heard counts, whatever this node heard before.
+            // In a cluster the first decision that Redis received counts, whatever this node
+            // received before.
             Ok(_) if self.node().is_some() => {
                 approval.hear(&word);
                 self.keep_word(approval, &word);
             }
-            // Where it waits nobody would hear of it.
-            Err(away) if approval.remote => return Some(Err(away)),
+            // The node where the call waits would not receive it.
+            Err(error) if approval.remote => return Some(Err(error)),
             _ => {
                 if self.decide_approval(approval, word.clone()) != word {
                     return None;
@@ -659,12 +662,12 @@ impl Warden {
         Some(self.flush().await)
     }
 
-    /// Tells all nodes that a call waits, and waits until they know.
+    /// Tells all nodes that a call waits, and waits until they have applied it.
     pub async fn announce_asked(&self, approval: &Approval) {
         self.announce(Message::Asked(Asked::of(approval))).await;
     }
 
-    /// What a call is told that was not approved, once more.
+    /// The refusal of a call that was not approved, for a repeated request.
     pub fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
         Refused { trips: approval.judged(word), ..Refused::default() }
     }

@@ -1,4 +1,4 @@
-//! A call's three moments over its chain: admit, progress, settle. What was decided is recorded.
+//! A call's three moments over its chain: admit, progress, settle. Decisions are recorded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::{Approval, BOOKED, Booking, Chain, Refused, Said, Warden, record};
 /// A call that was admitted.
 #[derive(Debug)]
 pub struct Running {
-    /// Its number among all calls.
+    /// Its row number.
     pub id: i64,
     /// What it has reserved.
     pub ticket: Ticket,
@@ -27,12 +27,12 @@ pub struct Running {
     warned: Option<Box<Trip>>,
     /// Who settles it.
     pub(super) owner: Owner,
-    /// What a stream has taken of a limit that nodes share.
+    /// The slice of a shared limit that a stream has reserved.
     pub(super) slice: Option<Arc<Mutex<Slice>>>,
 }
 
 impl Running {
-    /// A call that was remembered between its admission and its end.
+    /// A call that was stored between its admission and its end.
     pub(super) fn again(
         id: i64,
         ticket: Ticket,
@@ -48,19 +48,20 @@ impl Running {
     }
 }
 
-/// On which terms a call is admitted.
+/// How a call is admitted.
 #[derive(Clone, Default)]
 pub struct Terms {
-    /// A person has approved it.
+    /// The approval of a person, if there is one.
     pub(super) approval: Option<Arc<Approval>>,
-    /// The request that it comes with.
+    /// The turn that the request belongs to.
     pub turn: Option<Turn>,
     carrier: Carrier,
-    /// Whether the door waits for room: a refusal for want of it is not recorded yet.
+    /// Whether the door waits for room in a limit: a refusal for lack of room is then not recorded
+    /// yet.
     patient: bool,
 }
 
-/// Who carries a call and tells how it ended.
+/// Who carries a call and reports its end.
 #[derive(Clone, Default)]
 enum Carrier {
     /// The door that asks.
@@ -112,12 +113,12 @@ impl Terms {
     }
 }
 
-/// What came of tool results.
+/// The result of settling tool calls.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// What tripped.
     pub trips: Vec<Trip>,
-    /// What the model is to be told, each with the id of the call behind whose result.
+    /// Notes for the model, each with the id of the call whose result it follows.
     pub notes: Vec<(String, String)>,
 }
 
@@ -125,9 +126,9 @@ pub struct Ended {
 pub(super) enum Found {
     /// It was decided.
     Decided { admission: Box<Admission>, owner: Owner },
-    /// The same, and calls that had waited too long for their results were given up.
+    /// The same, and calls that had waited too long for their results were cancelled.
     GaveUp { admission: Box<Admission>, owner: Owner, calls: Vec<(Waiting, Decision)> },
-    /// The client asked before, and the call still runs: what it was told then.
+    /// The client proposed this call before and it still runs: the warnings from then.
     Known(Vec<Trip>),
     /// The conversation went on meanwhile: what is new in the request must be read again.
     Stale,
@@ -169,7 +170,7 @@ pub(super) fn admission(
         trip.guard == GuardId::Paused || trip.verdict == Verdict::Ask || trip.waits.is_some()
     };
     if let (true, Some(turn)) = (admission.trips.first().is_some_and(waits), &terms.turn) {
-        // The request comes again as it is, once a person has decided.
+        // The client repeats the request unchanged once a person has decided.
         step.conversation_mut().heard = turn.before.clone();
     }
     let Some(ticket) = &admission.ticket else {
@@ -218,7 +219,7 @@ pub struct ResultIn {
     pub text: String,
 }
 
-/// A call as it is recorded: its number among all, and what its ticket said.
+/// A call as it is recorded: its row number, and the facts from its ticket.
 pub(super) struct Numbered {
     id: i64,
     number: u64,
@@ -239,7 +240,7 @@ impl Warden {
         chain.innermost().heard()
     }
 
-    /// May this call run? Where a person is to be asked, [`Warden::ask`] does so.
+    /// Decides whether a call may run. Where a person must decide, [`Warden::ask`] asks.
     pub async fn admit(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -301,7 +302,7 @@ impl Warden {
         owner: Owner,
     ) -> Result<(Running, Vec<Trip>), Refused> {
         if admission.verdict == Verdict::Ask {
-            // It is recorded once a person has decided.
+            // It is recorded after a person has decided.
             for trip in &admission.trips {
                 self.metrics.verdict(trip.guard, trip.verdict);
             }
@@ -358,7 +359,7 @@ impl Warden {
         }
     }
 
-    /// May this call go on? With the incident, if it may not.
+    /// Decides whether a call may go on. Returns the incident, if it may not.
     pub fn progress(
         &self,
         chain: &Chain,
@@ -379,13 +380,13 @@ impl Warden {
         (decision, incident)
     }
 
-    /// What to wait for until it is certain that a call may have what it has used; `None` if it is.
+    /// A future to wait for until the cluster has granted what a call has used; `None` if it has.
     pub fn undecided(&self, running: &Running) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.backend.undecided(running)
     }
 
-    /// Ends a call. Steps that come later see its end. The result is what to wait for before anyone
-    /// is told of the end, if there is something to wait for.
+    /// Settles a call. Later steps see its end. If it returns a future, the door waits for that
+    /// before it ends the answer to the client.
     pub fn settle(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -426,14 +427,14 @@ impl Warden {
         if self.backend.unreachable().is_some() { Duration::ZERO } else { BOOKED }
     }
 
-    /// Tool results have come in: the calls they answer are over. Returns what tripped, and what the
-    /// model is to be told behind which result.
+    /// Tool results have arrived: settles their calls. Returns the trips, and the notes for the
+    /// model, each with the result it follows.
     pub async fn results_in(self: &Arc<Warden>, chain: &Chain, results: Vec<ResultIn>) -> Ended {
         if results.is_empty() {
             return Ended::default();
         }
         if self.backend.node().is_some() {
-            // Perhaps admitted here while the cluster was unreachable.
+            // It may have been admitted here while the cluster was unreachable.
             for result in &results {
                 let mut memory = chain.innermost().conversation.lock();
                 let found = memory.answered(&result.id, result.name.as_deref());
@@ -471,14 +472,14 @@ impl Warden {
             Pending::Now(judged) => book(judged),
             Pending::Later(done) => {
                 let booked = tokio::spawn(async move { done.await.map(book).unwrap_or_default() });
-                // What the cluster says later is booked later.
+                // If the cluster answers later, the result is recorded then.
                 let booked = tokio::time::timeout(self.patience(), booked).await;
                 booked.map(Result::unwrap_or_default).unwrap_or_default()
             }
         }
     }
 
-    /// Tool calls whose results will not come, by their numbers in the scope, are over.
+    /// Cancels tool calls whose results will not come, by their numbers in the scope.
     pub fn take_back(self: &Arc<Warden>, chain: &Chain, numbers: Vec<u64>) {
         if self.backend.node().is_some() {
             let taken = chain.innermost().conversation.lock().take_back(&numbers);
@@ -520,7 +521,7 @@ impl Warden {
         self.book(chain, &call, numbered, outcome, decision, said);
     }
 
-    /// Records what a call has come to.
+    /// Records the end of a call.
     pub(super) fn book(
         &self,
         chain: &Chain,

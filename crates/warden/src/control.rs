@@ -8,17 +8,17 @@ use deadstop_store::{Batch, StoreError};
 
 use super::{Event, Message, Order, Policies, Scope, Warden, now, scope};
 
-/// A session that was not used for so long is not gone on with.
+/// A session that was not used for so long cannot be continued.
 const REMEMBERED_MS: u64 = 7 * 24 * 3600 * 1000;
 
 impl Warden {
-    /// Puts policies into force, from the next decision on.
+    /// Puts policies into force from the next decision on.
     pub async fn set_policies(&self, project: &str, policies: Policies) -> Result<(), StoreError> {
         self.project(project).await?.set_policies(policies);
         Ok(())
     }
 
-    /// Reads where a project's alerts go.
+    /// Reads the alert targets of a project again.
     pub async fn reload_targets(&self, project: &str) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let targets = store.targets(project).await?;
@@ -26,22 +26,22 @@ impl Warden {
         Ok(())
     }
 
-    /// Tells all nodes that something of a project was changed, and waits until they know it.
+    /// Tells all nodes that a project was changed, and waits until they have applied it.
     pub async fn announce_project(&self, project: &str) {
         if self.node().is_some() {
-            // Whoever was just reading may have read what was there before.
+            // A read that was under way may have seen the old values.
             self.read_again(Some(project.to_owned())).await;
         }
         self.announce(Message::Project { name: project.to_owned() }).await;
     }
 
-    /// An agent's scope, made if need be.
+    /// An agent's scope; created if it does not exist.
     pub async fn agent_in(&self, project: &str, agent: &str) -> Result<Arc<Scope>, StoreError> {
         let project = self.project(project).await?;
         self.agent(&project, agent).await
     }
 
-    /// A session's scope, made if need be.
+    /// A session's scope; created if it does not exist.
     pub async fn session_in(
         &self,
         project: &str,
@@ -63,8 +63,8 @@ impl Warden {
         self.scopes.lock().get(&scope::key(project, Some(agent), Some(session), &[])).cloned()
     }
 
-    /// Lets an agent, or a whole project, run again: what tripped the guards below it is forgotten,
-    /// so that it does not trip them again at once.
+    /// Clears an agent or a whole project. The detectors of its sessions are emptied, so that they
+    /// do not trip again at once.
     pub async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let agent = (scope.kind() != ScopeKind::Project).then(|| scope.agent());
         let project = scope.place.project.clone();
@@ -75,14 +75,14 @@ impl Warden {
             stored.map_err(|error| error.to_string())?;
         }
         self.order(scope, order, |state, _| {
-            // Agents and projects can be cleared, and nothing else gets here.
+            // Clearing fails only for sessions, and no caller passes one.
             let _ = state.clear();
         })
         .await
     }
 
-    /// Empties the detectors of an agent's sessions that are in the store only. In a cluster any node
-    /// may have one of them in use, so there each node empties those that it knows.
+    /// Empties the detectors of an agent's sessions that are in the database only. In a cluster any
+    /// node may have one of them in use, so each node empties those that it knows.
     async fn forget_stored(&self, project: &str, agent: &str) -> Result<(), StoreError> {
         let Some(store) = self.store.as_ref().filter(|_| self.node().is_none()) else {
             return Ok(());
@@ -102,7 +102,7 @@ impl Warden {
         store.write(&batch).await
     }
 
-    /// Tells those who watch a project that something was changed.
+    /// Shows watchers of a project that something was changed.
     pub fn tell_change(&self, project: &str, agent: &str, text: String) {
         self.spread(Event::new("change", project, agent, "", text));
     }

@@ -29,7 +29,7 @@ pub struct Heard {
     pub seen: Seen,
     /// The words that opened the conversation.
     opening: Option<Digest>,
-    /// What the model was told in it, and where.
+    /// The notes that the model was given, and where.
     pub notes: Notes,
 }
 
@@ -65,14 +65,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// What the model is to be told about this call: by its result, or else by what was said when it
-    /// was admitted.
+    /// The note for the model about this call: from its result, or else from its admission.
     pub(super) fn advice(&self, ended: &Decision) -> Option<String> {
         advice(&ended.trips).or_else(|| advice(self.warned.as_deref()))
     }
 }
 
-/// What the model is to be told.
+/// The note for the model, if a trip has one.
 pub(super) fn advice<'a>(trips: impl IntoIterator<Item = &'a Trip>) -> Option<String> {
     let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
     trips.into_iter().filter(steers).find_map(|trip| trip.advice.clone())
@@ -85,7 +84,7 @@ impl Conversation {
         if self.waiting.len() > MOST_WAITING { self.waiting.pop_front() } else { None }
     }
 
-    /// Takes calls back, by their numbers in the scope: their results will not come.
+    /// Removes calls, by their numbers in the scope: their results will not come.
     pub(super) fn take_back(&mut self, numbers: &[u64]) -> Vec<Waiting> {
         let mut taken = Vec::new();
         self.waiting.retain(|call| {
@@ -107,7 +106,7 @@ impl Conversation {
     }
 }
 
-/// Values that describe themselves, inside a format that does not.
+/// Stores a value as JSON inside postcard, for types whose format needs field names.
 pub(super) mod as_json {
     use serde::de::{DeserializeOwned, Error as _};
     use serde::ser::Error as _;

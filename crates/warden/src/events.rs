@@ -1,4 +1,5 @@
-//! What happens, for whoever watches; a watcher who lost the line goes on where it was.
+//! Events for people who watch. A watcher that reconnects continues after the last event it has
+//! seen.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -12,21 +13,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::now;
 
-/// Events that are kept for those who come back.
+/// Events that are kept for watchers that reconnect.
 const KEPT: usize = 4096;
-/// After so long without a watcher single calls are told no more.
+/// After so long without a watcher, single calls are no longer events.
 const WATCHED_MS: u64 = 5 * 60 * 1000;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number; the next one is larger.
+    /// Its number; later events have larger ones.
     pub id: u64,
     /// When.
     pub at: Time,
-    /// What happened, in a word.
+    /// The kind of event, in a word.
     pub what: Cow<'static, str>,
-    /// Not told: whoever sees the event knows it.
+    /// Not serialised: a watcher sees one project only.
     #[serde(skip)]
     pub project: String,
     /// The agent.
@@ -38,13 +39,13 @@ pub struct Event {
     /// The incident it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<String>,
-    /// The call that waits for a person, if it is about one.
+    /// The waiting call that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
 }
 
 impl Event {
-    /// Something that happens now.
+    /// An event that happens now.
     pub fn new(
         what: &'static str,
         project: &str,
@@ -66,21 +67,21 @@ impl Event {
     }
 }
 
-/// All that happens.
+/// The stream of events.
 pub struct Events {
     sender: broadcast::Sender<Event>,
     kept: Mutex<VecDeque<Event>>,
     last: AtomicU64,
     watched: AtomicU64,
-    /// Another number when anything but a single call was told of: for those who only want to know
-    /// that they should look again.
+    /// Changes with every event except single calls, for watchers that only want to know when to
+    /// reload.
     pub changes: watch::Sender<u64>,
-    /// Nothing more will happen: whoever watches need not wait for it.
+    /// Cancelled at shutdown, so that watchers stop waiting.
     pub over: CancellationToken,
 }
 
 impl Events {
-    /// `first` makes the numbers go on over a restart: a time is enough.
+    /// `first` is the number to start from. A time works: numbers then keep growing over a restart.
     pub fn new(first: u64) -> Events {
         Events {
             sender: broadcast::channel(1024).0,
@@ -92,7 +93,7 @@ impl Events {
         }
     }
 
-    /// Tells of something.
+    /// Publishes an event.
     pub fn tell(&self, mut event: Event) {
         let mut kept = self.kept.lock();
         event.id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -103,11 +104,11 @@ impl Events {
         if event.what != "call" {
             self.changes.send_replace(event.id);
         }
-        // Nobody may be listening.
+        // There may be no receiver.
         let _ = self.sender.send(event);
     }
 
-    /// Whether anybody watches, or did shortly before.
+    /// Whether there is a watcher, or was one recently.
     pub fn watched(&self, now: Time) -> bool {
         self.sender.receiver_count() > 0
             || now.0.saturating_sub(self.watched.load(Ordering::Relaxed)) < WATCHED_MS
@@ -118,8 +119,8 @@ impl Events {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// What was missed since an event, and everything from now on. `None` in place of what was
-    /// missed when it is too long ago to tell.
+    /// The events after `since`, and a receiver for those from now on. `None` in place of the past
+    /// events if they are no longer kept.
     pub fn watch(
         &self,
         since: Option<u64>,
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(missed.unwrap().iter().map(|e| e.text.as_str()).collect::<Vec<_>>(), ["b"]);
         tell(&events, "c");
         assert_eq!(live.recv().await.unwrap().id, 103);
-        // From before the restart, and from a time that never was.
+        // A number from before the restart, and one that was never given.
         assert!(events.watch(Some(50), Time(0)).0.is_none());
         assert!(events.watch(Some(500), Time(0)).0.is_none());
         assert_eq!(events.watch(None, Time(0)).0.unwrap().len(), 0);

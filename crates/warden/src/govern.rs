@@ -1,5 +1,5 @@
-//! Calls that a client reports itself: proposed before they run, reported while they run, and booked
-//! with a receipt. The client's id names a call; saying something twice is saying it once.
+//! Calls that a client reports itself: proposed before they run, reported while they run, and
+//! booked with a receipt. The client's id names a call; a repeated report changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,32 +20,32 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of a request that go with a reported call.
 const ASKED: usize = 2000;
 
-/// What is said about a call that a client proposes.
+/// The decision about a proposed call.
 pub enum Proposed {
     /// It may run, with these warnings.
     Allowed(Vec<Trip>),
     /// It may not.
     Refused(Refused),
-    /// A person is asked about it.
+    /// It waits for a person's decision.
     Waits(Arc<Approval>),
 }
 
-/// What a receipt comes to.
+/// The result of a receipt.
 #[derive(Debug, Clone)]
 pub enum Booked {
-    /// It is booked, and the guards said this about it.
+    /// It is booked, with this decision.
     Now(Decision),
-    /// It was booked before, and the guards said this about it then.
+    /// It was booked before, with this decision.
     Before(Decision),
-    /// It is booked when the cluster can be reached again.
+    /// It will be booked when the cluster can be reached again.
     Later,
     /// There is no such call.
     Unknown,
 }
 
 impl Warden {
-    /// May a client make this call? Where a person must be asked, the client comes back under the
-    /// same id for the answer.
+    /// Decides whether a client may make a call. Where a person must decide, the client asks again
+    /// under the same id.
     pub async fn propose(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -87,7 +87,7 @@ impl Warden {
             Ok(question) => {
                 let approval = Arc::clone(&question.approval);
                 question.detach();
-                // The client may come back at any node.
+                // The client may ask any node for the decision.
                 self.announce_asked(&approval).await;
                 Proposed::Waits(approval)
             }
@@ -116,13 +116,13 @@ impl Warden {
         chain.innermost().reported.lock().put(id, reported);
     }
 
-    /// Whether a reported call still runs, as far as this node knows without asking.
+    /// Whether a reported call still runs, as far as this node knows without asking the cluster.
     pub fn may_run(&self, chain: &Chain, id: &str) -> bool {
         self.backend.node().is_some() || chain.innermost().reported.lock().runs(id)
     }
 
-    /// How far a reported call is: may it go on? `None` if there is no such call. A call goes on while
-    /// the cluster is unreachable.
+    /// Decides whether a reported call may go on; `None` if there is no such call. A call goes on
+    /// while the cluster is unreachable.
     pub async fn report(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -158,7 +158,7 @@ impl Warden {
         Some((decision, incident))
     }
 
-    /// A reported call has ended. `outcome` works out how, from what the call was.
+    /// Settles a reported call. `outcome` computes its outcome from the call.
     pub async fn receipt(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -247,7 +247,7 @@ impl Warden {
         Booked::Now(allowed)
     }
 
-    /// The beginning of a request as it may go with a reported call.
+    /// The beginning of a request, redacted, to store with a reported call.
     pub(super) fn asked(&self, chain: &Chain, request: &Excerpt) -> String {
         match chain.project.settings.read().capture {
             Capture::None => String::new(),
@@ -256,7 +256,8 @@ impl Warden {
     }
 }
 
-/// What was said in a call. A node that never saw the request has only what went with the call.
+/// The texts of a call. A node that never saw the request has only the beginning stored with the
+/// call.
 fn with_request(mut said: Said, asked: &str) -> Said {
     if said.request.is_empty() {
         said.request.push(asked);

@@ -1,4 +1,4 @@
-//! Grants: given and taken back by operators, used up by calls; each with its entry in the audit.
+//! Grants: given and revoked by operators, used up by calls. Each change has an audit entry.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::record::subject;
 use super::{Chain, Scope, Warden, in_time, now};
 
 impl Warden {
-    /// Gives a scope a grant; on disk when this returns.
+    /// Gives a scope a grant; it is on disk when this returns.
     pub async fn give(
         &self,
         scope: &Arc<Scope>,
@@ -31,7 +31,7 @@ impl Warden {
         Ok(written)
     }
 
-    /// Takes a grant back; `None` if there is none of that number any more.
+    /// Revokes a grant; `None` if there is none with that number.
     pub async fn revoke_grant(
         &self,
         scope: &Arc<Scope>,
@@ -48,7 +48,7 @@ impl Warden {
         Some((grant, written))
     }
 
-    /// Changes a scope's state; returns when all nodes must obey it.
+    /// Changes a scope's state; returns when all nodes obey the change.
     async fn change_scope<T: Send + 'static>(
         &self,
         scope: &Arc<Scope>,
@@ -60,7 +60,7 @@ impl Warden {
         value.ok_or_else(|| "there is no such scope".to_owned())
     }
 
-    /// A call has used a grant; the audit hears of it when nothing is left.
+    /// Notes that a call used a grant; the audit records when it is used up.
     pub(super) fn note_grant(&self, chain: &Chain, ticket: &Ticket) {
         let Some((grant, depth)) = ticket.granted().filter(|(grant, _)| grant.left == 0) else {
             return;

@@ -1,9 +1,8 @@
-//! The warden: knows the scopes in use, locks a call's chain from the root down, asks the engine,
-//! and sees to it that a kill reaches calls in flight and the disk.
+//! The warden: keeps the scopes in use, runs each decision as one atomic step over a call's chain,
+//! and brings a kill to calls in flight and to disk.
 //!
-//! A decision takes a microsecond under a lock. Writing is somebody else's business: what has
-//! changed and what has happened is written in the background (`writer`); a kill and an incident
-//! are written before they are acknowledged.
+//! A decision takes a microsecond. Writing happens in the background (`writer`); a kill or an
+//! incident is written before it is acknowledged.
 
 pub mod alerts;
 mod approvals;
@@ -62,66 +61,66 @@ use step::{Judged, Step};
 use texts::Texts;
 pub use writer::Outage;
 
-/// Sessions in memory before idle ones are let go; what was written can be read again.
+/// Scopes in memory before idle ones are dropped; they can be read from the database again.
 const MOST_SCOPES: usize = 20_000;
-/// A scope that was not used for so long may be let go.
+/// A scope that was not used for so long may be dropped.
 const IDLE_MS: u64 = 2 * SILENCE_MS;
-/// How often those that may be let go are looked for.
+/// Interval at which idle scopes are dropped.
 const SWEEP_MS: u64 = 10_000;
-/// How long a call waits to learn what the store has of a scope. A store that does not answer is
-/// noticed by the first one that waits; from then on nobody does.
+/// How long a call waits for a scope's row. The first call that waits in vain notices the outage;
+/// later calls do not wait.
 const LOAD: Duration = Duration::from_secs(3);
-/// How long an order waits until all nodes must know it.
+/// How long an order waits for its commit.
 const SPREAD: Duration = Duration::from_secs(3);
-/// How long the end of an answer waits until all nodes know what it has cost.
+/// How long the end of an answer waits until its cost is committed for all nodes.
 const BOOKED: Duration = Duration::from_secs(1);
-/// After so long a conversation that has no name is over.
+/// After so long without a request, a conversation without a name is over.
 const SILENCE_MS: u64 = 30 * 60 * 1000;
-/// The project of whoever names none.
+/// The project of clients that name none.
 pub const DEFAULT_PROJECT: &str = "default";
 
-/// Done when a call's end is known to all nodes.
+/// Completes when a call's settlement is committed for all nodes.
 pub type Booking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The warden.
 pub struct Warden {
-    /// What holds where nobody has saved anything else.
+    /// The policies of projects that have saved none.
     configured: Arc<PolicySet>,
     projects: RwLock<HashMap<String, Arc<Project>>>,
     scopes: Mutex<HashMap<String, Arc<Scope>>>,
-    /// When those that may be let go were looked for.
+    /// When idle scopes were last dropped.
     swept: AtomicU64,
-    /// Scopes that began while nobody could read what the store has of them.
+    /// Scopes that were made while the database was unreachable.
     strays: Mutex<Vec<Arc<Scope>>>,
     store: Option<Store>,
     /// Where the state of live scopes is kept.
     backend: Backend,
-    /// What was said in calls that have not ended yet.
+    /// Texts of calls that have not ended yet.
     texts: Texts,
-    /// What is done when another node has changed something.
+    /// Called when another node has changed something.
     reload: OnceLock<Reload>,
-    /// Held while that is done.
+    /// Held while it runs.
     reading: tokio::sync::Mutex<()>,
-    /// For a server that keeps nothing.
+    /// Row numbers for a server without a database.
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
-    /// Told when much waits to be written.
     /// Calls that wait for room in a limit.
     rooms: Rooms,
+    /// Notified when so many calls wait that they should be written at once.
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
-    /// When bunches of alerts may speak again, and who is told that one is in the outbox.
+    /// When each group of alerts may be sent again.
     pub bunches: Bunches,
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
-    /// What was said lately, in case an incident is about it.
+    /// Texts of recent calls, as evidence for an incident.
     pub recent: Recent,
     /// Tools of MCP servers as they were first seen.
     pub pins: Pins,
-    /// What happens, for people who watch.
+    /// Events for people who watch.
     pub events: Events,
     /// Counters for Prometheus.
     pub metrics: Arc<Metrics>,
@@ -138,27 +137,27 @@ pub struct Refused {
     pub unreachable: Option<String>,
     /// Whether its conversation has gone on meanwhile, so that the request must be read again.
     pub stale: bool,
-    /// Whether it is not refused at all: the client asked before, and it still runs.
+    /// Whether the client proposed this call before and it still runs, so it is not refused.
     known: bool,
 }
 
-/// What an order wants.
+/// The kind of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// The scope's end.
+    /// Kills the scope.
     Kill,
-    /// The end of its end.
+    /// Lifts a kill.
     Clear,
-    /// A fresh start.
+    /// A fresh start under the same name.
     Reset,
-    /// A hold.
+    /// Pauses the scope.
     Pause,
-    /// The end of a hold.
+    /// Lifts a pause.
     Resume,
 }
 
 impl What {
-    /// The word for it.
+    /// The name of the order.
     pub fn name(self) -> &'static str {
         match self {
             What::Kill => "kill",
@@ -169,7 +168,7 @@ impl What {
         }
     }
 
-    /// The word for it once it is done.
+    /// The past participle of the order.
     pub fn done(self) -> &'static str {
         match self {
             What::Kill => "killed",
@@ -181,19 +180,19 @@ impl What {
     }
 }
 
-/// What a person has ordered.
+/// An operator's order.
 #[derive(Debug, Clone, Copy)]
 pub struct Order<'a> {
-    /// Who.
+    /// Who gave it.
     pub who: &'a str,
-    /// What.
+    /// Its kind.
     pub what: What,
     /// Why.
     pub reason: &'a str,
 }
 
 impl Order<'_> {
-    /// Once it is carried out, as people read it.
+    /// The order as a sentence, once it is carried out.
     fn text(&self) -> String {
         format!("{} by {}: {}", self.what.done(), self.who, self.reason)
     }
@@ -205,7 +204,8 @@ pub fn now() -> Time {
     Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The state of a scope as it is kept. Of one that cannot be read it is known at least whether it is dead.
+/// The state in a row. If the state cannot be read, the row still tells whether the scope was
+/// killed.
 fn state_of(stored: &StoredScope) -> ScopeState {
     match ScopeState::from_blob(&stored.state) {
         Ok(mut state) => {
@@ -220,7 +220,7 @@ fn state_of(stored: &StoredScope) -> ScopeState {
 }
 
 impl Warden {
-    /// A warden that remembers what the store remembers.
+    /// A warden with what the database has.
     pub async fn new(
         policies: PolicySet,
         store: Option<Store>,
@@ -268,8 +268,8 @@ impl Warden {
         Ok(warden)
     }
 
-    /// Reads what must be known also when the store does not answer: where alerts go, what is kept,
-    /// and who is dead. Policies come from the API, which knows their documents.
+    /// Reads what must be known even if the database becomes unreachable: alert targets, settings,
+    /// and killed scopes. Policies come from the API, which reads their documents.
     async fn remember(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         for project in store.projects().await? {
@@ -304,7 +304,7 @@ impl Warden {
         Ok(())
     }
 
-    /// Reads what is kept and what models cost, in every project.
+    /// Reads the settings and prices of every project.
     async fn reread_settings(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let settings = store.settings().await?;
@@ -312,7 +312,7 @@ impl Warden {
         names.extend(self.projects().iter().map(|project| project.name.clone()));
         for name in names {
             let own = settings.iter().filter(|setting| setting.project == name);
-            // Perhaps none any more.
+            // Also for a project that has none any more.
             self.project(&name).await?.set_prices(prices::in_force(own));
         }
         let kept = |setting: &&deadstop_store::Setting| setting.name == crate::settings::NAME;
@@ -353,7 +353,7 @@ impl Warden {
             scope.set_provisional(true);
         }
         let project = Arc::new(Project::new(name, scope, Arc::clone(&self.configured)));
-        // Somebody else may have been faster: the first one stays.
+        // Another task may have made it meanwhile: the first one stays.
         let mut projects = self.projects.write();
         let project = Arc::clone(projects.entry(name.to_owned()).or_insert(project));
         drop(projects);
@@ -362,7 +362,7 @@ impl Warden {
         Ok(project)
     }
 
-    /// Whether there is such a project. Asking does not make it.
+    /// Whether the project exists. Asking does not create it.
     pub async fn knows_project(&self, name: &str) -> Result<bool, StoreError> {
         if name == DEFAULT_PROJECT || self.projects.read().contains_key(name) {
             return Ok(true);
@@ -423,8 +423,8 @@ impl Warden {
         Ok(chain)
     }
 
-    /// The session for a conversation that only its first messages name: after a long silence the
-    /// same words open a new one.
+    /// The session of a conversation that is known only by its first messages. After a long silence
+    /// the same messages open a new session.
     pub async fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
         let now = self.time();
         let silent = |used: Time| now.since(used).0 > SILENCE_MS;
@@ -435,7 +435,7 @@ impl Warden {
             if here.is_some_and(|used| !silent(used)) {
                 return session;
             }
-            // It may have gone on at another node.
+            // Another node may have used it since.
             let used = self.used_anywhere(project, &key).await.max(here);
             if !used.is_some_and(silent) {
                 return session;
@@ -444,7 +444,7 @@ impl Warden {
         name.to_owned()
     }
 
-    /// A scope by its key: from memory, from the store, or new.
+    /// A scope by its key: from memory, from the database, or new.
     async fn scope(
         &self,
         place: impl FnOnce() -> Place,
@@ -459,7 +459,7 @@ impl Warden {
         if scopes.len() >= MOST_SCOPES {
             self.sweep(&mut scopes);
         }
-        // Somebody else may have been faster: the first one stays.
+        // Another task may have made it meanwhile: the first one stays.
         let scope = Arc::clone(scopes.entry(key.to_owned()).or_insert(fresh));
         drop(scopes);
         self.look_after(&scope);
@@ -468,8 +468,8 @@ impl Warden {
         Ok(scope)
     }
 
-    /// Lets idle scopes go. The dead stay known, as little as that takes: while the store does not
-    /// answer, nobody else could say that they are dead.
+    /// Drops idle scopes. Killed scopes stay, with as little memory as possible: while the database
+    /// is unreachable, only this memory knows of the kill.
     fn sweep(&self, scopes: &mut HashMap<String, Arc<Scope>>) {
         let now = now();
         if now.0.saturating_sub(self.swept.load(Ordering::Relaxed)) < SWEEP_MS {
@@ -481,14 +481,15 @@ impl Warden {
         });
     }
 
-    /// Remembers a scope of which nobody knows yet what the store has of it.
+    /// Remembers a scope whose row could not be read, for the writer to read later.
     fn note_stray(&self, scope: &Arc<Scope>) {
         if scope.is_provisional() {
             self.strays.lock().push(Arc::clone(scope));
         }
     }
 
-    /// Asks the store while a call waits: not for long, and not at all if it is known to be away.
+    /// Reads from the database while a call waits: with a time limit, and not at all during an
+    /// outage.
     async fn in_time<T>(
         &self,
         asking: impl Future<Output = Result<T, StoreError>>,
@@ -500,8 +501,8 @@ impl Warden {
         tokio::time::timeout(LOAD, asking).await.unwrap_or_else(|_| Err(StoreError::late()))
     }
 
-    /// Goes on without the store, if it is the store that failed. Whether calls may is said by their
-    /// policies' fail mode.
+    /// Goes on without the database if the error is an outage. The policies' fail mode decides what
+    /// calls may do.
     fn get_by(&self, error: StoreError) -> Result<(), StoreError> {
         if !error.is_outage() {
             return Err(error);
@@ -510,10 +511,11 @@ impl Warden {
         Ok(())
     }
 
-    /// Reads a scope, or makes it. Where the store does not answer, it is made for the time being:
-    /// an order must find it, and whether calls may use it is said by the fail mode.
+    /// Reads a scope or makes it. If the database does not answer, the scope is provisional: orders
+    /// must find it, and the fail mode decides whether calls may use it.
     async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
-        // Asked before the database is: what is lost later may have come after its answer.
+        // The era is read first: if Redis loses data after that, the era differs and the database is
+        // read again.
         let era = self.node().map(|node| node.era(&place.project)).unwrap_or_default();
         let (scope, version) = self.load_alone(place).await?;
         self.share(&scope, version);
@@ -523,7 +525,7 @@ impl Warden {
         Ok(scope)
     }
 
-    /// The same, with the version that other nodes know it by.
+    /// The same without the shared state; returns the version in the row as well.
     async fn load_alone(&self, place: Place) -> Result<(Arc<Scope>, u64), StoreError> {
         let new = |place: Place| {
             let state = ScopeState::new(place.kind, now());
@@ -551,8 +553,8 @@ impl Warden {
         Ok((Arc::new(Scope::new(place, number, state, tally)), stored.version))
     }
 
-    /// A state that comes from the database: calls that were in flight are gone. What projects and
-    /// agents have in flight on other nodes is counted elsewhere.
+    /// Prepares a state from the database: its calls in flight have ended. What projects and agents
+    /// have reserved on other nodes is in Redis.
     fn revive(&self, state: &mut ScopeState) {
         let counted = matches!(state.kind(), ScopeKind::Project | ScopeKind::Agent);
         match self.node() {
@@ -584,24 +586,21 @@ impl Warden {
         })
     }
 
-    /// Why calls of a chain are refused, if they are: because what must last cannot be written, or
-    /// because nobody knows what the stores have of it.
+    /// Why calls of a chain are refused, if they are: the database does not take writes, or the
+    /// state of the chain is unknown.
     pub fn closed(&self, chain: &Chain) -> Option<&'static str> {
         if chain.policies().session.fail_mode != FailMode::Closed {
             return None;
         }
         if self.backend.unreachable().is_some() {
-            return Some(
-                "deadstop cannot reach the state that its nodes share, and the policy's fail_mode \
-                 says closed",
-            );
+            return Some("deadstop cannot reach Redis, and the policy's fail_mode says closed");
         }
         let unsure =
             self.outage.read().is_some() || chain.scopes().iter().any(|s| s.is_provisional());
         unsure.then_some("deadstop cannot use its database, and the policy's fail_mode says closed")
     }
 
-    /// A person spoke, outside of any model call that would tell it.
+    /// A person spoke, outside of any model call.
     pub async fn hear_person(&self, chain: &Chain, words: TextFacts) {
         let done = self.backend.run_durably(chain, None, move |step| {
             if let Some(state) = step.state() {
@@ -611,23 +610,22 @@ impl Warden {
         let _ = tokio::time::timeout(LOAD, done.known()).await;
     }
 
-    /// The time by which decisions are made.
+    /// The time that decisions use.
     pub fn time(&self) -> Time {
         self.backend.now()
     }
 
-    /// The node of a cluster that this is, if it is one.
+    /// This node of the cluster, if there is one.
     fn node(&self) -> Option<&Arc<Node>> {
         self.backend.node()
     }
 
-    /// Why the state that nodes share cannot be reached, and since when; `None` if it can, or if there
-    /// is one node only.
+    /// Why Redis is unreachable, and since when; `None` if it answers, or without a cluster.
     pub fn unreachable(&self) -> Option<(Time, String)> {
         self.backend.unreachable()
     }
 
-    /// A number that nothing else has.
+    /// A unique row number.
     pub fn number(&self) -> i64 {
         match &self.store {
             Some(store) => store.number(now()),
@@ -641,7 +639,7 @@ impl Warden {
         }
     }
 
-    /// The scopes above one, and itself.
+    /// The chain from the project down to a scope.
     fn chain_to(&self, scope: &Arc<Scope>) -> Result<Chain, String> {
         let project = self.projects.read().get(&scope.place.project).cloned();
         let project =
@@ -658,7 +656,7 @@ impl Warden {
         Ok(chain)
     }
 
-    /// Changes one scope in a step that must not be lost.
+    /// Changes one scope in a durable step.
     fn change<T: Send + 'static>(
         &self,
         scope: &Arc<Scope>,
@@ -667,8 +665,8 @@ impl Warden {
         Ok(self.backend.run_durably(&self.chain_to(scope)?, None, job))
     }
 
-    /// Changes one scope's standing by an operator's word; returns when it and its entry in the audit
-    /// are on disk, and all nodes must obey it.
+    /// Applies an operator's order to a scope. Returns when the change and its audit entry are on
+    /// disk and all nodes obey it.
     pub async fn order(
         &self,
         scope: &Arc<Scope>,
@@ -676,8 +674,8 @@ impl Warden {
         change: impl Fn(&mut ScopeState, Time) + Send + Sync + 'static,
     ) -> Result<(), String> {
         let change = Arc::new(change);
-        // Only what stops something is in force before all nodes know it. A release that is in force
-        // early could outdo a kill that this node has not heard of.
+        // Only a kill or pause is applied here before the commit. A clear applied early could lift
+        // a kill that this node has not seen.
         let stops = matches!(order.what, What::Kill | What::Pause);
         if order.what == What::Kill {
             scope.note_kill();
@@ -709,8 +707,8 @@ impl Warden {
         self.ordered(scope, &order);
         self.mark(scope);
         let written = self.flush().await;
-        // A node that read the database before this was written may meanwhile use a Redis that took
-        // over without it. A step that changes nothing puts it back there if it is missing.
+        // After a failover Redis may lack this order, and a node that read the database before this
+        // write would not know it either. An empty step writes it to Redis again if it is missing.
         let kept = match (&spread, &written) {
             (Ok(()), Ok(())) => in_time(self.change(scope, |_| ())?).await,
             _ => Ok(()),
@@ -719,13 +717,13 @@ impl Warden {
         spread.and(written).and(kept)
     }
 
-    /// A fresh start under the same name for a session that was stopped, and for what is nested in
-    /// it. What happened before stays with the old number.
+    /// A fresh start under the same name for a killed session and its nested scopes. History stays
+    /// with the old row number.
     pub async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let below = format!("{}\u{1f}", scope.place.key);
         let mut nested = self.scopes(&scope.place.project);
         nested.retain(|nested| nested.place.key.starts_with(&below));
-        // Written as it ended, before its row becomes another session's.
+        // The old state is written before its row becomes that of the new session.
         self.mark(scope);
         self.flush().await?;
         let mut spread = Ok(());
@@ -747,7 +745,7 @@ impl Warden {
         self.order(scope, order, ScopeState::reset).await.and(spread)
     }
 
-    /// Waits until the kills of a chain are on disk; at once if they are, or if there are none.
+    /// Waits until the kills of a chain are on disk; returns at once if there are none to write.
     pub async fn settle_kills(&self, chain: &Chain) {
         if !chain.scopes().iter().any(|scope| scope.kill_unwritten()) {
             return;
@@ -764,7 +762,7 @@ impl Warden {
         }
     }
 
-    /// Waits until everything that was decided so far is on disk.
+    /// Waits until everything decided so far is on disk.
     pub async fn flush(&self) -> Result<(), String> {
         let (done, written) = oneshot::channel();
         self.queue.send(done).map_err(|_| "the writer has stopped".to_owned())?;
@@ -777,18 +775,18 @@ impl Warden {
         scopes.values().filter(|scope| scope.place.project == project).cloned().collect()
     }
 
-    /// The store, if there is one.
+    /// The database, if there is one.
     pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
 }
 
-/// What came of a step, unless it takes too long.
+/// The result of a step, with a time limit.
 async fn in_time<T>(done: Pending<Judged<T>>) -> Result<T, String> {
     match tokio::time::timeout(SPREAD, done.known()).await {
         Ok(Ok(judged)) => Ok(judged.value),
         Ok(Err(unreachable)) => Err(unreachable.why),
-        Err(_) => Err("the shared state does not answer".to_owned()),
+        Err(_) => Err(format!("Redis did not answer within {} s", SPREAD.as_secs())),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tools that MCP servers list: which of them a chain gets to see, and what has become of them.
+//! Tools that MCP servers list: which of them a chain may see, and which have changed.
 
 use deadstop_core::Mode;
 use deadstop_protocol::mcp::Listed;
@@ -7,7 +7,7 @@ use deadstop_store::AuditEvent;
 use super::{Chain, Message, Warden, now};
 
 impl Warden {
-    /// Whether a tool is not to be offered: its calls would be refused whatever their arguments.
+    /// Whether a tool is hidden: its calls would be refused whatever their arguments.
     pub fn hides(&self, chain: &Chain, server: &str, tool: &str) -> bool {
         let policies = chain.policies();
         chain.scopes().iter().any(|scope| {
@@ -16,14 +16,15 @@ impl Warden {
         })
     }
 
-    /// A server has listed its tools: those that are new are remembered, those that have changed
-    /// are told. Must be called inside a runtime. Gives the names of those that have changed.
+    /// Takes a server's list of tools: pins new ones, and reports changed ones. Must be called
+    /// inside a runtime. Returns the names of changed tools.
     pub fn listed(&self, chain: &Chain, server: &str, tools: &[Listed]) -> Vec<String> {
         let at = now();
         let news = self.pins.listed(&chain.project.name, server, tools, at);
         for tool in &news.changed {
             let tool = chain.project.redact_name(tool);
-            let text = format!("{server} describes {tool} otherwise than when it was first seen");
+            let text =
+                format!("{server} changed the description of {tool} since it was first seen");
             self.outbox.lock().audit.push(AuditEvent {
                 number: self.number(),
                 project: chain.project.name.clone(),
@@ -42,7 +43,7 @@ impl Warden {
                 match store.put_tools(&news.write).await {
                     Ok(_) => told.await,
                     Err(error) => {
-                        tracing::error!("what was seen of tools could not be written: {error}");
+                        tracing::error!("pinned tools could not be written: {error}");
                     }
                 }
             });

@@ -1,7 +1,7 @@
 //! Counters for Prometheus. Each is an atomic: counting never waits, wherever a call is.
 //!
-//! There are no labels that a caller could choose (agents, sessions, models), so the number of
-//! series is fixed, and nothing of one project is told to another.
+//! No label has a value that a caller could choose (agents, sessions, models). So the number of
+//! series is fixed, and one project learns nothing of another.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const GUARDS: [GuardId; GuardId::ALL.len()] = GuardId::ALL;
 const VERDICTS: [Verdict; 6] =
     [Verdict::Allow, Verdict::Warn, Verdict::Steer, Verdict::Ask, Verdict::Block, Verdict::Kill];
 
-/// Upper ends of the buckets in which decisions are counted, in nanoseconds.
+/// Upper bounds of the histogram buckets, in nanoseconds.
 const BUCKETS: [u64; 14] = [
     1_000,
     2_000,
@@ -35,7 +35,7 @@ const BUCKETS: [u64; 14] = [
     1_000_000_000,
 ];
 
-/// What a call was.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A model request.
@@ -44,14 +44,14 @@ pub enum Kind {
     Tool,
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Debug, Default)]
 pub struct Metrics {
     model_calls: AtomicU64,
     tool_calls: AtomicU64,
     /// By guard and verdict.
     verdicts: [[AtomicU64; VERDICTS.len()]; GUARDS.len()],
-    /// Calls that no guard had anything to say about.
+    /// Calls without a trip.
     allowed: AtomicU64,
     decisions: Histogram,
     input: AtomicU64,
@@ -68,7 +68,7 @@ pub struct Metrics {
     dropped: AtomicU64,
     shed: AtomicU64,
     asked: AtomicI64,
-    /// By what became of the question.
+    /// By decision.
     answers: [AtomicU64; Answer::ALL.len()],
     deliveries: AtomicU64,
     failed_deliveries: AtomicU64,
@@ -79,10 +79,10 @@ pub struct Metrics {
     refused_offline: AtomicU64,
 }
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 struct Histogram {
-    /// One more than there are ends: the last is for everything longer.
+    /// One more than there are bounds: the last counts everything longer.
     counts: [AtomicU64; BUCKETS.len() + 1],
     nanos: AtomicU64,
 }
@@ -105,7 +105,7 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl Metrics {
-    /// A call came in.
+    /// Counts a call.
     pub fn call(&self, kind: Kind) {
         match kind {
             Kind::Model => add(&self.model_calls, 1),
@@ -113,12 +113,12 @@ impl Metrics {
         }
     }
 
-    /// A decision was made: how long it took, apart from everything around it.
+    /// Counts a decision and how long the engine took for it.
     pub fn decided(&self, took: Duration) {
         self.decisions.count(took);
     }
 
-    /// A guard had something to say.
+    /// Counts a trip.
     pub fn verdict(&self, guard: GuardId, verdict: Verdict) {
         let cell = self.verdicts.get(guard as usize).and_then(|row| row.get(verdict as usize));
         if let Some(counter) = cell {
@@ -126,12 +126,12 @@ impl Metrics {
         }
     }
 
-    /// No guard had anything to say.
+    /// Counts a call without a trip.
     pub fn allowed(&self) {
         add(&self.allowed, 1);
     }
 
-    /// What a call has used.
+    /// Adds the tokens of a call.
     pub fn used(&self, usage: &Usage) {
         add(&self.input, usage.input.0);
         add(&self.output, usage.output.0);
@@ -139,12 +139,12 @@ impl Metrics {
         add(&self.cache_write, usage.cache_write.0);
     }
 
-    /// What a call has cost.
+    /// Adds the cost of a call.
     pub fn spent(&self, cost: NanoUsd) {
         add(&self.money, cost.0);
     }
 
-    /// A stream was opened; it is counted until the answer is dropped.
+    /// A stream was opened; it counts until its answer is dropped.
     pub fn stream_opened(&self) {
         self.streams.fetch_add(1, Ordering::Relaxed);
     }
@@ -154,7 +154,7 @@ impl Metrics {
         self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Things that wait to be written, as they are now.
+    /// Sets how many records wait to be written.
     pub fn queue_depth(&self, waiting: usize) {
         self.queue.store(i64::try_from(waiting).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
@@ -170,27 +170,27 @@ impl Metrics {
         add(&self.failed_batches, 1);
     }
 
-    /// A call had to wait, because the queue was full.
+    /// Counts a write that started early because many calls waited.
     pub fn back_pressure(&self) {
         add(&self.waited, 1);
     }
 
-    /// Records that were given up, because the queue was full.
+    /// Counts records that were dropped because the outbox was full.
     pub fn dropped(&self, records: u64) {
         add(&self.dropped, records);
     }
 
-    /// A call was turned away, because too many were in flight.
+    /// Counts a call that was refused because too many were in flight.
     pub fn shed(&self) {
         add(&self.shed, 1);
     }
 
-    /// A call waits for a person.
+    /// A call began to wait for a person.
     pub fn asked(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It waits no longer.
+    /// A waiting call was decided.
     pub fn answered(&self, answer: Answer) {
         self.asked.fetch_sub(1, Ordering::Relaxed);
         if let Some(counter) = self.answers.get(answer as usize) {
@@ -208,24 +208,24 @@ impl Metrics {
         add(&self.failed_deliveries, 1);
     }
 
-    /// What nodes share is away, or is not.
+    /// Sets whether Redis is unreachable.
     pub fn set_alone(&self, alone: bool) {
         if !self.alone.swap(alone, Ordering::Relaxed) && alone {
             add(&self.times_degraded, 1);
         }
     }
 
-    /// A call was let pass, because nobody could be asked and the policy says so.
+    /// Counts a call that was allowed while Redis was unreachable, as its policy says.
     pub fn allowed_offline(&self) {
         add(&self.allowed_offline, 1);
     }
 
-    /// A call was refused, because nobody could be asked and the policy says so.
+    /// Counts a call that was refused because Redis was unreachable, as its policy says.
     pub fn refused_offline(&self) {
         add(&self.refused_offline, 1);
     }
 
-    /// The store works, or does not.
+    /// Sets whether the database takes no writes.
     pub fn set_degraded(&self, degraded: bool) {
         if !self.degraded.swap(degraded, Ordering::Relaxed) && degraded {
             add(&self.times_degraded, 1);
@@ -234,24 +234,28 @@ impl Metrics {
 }
 
 impl Metrics {
-    /// Whether the store does not work, or what nodes share.
+    /// Whether the database takes no writes, or Redis is unreachable.
     pub fn degraded(&self) -> bool {
         self.degraded.load(Ordering::Relaxed) || self.alone.load(Ordering::Relaxed)
     }
 
-    /// Things that wait to be written.
+    /// Records that wait to be written.
     pub fn waiting(&self) -> i64 {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// Everything in Prometheus' text format.
+    /// All metrics in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut page = Page(String::with_capacity(8192));
-        page.head("deadstop_calls_total", "counter", "Calls that came in.");
+        page.head("deadstop_calls_total", "counter", "Calls received.");
         page.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
         page.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
 
-        page.head("deadstop_verdicts_total", "counter", "What the guards had to say.");
+        page.head(
+            "deadstop_verdicts_total",
+            "counter",
+            "Trips by guard and verdict; allow counts calls without a trip.",
+        );
         page.line("deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"}", get(&self.allowed));
         for (guard, row) in GUARDS.iter().zip(&self.verdicts) {
             for (verdict, counter) in VERDICTS.iter().zip(row).skip(1) {
@@ -279,7 +283,7 @@ impl Metrics {
             (
                 "deadstop_streams_open",
                 "gauge",
-                "Answers that are streaming.",
+                "Open streams.",
                 self.streams.load(Ordering::Relaxed),
             ),
             (
@@ -292,7 +296,7 @@ impl Metrics {
             (
                 "deadstop_degraded",
                 "gauge",
-                "1 while the database, or what nodes share, does not answer.",
+                "1 while the database or Redis is unreachable.",
                 self.degraded().into(),
             ),
         ] {
@@ -300,7 +304,7 @@ impl Metrics {
             page.line(name, value);
         }
         let name = "deadstop_approvals_total";
-        page.head(name, "counter", "What became of calls that waited for a person.");
+        page.head(name, "counter", "Decisions about calls that waited for a person.");
         for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
             page.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
         }
@@ -309,29 +313,29 @@ impl Metrics {
             ("deadstop_rows_written_total", "Records that were written.", &self.rows),
             (
                 "deadstop_batches_failed_total",
-                "Batches that could not be written and are tried again.",
+                "Batches that failed and are retried.",
                 &self.failed_batches,
             ),
             (
                 "deadstop_back_pressure_total",
-                "Calls that had to wait for the database.",
+                "Writes started early because many calls waited.",
                 &self.waited,
             ),
-            ("deadstop_dropped_total", "Records that were given up.", &self.dropped),
             (
-                "deadstop_shed_total",
-                "Calls that were turned away because too many were in flight.",
-                &self.shed,
+                "deadstop_dropped_total",
+                "Calls dropped from the record because the outbox was full.",
+                &self.dropped,
             ),
-            ("deadstop_alerts_delivered_total", "Alerts that arrived.", &self.deliveries),
+            ("deadstop_shed_total", "Calls refused because too many were in flight.", &self.shed),
+            ("deadstop_alerts_delivered_total", "Alerts delivered.", &self.deliveries),
             (
                 "deadstop_alerts_failed_total",
-                "Attempts to deliver an alert that failed.",
+                "Failed attempts to deliver an alert.",
                 &self.failed_deliveries,
             ),
             (
                 "deadstop_degraded_total",
-                "Times that the database, or what nodes share, stopped answering.",
+                "Times the database or Redis became unreachable.",
                 &self.times_degraded,
             ),
             (
@@ -352,7 +356,7 @@ impl Metrics {
     }
 }
 
-/// The text as it is written.
+/// The text under construction.
 struct Page(String);
 
 impl Page {
@@ -440,7 +444,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
         }
-        // Every series has its help and its type in front, once.
+        // Every series has its help and type in front of it, once.
         let named = |line: &str| line.split(['{', ' ']).next().map(str::to_owned);
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = named(line).unwrap();

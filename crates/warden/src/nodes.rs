@@ -1,10 +1,9 @@
-//! What nodes tell each other, and what each looks up by itself in case nobody told.
+//! The messages between nodes, and what each node reads again in case a message was lost.
 //!
-//! Kills, clears and holds are true everywhere from the moment in which they are in the shared state:
-//! every admission checks that. Messages are for the rest: calls in flight are cut at once, policies,
-//! prices and keys are read again, events and questions are shown on every node. A message may be
-//! lost, so each node also reads again, every second what it has in use, and every few seconds what
-//! the database says.
+//! A kill, clear or hold is in force on every node as soon as it is in Redis: every admission
+//! checks it there. Messages are for the rest: nodes cut calls in flight at once, read policies,
+//! prices and keys again, and show events and approvals. A message may be lost. So each node also
+//! reads the scopes in use from Redis every second, and the database every two seconds.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -21,28 +20,29 @@ use crate::alerts::Alert;
 use super::approvals::Asked;
 use super::{Chain, Event, Node, Pending, Place, SPREAD, Scope, Tally, Warden, Word, now};
 
-/// How long a change waits until all nodes have taken it in.
+/// How long a change waits until all nodes have applied it.
 const TAKEN_IN: Duration = Duration::from_secs(5);
-/// How often the database is asked what nobody may have told.
+/// Interval at which the database is read for changes whose message was lost.
 const LOOK: Duration = Duration::from_secs(2);
-/// How often it is looked whether what nodes share is there.
+/// Interval at which the node checks whether Redis is reachable.
 const WATCH: Duration = Duration::from_millis(200);
-/// How far back it is looked for what was touched before: clocks and steps may overlap.
+/// How far a lookup of recently used scopes reaches back before the last one, because clocks and
+/// commits may overlap.
 const OVERLAP_MS: u64 = 2000;
-/// Scopes that are read in one step.
+/// Scopes that are read in one request.
 const AT_ONCE: usize = 100;
-/// How far back it is looked for kills.
+/// How far back kills are read from the database.
 const BACK_MS: u64 = 60_000;
 
-/// What is done when another node has changed something: policies, keys and all that is read again.
+/// Called when another node has changed something: reads policies and keys again.
 pub type Reload =
     Box<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// What nodes tell each other.
+/// A message between nodes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// A scope was ended, cleared, held or released.
+    /// A scope was killed, cleared, paused or resumed.
     Scope {
         /// Its key.
         key: String,
@@ -52,44 +52,45 @@ pub enum Message {
         /// Its name.
         name: String,
     },
-    /// What tripped the guards of an agent's sessions is to be forgotten; of all agents, without one.
+    /// The detectors of an agent's sessions are to be emptied; without an agent, those of all
+    /// agents.
     Forget {
         /// The project.
         project: String,
         /// The agent.
         agent: Option<String>,
     },
-    /// What waits to be written is to be written.
+    /// The outbox is to be written now.
     Flush {},
-    /// Something happened.
+    /// An event to show.
     Event {
-        /// In this project.
+        /// Its project.
         project: String,
-        /// What.
+        /// The event.
         event: Event,
     },
     /// A call waits for a person.
     Asked(Asked),
-    /// A person has decided about one.
+    /// A waiting call was decided.
     Decided {
-        /// Which.
+        /// Its approval id.
         id: String,
-        /// What was said.
+        /// The decision.
         word: Word,
     },
 }
 
-/// A message on its way.
+/// A message with its sender.
 #[derive(Debug, Serialize, Deserialize)]
 struct Letter {
-    /// Who sends it.
+    /// The node that sent it.
     from: String,
-    /// Whoever has taken it in says so under this number.
+    /// The receivers confirm under this number that they have applied the message.
     number: Option<i64>,
     message: Message,
 }
 
-/// What this node is called: by its machine.
+/// This node's name: that of its machine.
 pub(super) fn name() -> String {
     let host = std::env::var("HOSTNAME").ok();
     let host = host.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
@@ -99,14 +100,14 @@ pub(super) fn name() -> String {
 }
 
 impl Warden {
-    /// Begins to live among other nodes.
+    /// Joins the other nodes.
     pub async fn join(self: &Arc<Warden>) -> Result<(), String> {
         let Some(node) = self.node() else { return Ok(()) };
-        node.beat().await.map_err(|away| away.to_string())?;
+        node.beat().await.map_err(|error| error.to_string())?;
         tokio::spawn(Arc::clone(node).keep());
         let (sender, mut receiver) = mpsc::unbounded_channel();
         tokio::spawn(listen(Arc::clone(node), sender));
-        // It hears the others before anybody can ask it something.
+        // The subscription is ready before clients can ask this node anything.
         let _ = tokio::time::timeout(SPREAD, receiver.recv()).await;
         tokio::spawn(obey(Arc::downgrade(self), receiver));
         tokio::spawn(look_around(Arc::downgrade(self)));
@@ -114,13 +115,12 @@ impl Warden {
         Ok(())
     }
 
-    /// Whether there may be other nodes.
+    /// Whether this node is part of a cluster.
     pub fn is_clustered(&self) -> bool {
         self.node().is_some()
     }
 
-    /// This node, and all nodes that gave signs of life lately, by name; `None` on a server that is
-    /// alone.
+    /// This node, and all nodes with a valid lease, by name; `None` without a cluster.
     pub fn peers(&self) -> Option<(String, Vec<String>)> {
         let node = self.node()?;
         let now = node.now();
@@ -130,32 +130,33 @@ impl Warden {
         Some((node.me().to_string(), names))
     }
 
-    /// Shares a scope with other nodes, where there are any.
+    /// Connects a scope to the shared state, in a cluster.
     pub(super) fn share(&self, scope: &Scope, version: u64) {
         if self.node().is_some() {
             scope.share(version);
         }
     }
 
-    /// From now on a scope is read again and healed with all others in use. Of several that were made at
-    /// once, this is the one that stays.
+    /// From now on the node reads this scope again and corrects its reservations, like all scopes
+    /// in use. If several were made at once, this one replaces the others.
     pub(super) fn look_after(&self, scope: &Scope) {
         if let (Some(node), Some(cell)) = (self.node(), scope.cell()) {
             node.know(cell);
         }
     }
 
-    /// Learns what others know of a scope that is new here.
+    /// Reads from Redis what other nodes know of a scope that is new here.
     pub(super) async fn meet(&self, scope: &Scope) {
         if let (Some(node), Some(cell)) = (self.node(), scope.cell())
             && !cell.is_met()
         {
-            // If nobody answers, whoever asks next hears of it.
+            // If Redis does not answer, the next request on this scope reports it.
             let _ = node.refresh(std::slice::from_ref(cell)).await;
         }
     }
 
-    /// Learns what other nodes have done to a project's scopes, so that what is shown here is true.
+    /// Reads what other nodes have done to a project's scopes, so that lists shown here are
+    /// current.
     pub async fn catch_up(&self, project: &str) {
         let Some(node) = self.node() else { return };
         let Ok(project) = self.project(project).await else { return };
@@ -178,7 +179,8 @@ impl Warden {
                 return;
             }
         }
-        // What Redis has let go of is read from the database by whoever uses it, and not made up here.
+        // Scopes that Redis no longer has are read from the database on their next use; the empty
+        // ones made here are dropped.
         scopes.retain(|scope| {
             let known = scope.cell().is_none_or(|cell| cell.is_known());
             if !known {
@@ -194,8 +196,8 @@ impl Warden {
         project.caught_up.fetch_max(touched.now.0, Ordering::AcqRel);
     }
 
-    /// When a scope was used last, on whichever node; nothing if there is one only, or if nobody can be
-    /// asked.
+    /// When a scope was last used on any node; `None` without a cluster or while Redis is
+    /// unreachable.
     pub(super) async fn used_anywhere(&self, project: &str, key: &str) -> Option<Time> {
         let node = self.node().filter(|node| node.outage().is_none())?;
         node.shared().redis.used(project, key).await.ok().flatten()
@@ -230,16 +232,16 @@ impl Warden {
         Some(scope)
     }
 
-    /// Lets a scope go again of which nobody knows anything, unless somebody uses it by now.
+    /// Drops a scope made for a list that Redis no longer has, unless a call uses it by now.
     fn forget_made_up(&self, scope: &Arc<Scope>) {
         let mut scopes = self.scopes.lock();
-        // Held by the map and by whoever asks.
+        // References: the map and the caller.
         if Arc::strong_count(scope) <= 2 {
             scopes.remove(&scope.place.key);
         }
     }
 
-    /// Makes a chain known to all nodes, before anything is called in it.
+    /// Commits a chain to Redis before its first call, so that all nodes know it.
     pub async fn register(&self, chain: &Chain) {
         if let Some(node) = self.node()
             && !chain.scopes().iter().all(|scope| scope.cell().is_some_and(|cell| cell.is_known()))
@@ -248,14 +250,14 @@ impl Warden {
         }
     }
 
-    /// Tells all nodes something, without waiting.
+    /// Sends a message to all nodes, in the background.
     pub fn tell_nodes(&self, message: Message) {
         if self.node().is_some() {
             tokio::spawn(self.telling(message));
         }
     }
 
-    /// Tells all nodes something, when it is waited for.
+    /// Sends a message to all nodes, when the future is polled.
     pub(super) fn telling(&self, message: Message) -> impl Future<Output = ()> + Send + use<> {
         let letter = self.node().map(|node| (Arc::clone(node), self.letter(message, None)));
         async move {
@@ -265,11 +267,11 @@ impl Warden {
         }
     }
 
-    /// Tells all nodes something, and waits until those that live have taken it in.
+    /// Sends a message to all nodes, and waits until those with a valid lease have applied it.
     pub async fn announce(&self, message: Message) {
         let Some(node) = self.node() else { return };
         let (number, me) = (self.number(), node.me());
-        // One that dies meanwhile is waited for until its lease is over.
+        // A node that dies meanwhile is waited for until its lease ends.
         let others = || {
             let now = node.now();
             let alive = |peer: &Peer| *peer.node != *me && peer.until > now;
@@ -278,7 +280,7 @@ impl Warden {
         let letter = self.letter(message, Some(number));
         let redis = &node.shared().redis;
         let Ok(listening) = redis.tell(&letter).await else { return };
-        // One of them is this one. Some are too young to be known by a sign of life.
+        // This node is one of the listeners. Some may have no lease yet.
         let listening = listening.saturating_sub(1);
         if listening.max(others()) == 0 {
             return;
@@ -299,7 +301,8 @@ impl Warden {
         serde_json::to_vec(&Letter { from, number, message }).unwrap_or_default()
     }
 
-    /// Tells whoever watches, on whichever node. Single calls are told where they are made.
+    /// Shows an event to watchers on all nodes. Events of single calls stay on the node that
+    /// carries the call.
     pub fn spread(&self, event: Event) {
         if self.node().is_some() && event.what != "call" {
             let project = event.project.clone();
@@ -308,7 +311,7 @@ impl Warden {
         self.events.tell(event);
     }
 
-    /// Carries out what a step has ended: calls in flight are cut, here and on other nodes.
+    /// Applies the kills of a step: calls in flight are cut on all nodes.
     pub(super) fn carry_kills(
         &self,
         chain: &Chain,
@@ -328,13 +331,13 @@ impl Warden {
         }
     }
 
-    /// Tells all nodes that a scope is another one now.
+    /// Tells all nodes to read a scope again.
     pub(super) fn tell_nodes_of(&self, scope: &Scope) {
         self.tell_nodes(Message::Scope { key: scope.place.key.clone() });
     }
 
-    /// Puts a change into force on this node at once, before all nodes know it. One node alone needs no
-    /// such thing: there a step is in force when it is done.
+    /// Applies a change on this node before it is in Redis. Without a cluster this is not needed:
+    /// there a step is in force when it returns.
     pub(super) fn force(&self, scope: &Scope, change: &dyn Fn(&mut ScopeState, Time)) {
         if let (Some(node), Some(cell)) = (self.node(), scope.cell()) {
             let now = node.now();
@@ -342,7 +345,7 @@ impl Warden {
         }
     }
 
-    /// A guard stopped a scope on this node's copy: all nodes must know.
+    /// A guard killed a scope on this node's snapshot: commits the kill for all nodes.
     pub(super) fn end_everywhere(&self, scope: &Arc<Scope>, kill: &Kill) {
         if self.node().is_none() {
             return;
@@ -350,13 +353,14 @@ impl Warden {
         let kill = kill.clone();
         self.change_later(scope, move |state| state.end_as(&kill));
         if let Some(cell) = scope.cell() {
-            // The copy is dead already; the step must find that worth writing.
+            // The local state is killed already, so without this mark the step would have nothing
+            // to commit.
             cell.force(|_| {});
         }
         self.tell_nodes_of(scope);
     }
 
-    /// Changes a scope without waiting for it.
+    /// Changes a scope in the background.
     fn change_later(
         &self,
         scope: &Arc<Scope>,
@@ -368,7 +372,7 @@ impl Warden {
         }
     }
 
-    /// The database knows of a kill that the shared state does not show.
+    /// Applies a kill or clear that is in the database and not in Redis.
     fn honour_everywhere(&self, scope: &Arc<Scope>, known: ScopeState) {
         if let Some(cell) = scope.cell() {
             cell.force(|state| _ = state.honour(&known));
@@ -377,7 +381,7 @@ impl Warden {
         self.tell_nodes_of(scope);
     }
 
-    /// Empties the detectors of sessions that this node knows.
+    /// Empties the detectors of an agent's sessions on this node.
     pub(super) fn forget_sessions(&self, project: &str, agent: Option<&str>) {
         for below in self.scopes(project) {
             let theirs = agent.is_none_or(|agent| agent == below.agent());
@@ -388,7 +392,7 @@ impl Warden {
         }
     }
 
-    /// Takes in what another node has told.
+    /// Applies a message of another node.
     async fn hear(&self, node: &Arc<Node>, letter: Letter) {
         if *letter.from == *node.me() {
             return;
@@ -425,31 +429,32 @@ impl Warden {
         found.map(|project| Arc::clone(&project.scope))
     }
 
-    /// Waits until everything that was decided so far, on any node, is on disk.
+    /// Waits until everything decided so far, on any node, is on disk.
     pub async fn flush_everywhere(&self) -> Result<(), String> {
         self.announce(Message::Flush {}).await;
         self.flush().await
     }
 
-    /// Reads again what is in force: because something was changed in a project, or to see whether
-    /// something was.
+    /// Reads policies, prices and settings again: of one project that was changed, or of all to
+    /// find out.
     pub async fn read_again(&self, told: Option<String>) {
-        // One after the other: what was read first must not be put into force last.
+        // One at a time: an earlier read must not be applied after a later one.
         let _turn = self.reading.lock().await;
         if let Some(reload) = self.reload.get() {
             reload(told).await;
         }
         if let Err(error) = self.reread_settings().await {
-            tracing::warn!("settings could not be read again: {error}");
+            tracing::warn!("settings could not be read again; the old ones stay in force: {error}");
         }
     }
 
-    /// What is to be done when another node has changed something.
+    /// Sets what to call when another node has changed something.
     pub fn on_change(&self, reload: Reload) {
         let _ = self.reload.set(reload);
     }
 
-    /// Asks the database for what nobody may have told: who was killed lately, and what is in force.
+    /// Reads from the database what messages may have missed: recent kills, and current policies
+    /// and settings.
     async fn look(&self, node: &Arc<Node>) {
         let Some(store) = self.store() else { return };
         let since = Time(now().0.saturating_sub(BACK_MS));
@@ -470,7 +475,7 @@ impl Warden {
         }
         self.read_again(None).await;
         for asked in self.approvals.own() {
-            // Somebody may have decided without this node having heard of it.
+            // A decision made on another node may not have arrived here.
             if let Ok(Some(word)) = node.shared().redis.word_about(asked.id()).await
                 && let Ok(word) = serde_json::from_slice(&word)
             {
@@ -482,7 +487,7 @@ impl Warden {
     }
 }
 
-/// Hears what nodes tell, whatever breaks in between.
+/// Receives messages of other nodes; reconnects when the connection breaks.
 async fn listen(node: Arc<Node>, sender: mpsc::UnboundedSender<Vec<u8>>) {
     while !sender.is_closed() {
         let told = |message: &[u8]| drop(sender.send(message.to_vec()));
@@ -491,13 +496,13 @@ async fn listen(node: Arc<Node>, sender: mpsc::UnboundedSender<Vec<u8>>) {
     }
 }
 
-/// Takes in what is told.
+/// Applies the messages received.
 async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(message) = told.recv().await {
         let Some(warden) = warden.upgrade() else { return };
         let Some(node) = warden.node() else { return };
         if message.is_empty() {
-            // Whoever has just come in again may have missed something.
+            // After a reconnect, messages may have been missed.
             let _ = node.reread().await;
             warden.look(node).await;
         } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
@@ -506,7 +511,7 @@ async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) 
     }
 }
 
-/// Says when what nodes share goes away and when it is back.
+/// Reports when Redis becomes unreachable and when it is back.
 async fn watch_over(warden: Weak<Warden>) {
     let mut known = false;
     loop {
@@ -519,8 +524,8 @@ async fn watch_over(warden: Weak<Warden>) {
         known = away.is_some();
         warden.metrics.set_alone(known);
         let (what, text) = match away {
-            Some((_, why)) => ("degraded", format!("the state that nodes share is away: {why}")),
-            None => ("recovered", "the state that nodes share is back".to_owned()),
+            Some((_, why)) => ("degraded", format!("Redis is unreachable: {why}")),
+            None => ("recovered", "Redis is reachable again".to_owned()),
         };
         for project in warden.projects() {
             if known {
@@ -539,7 +544,7 @@ async fn watch_over(warden: Weak<Warden>) {
     }
 }
 
-/// Looks by itself, now and then.
+/// Reads the database at intervals.
 async fn look_around(warden: Weak<Warden>) {
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

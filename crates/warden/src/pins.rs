@@ -1,5 +1,5 @@
-//! Tools as they were first seen: a server that describes one otherwise later on may have been
-//! taken over.
+//! Pins: the tools of MCP servers as they were first seen. A server that describes a
+//! tool otherwise later may have been taken over.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use deadstop_protocol::mcp::{self, Listed};
 use deadstop_store::StoredTool;
 use parking_lot::RwLock;
 
-/// Tools that are remembered. More of them are neither kept nor held against anything.
+/// Tools that are remembered; further ones are not checked.
 const MOST: usize = 20_000;
-/// The longest name that is kept.
+/// The longest tool name that is kept.
 const LONGEST: usize = 200;
 
 /// Project, server and tool.
 type Place = (String, String, String);
 
-/// All tools that were seen.
+/// All pinned tools.
 #[derive(Default)]
 pub struct Pins {
     tools: RwLock<BTreeMap<Place, StoredTool>>,
 }
 
-/// What a listing has brought: all that is to be written, and the names of those that have changed.
+/// What a listing changed.
 #[derive(Debug, Default, PartialEq)]
 pub struct News {
-    /// Tools to store.
+    /// Tools to write.
     pub write: Vec<StoredTool>,
     /// Tools whose description has changed.
     pub changed: Vec<String>,
 }
 
 impl Pins {
-    /// Knows what the store knows.
+    /// Takes over the tools from the database.
     pub fn remember(&self, tools: Vec<StoredTool>) {
         let mut all = self.tools.write();
         for tool in tools {
@@ -41,7 +41,7 @@ impl Pins {
         }
     }
 
-    /// Adds to a call's facts what is known of its tool.
+    /// Adds to a call's facts whether its tool has changed.
     pub fn judge(&self, project: &str, server: &str, call: &mut ToolCall) {
         let tools = self.tools.read();
         if tools.is_empty() {
@@ -54,7 +54,7 @@ impl Pins {
         }
     }
 
-    /// Takes a listing in.
+    /// Compares a listing with the pinned tools, and pins new ones.
     pub fn listed(&self, project: &str, server: &str, tools: &[Listed], now: Time) -> News {
         let mut news = News::default();
         let mut all = self.tools.write();
@@ -87,7 +87,7 @@ impl Pins {
         news
     }
 
-    /// Takes a tool as it is described now; `None` if nobody knows it.
+    /// Accepts a tool's current description; `None` if the tool is unknown.
     pub fn accept(&self, project: &str, server: &str, tool: &str, who: &str) -> Option<StoredTool> {
         let place = (project.to_owned(), server.to_owned(), tool.to_owned());
         let mut all = self.tools.write();

@@ -22,17 +22,17 @@ pub struct Project {
     policies: RwLock<Policies>,
     /// Where its alerts go.
     pub targets: RwLock<Arc<Vec<AlertTarget>>>,
-    /// What is kept, and for how long.
+    /// Which texts are kept, and for how long.
     pub settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
-    /// Up to when it is known here which of its scopes other nodes have touched.
+    /// The time up to which this node has read which scopes other nodes have used.
     pub caught_up: AtomicU64,
 }
 
-/// The policies of a project: its default, and those of agents that have something of their own.
+/// The policies of a project: the default, and those of agents that have their own.
 #[derive(Debug, Clone)]
 pub struct Policies {
-    /// For everybody else.
+    /// For all other agents.
     pub default: Arc<PolicySet>,
     /// By agent.
     pub agents: HashMap<String, Arc<PolicySet>>,
@@ -52,7 +52,7 @@ impl Project {
         }
     }
 
-    /// What holds for an agent.
+    /// The policies of an agent.
     pub fn policies(&self, agent: &str) -> Arc<PolicySet> {
         let policies = self.policies.read();
         Arc::clone(policies.agents.get(agent).unwrap_or(&policies.default))
@@ -68,7 +68,7 @@ impl Project {
         *self.settings.write() = Arc::new(settings);
     }
 
-    /// What models cost here.
+    /// The model prices of this project.
     pub fn prices(&self) -> Arc<Prices> {
         Arc::clone(&self.prices.read())
     }
@@ -87,8 +87,8 @@ impl Project {
         }
     }
 
-    /// A call whose names hold no secrets: they become part of states, sentences and rows. What it
-    /// was called with stays as it is, since rules look at it; that is never kept.
+    /// A call with redacted names, because they become part of states, sentences and rows.
+    /// Arguments stay unchanged, because access rules read them; they are never stored.
     pub fn redact_call(&self, mut call: Call) -> Call {
         let named = |name: &mut String| *name = self.redact_name(name);
         match &mut call {
@@ -108,8 +108,9 @@ impl Project {
         call
     }
 
-    /// Why a guard has tripped, without secrets. A chant is quoted from any of its words on, so what
-    /// tells that a secret follows may stand at the quote's end: it is read going round.
+    /// A trip's reason, redacted. A chant is quoted starting at any of its words. The word that
+    /// announces a secret may then be at the end of the quote and the secret at its start, so the
+    /// check reads the quote twice in a row.
     pub fn redact_reason(&self, because: &str) -> String {
         if let Some((said, quote)) = because.split_once(": \"") {
             let round = quote.trim_end_matches('"');
@@ -118,7 +119,7 @@ impl Project {
                 return said.to_owned();
             }
         }
-        // Cut in the middle of a word, it may be cut in the middle of a secret.
+        // A text that is cut within a word may be cut within a secret.
         match because.strip_suffix('…').and_then(|cut| cut.rsplit_once(' ')) {
             Some((whole, _)) => self.redact(whole) + "…",
             None => self.redact(because),
@@ -178,7 +179,7 @@ mod tests {
         for (because, expected) in [
             ("5 calls in a row (limit 3)".to_owned(), "5 calls in a row (limit 3)"),
             (format!("rm on {KEY} 3 times"), "rm on [redacted:openai-key] 3 times"),
-            // A quote that starts with a secret, and ends with what tells that it is one.
+            // A quote that starts with a secret and ends with the words that announce it.
             ("it says the same: \"hunter2 my password is\"".to_owned(), "it says the same"),
             ("it says the same: \"I try again\"".to_owned(), "it says the same: \"I try again\""),
             // Cut in the middle of a key.

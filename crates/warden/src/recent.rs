@@ -1,6 +1,6 @@
-//! What was said lately, in memory, in case an incident turns out to be about it.
+//! Texts of recent calls, kept in memory as evidence for an incident.
 //!
-//! One list for all sessions with a bound in bytes: what is oldest goes first, whoever said it.
+//! One list for all sessions, bounded in bytes: the oldest texts are dropped first.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Bytes that are kept.
 const MOST_BYTES: usize = 2 << 20;
-/// What an entry takes besides its texts.
+/// Bytes of an entry besides its texts.
 const OVERHEAD: usize = 160;
 
 /// A request and its answer.
@@ -28,7 +28,7 @@ impl Said {
     }
 }
 
-/// A call that was made, with what was said in it.
+/// A recent call with its texts.
 #[derive(Debug, Clone)]
 pub struct Exhibit {
     /// The scope in which it was made.
@@ -40,7 +40,7 @@ pub struct Exhibit {
     pub said: Said,
 }
 
-/// What was said lately.
+/// The texts of recent calls.
 #[derive(Default)]
 pub struct Recent(Mutex<List>);
 
@@ -63,7 +63,7 @@ impl Recent {
             gone.push(oldest);
         }
         drop(list);
-        // Freed without holding anybody up.
+        // Freed after the lock is released.
         drop(gone);
     }
 

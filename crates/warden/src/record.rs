@@ -1,6 +1,6 @@
-//! What is kept of what happened: calls, incidents with their evidence, the audit, alerts.
+//! Records: calls, incidents with their evidence, the audit, alerts.
 //!
-//! Everything goes to the outbox, and from there to the store in the background.
+//! They go to the outbox, and the writer brings them to the database.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::metrics::Kind;
 use crate::settings::Capture;
 use deadstop_redact::Redactor;
 
-/// Calls that are shown with an incident that names none.
+/// Calls shown as evidence of an incident whose trip names none.
 const FEW: usize = 5;
 
-/// The form in which facts are written.
+/// The format version of facts.
 const FACTS_VERSION: u8 = 2;
 
 /// A call that has ended.
@@ -34,13 +34,13 @@ pub(super) struct Ended<'a> {
     pub(super) said: Said,
 }
 
-/// An incident that is to be written.
+/// An incident to write.
 pub(super) struct NewIncident {
     pub(super) incident: StoredIncident,
     pub(super) exhibits: Vec<Exhibit>,
 }
 
-/// A call as a backtest needs it: facts alone, no texts.
+/// The facts of a call that a backtest needs, without texts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Facts {
     /// The call, without its arguments.
@@ -56,19 +56,19 @@ impl Facts {
         postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
-    /// Reads facts back; `None` if another version wrote them.
+    /// Reads facts; `None` if another version wrote them.
     pub fn read(bytes: &[u8]) -> Option<Facts> {
         match bytes.split_first() {
             Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
-            // Of another version: it counts, but cannot be tried again.
+            // Another version: the call counts, but cannot be replayed.
             _ => None,
         }
     }
 }
 
 impl Warden {
-    /// Keeps what blocked or killed, and tells whoever watches. Gives the number of the incident
-    /// that the strictest trip has become.
+    /// Records the trips of a call as incidents, and shows them to watchers. Returns the id of the
+    /// incident of the strictest trip.
     pub fn record(
         &self,
         chain: &Chain,
@@ -83,7 +83,7 @@ impl Warden {
             let what = match trip.verdict {
                 _ if trip.guard == GuardId::Killed => continue,
                 Verdict::Allow => continue,
-                // Asked about, had it not been refused.
+                // An `Ask` among the trips of a call that was refused for another reason.
                 Verdict::Warn | Verdict::Ask => "warn",
                 Verdict::Steer => "steer",
                 Verdict::Block => "block",
@@ -159,7 +159,7 @@ impl Warden {
         Some(incident)
     }
 
-    /// A guard has ended a scope: the audit says so.
+    /// Records in the audit that a guard killed a scope.
     pub(super) fn killed_by_guard(&self, scope: &Arc<Scope>, kill: &Kill) {
         let guard = kill.guard.map_or("guard", GuardId::name);
         let tag = kill.guard.map_or("killed", |guard| guard.tag(Verdict::Kill));
@@ -178,7 +178,7 @@ impl Warden {
         self.tell_of(scope, "kill", because);
     }
 
-    /// A person's order, for the audit and for those who want to hear of it.
+    /// Records an operator's order in the audit, and sends an alert if it is a kill.
     pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
         let place = &scope.place;
         self.outbox.lock().audit.push(AuditEvent {
@@ -206,20 +206,20 @@ impl Warden {
         }
     }
 
-    /// Tells whoever watches what became of a scope.
+    /// Shows watchers what happened to a scope.
     pub(super) fn tell_of(&self, scope: &Scope, what: &'static str, text: String) {
         let project = &scope.place.project;
         self.spread(Event::new(what, project, scope.agent(), scope.name(), text));
     }
 
-    /// Tells whoever watches.
+    /// Shows an event to watchers.
     pub fn tell(&self, chain: &Chain, what: &'static str, text: String, incident: Option<String>) {
         let (agent, session) = chain.names();
         let event = Event::new(what, &chain.project.name, agent, session, text);
         self.spread(Event { incident, ..event });
     }
 
-    /// A call that never ran.
+    /// Records a call that was refused.
     pub(super) fn refused(
         &self,
         chain: &Chain,
@@ -237,7 +237,7 @@ impl Warden {
         self.outbox.lock().call(row, &self.metrics);
     }
 
-    /// A call that has ended.
+    /// Records a call that has ended.
     pub(super) fn ended(&self, chain: &Chain, call: &Call, ended: Ended<'_>) {
         self.count(call);
         let Ended { id, number, admitted, outcome, trip, incident, said } = ended;
@@ -262,8 +262,8 @@ impl Warden {
         }
         let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
-            // By now others may have been counted, such as the tool calls in its own answer. Inside
-            // a nested scope its number is that scope's.
+            // The session's count may have grown since, for example by the tool calls in this
+            // answer. In a nested scope `number` counts that scope's calls only.
             position: if row.nested.is_none() { number } else { position(chain) },
             duration: Some(Millis(at.0.saturating_sub(admitted.0))),
             status: Some(outcome.status),
@@ -329,7 +329,7 @@ impl Warden {
         }
     }
 
-    /// Puts messages about a trip into the outbox.
+    /// Puts alerts about a trip into the outbox.
     fn alert_trip(&self, chain: &Chain, trip: &Trip, incident: Option<&str>) {
         let Some(kind) = alerts::kind_of(trip) else { return };
         let (agent, session) = chain.names();
@@ -344,7 +344,7 @@ impl Warden {
         self.alert(&chain.project, &alert);
     }
 
-    /// Puts messages into the outbox.
+    /// Puts the messages of an alert into the outbox.
     pub fn alert(&self, project: &Project, alert: &Alert<'_>) {
         let messages = self.messages(project, alert);
         if !messages.is_empty() {
@@ -352,7 +352,7 @@ impl Warden {
         }
     }
 
-    /// A text as it may be kept in a project.
+    /// A text, redacted by the project's patterns.
     pub fn redacted(&self, project: &str, text: &str) -> String {
         match self.projects.read().get(project) {
             Some(project) => project.redact(text),
@@ -361,7 +361,7 @@ impl Warden {
     }
 }
 
-/// A scope as the audit names it.
+/// The name of a scope in the audit.
 pub(crate) fn subject(scope: &Scope) -> String {
     match scope.kind() {
         ScopeKind::Project | ScopeKind::Agent => scope.name().to_owned(),

@@ -15,11 +15,11 @@ const MOST: usize = 4096;
 /// A call that a client reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reported {
-    /// Its number among all calls.
+    /// Its row number.
     pub(super) number: i64,
     /// The call, without its arguments.
     pub(super) call: Call,
-    /// While it runs.
+    /// Set while it runs.
     pub(super) ticket: Option<Ticket>,
     pub(super) owner: Owner,
     /// The warnings it was admitted with.
@@ -27,7 +27,7 @@ pub(super) struct Reported {
     pub(super) trips: Vec<Trip>,
     /// The beginning of the request, redacted: a receipt may come to a node that never saw it.
     pub(super) asked: String,
-    /// What its receipt was answered with.
+    /// The answer to its receipt.
     #[serde(with = "as_json")]
     pub(super) receipt: Option<(Verdict, Vec<Trip>)>,
 }

@@ -1,9 +1,9 @@
 //! Waiting for room in a limit: a call that fits once calls in flight have settled waits for them.
 //!
-//! Those that wait for the same scope stand in line: only the first one asks again, whenever a call
-//! has settled, so that the first to come is the first to be served. A client that goes away leaves
-//! the line. In a cluster calls also settle on other nodes, which are not heard here: so it is asked
-//! again after a while as well.
+//! Calls that wait for the same scope form a queue. Only the first one asks again, whenever a call
+//! has settled, so calls are admitted in the order in which they came. A client that disconnects
+//! leaves the queue. In a cluster, calls also settle on other nodes without a message to this one.
+//! So the first call also asks again at intervals.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Chain, Refused, Running, Terms, Warden};
 
-/// How long until it is asked again although nothing was heard.
+/// Interval at which the first call asks again although no call has settled here.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Who waits for room, by the key of the scope that has none.
+/// The queues of waiting calls, by the key of the scope that has no room.
 #[derive(Default)]
 pub(super) struct Rooms {
     lines: Mutex<HashMap<String, Arc<Line>>>,
     settled: Notify,
 }
 
-/// A line of calls that wait for one scope.
+/// The queue of calls that wait for one scope.
 #[derive(Default)]
 struct Line {
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
 
-/// A place in a line; it is left when this is dropped.
+/// A place in a queue; dropping it leaves the queue.
 struct Place<'r> {
     rooms: &'r Rooms,
     key: String,
@@ -81,8 +81,8 @@ fn waits_at(refused: &Refused) -> Option<usize> {
 }
 
 impl Warden {
-    /// Decides about a call; where it only has to wait for calls in flight, it waits its turn, for as
-    /// long as the policy says.
+    /// Decides about a call. If it only has to wait for calls in flight, it queues for as long as
+    /// the policy allows.
     pub async fn admit_in_turn(
         self: &Arc<Warden>,
         chain: &Chain,

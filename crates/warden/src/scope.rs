@@ -1,4 +1,4 @@
-//! A scope in use: its state under a lock, and what calls below it wait for.
+//! A scope in use: its state under a lock, and the signals that its calls wait for.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -21,10 +21,10 @@ use super::step::Counts;
 
 /// A scope in use.
 pub struct Scope {
-    /// Where it stands.
+    /// Its key and names.
     pub place: Place,
     pub(crate) state: Arc<Mutex<ScopeState>>,
-    /// What other nodes know of it, where there are any.
+    /// The link to the shared state, in a cluster.
     cell: OnceLock<Arc<Cell>>,
     /// The conversation, as this node keeps it. In a cluster it travels with the record instead, and
     /// this holds calls that were admitted while the cluster was unreachable; so does `reported`.
@@ -33,23 +33,23 @@ pub struct Scope {
     pub(super) reported: Mutex<ReportedCalls>,
     pub(super) tally: Mutex<Tally>,
     signal: Arc<Signal>,
-    /// A number that no other scope has. A session that was reset is another one.
+    /// Its row number, unique among scopes. A reset gives a session a new one.
     number: AtomicI64,
-    /// The number of the agent it belongs to; 0 as long as nobody has said.
+    /// The row number of its agent; 0 until it is known.
     agent_number: AtomicI64,
     dirty: AtomicBool,
-    /// Whether a kill has not reached the disk yet.
+    /// Whether it has a kill that is not on disk yet.
     unwritten: AtomicBool,
-    /// Whether nobody could read what the store has of it.
+    /// Whether its row could not be read, because the database was unreachable.
     provisional: AtomicBool,
     used: AtomicU64,
     /// The incident that ended it, once it was looked up.
     pub(super) ended_by: Mutex<Option<String>>,
 }
 
-/// Tells calls in flight that their scope was stopped, held or released.
+/// Tells calls in flight that their scope was killed, paused or resumed.
 struct Signal {
-    /// The standing that was last told.
+    /// The standing that was last signalled.
     standing: AtomicU8,
     stop: Mutex<CancellationToken>,
     changed: Notify,
@@ -68,8 +68,7 @@ impl Signal {
         }
     }
 
-    /// Follows the state: cuts calls when the scope is stopped, and lets new ones run when the stop
-    /// is lifted.
+    /// Follows the state: cuts calls when the scope is killed, and lets new ones run after a clear.
     fn follow(&self, state: &ScopeState) {
         let now = standing(state);
         if self.standing.load(Ordering::Acquire) == now
@@ -89,16 +88,16 @@ impl Signal {
     }
 }
 
-/// Whether a scope is stopped, draining or held, as a number.
+/// Whether a scope is killed, draining or paused, as a number.
 fn standing(state: &ScopeState) -> u8 {
     let dead = state.killed().map_or(0, |kill| if kill.drains { 1 } else { 2 });
     dead | u8::from(state.paused().is_some()) << 2
 }
 
-/// Where a scope stands.
+/// The key and names of a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its key, unique everywhere.
+    /// Its key, unique across projects.
     pub key: String,
     /// The project.
     pub project: String,
@@ -110,7 +109,7 @@ pub struct Place {
     pub name: String,
 }
 
-/// What the engine does not count, and people want to see.
+/// Counters that people see and the engine does not need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Loops that were detected.
@@ -126,7 +125,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what tripped in a step. Tags are a session's.
+    /// Adds what tripped in a step. Only sessions have tags.
     pub(super) fn add(&mut self, counts: &Counts, kind: ScopeKind) {
         self.loops += counts.loops;
         self.incidents += counts.incidents;
@@ -139,7 +138,7 @@ impl Tally {
 }
 
 impl Scope {
-    /// Makes one.
+    /// A scope with this state.
     pub fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
         Scope {
             place,
@@ -159,7 +158,7 @@ impl Scope {
         }
     }
 
-    /// Its state, to be read. Only a step changes it.
+    /// A read lock on its state. Only a step changes it.
     pub fn state(&self) -> impl Deref<Target = ScopeState> + '_ {
         self.state.lock()
     }
@@ -179,7 +178,7 @@ impl Scope {
         &self.place.agent
     }
 
-    /// A number that no other scope has.
+    /// Its row number, unique among scopes.
     pub fn number(&self) -> i64 {
         match self.cell.get() {
             Some(cell) => cell.number(),
@@ -187,7 +186,7 @@ impl Scope {
         }
     }
 
-    /// Shares it with other nodes from now on. Whoever ends or holds it, anywhere, is heard here.
+    /// Connects it to the shared state. From then on a kill or pause on any node takes effect here.
     pub(crate) fn share(&self, version: u64) -> Arc<Cell> {
         let signal = Arc::clone(&self.signal);
         let watch = Box::new(move |state: &ScopeState| signal.follow(state));
@@ -199,12 +198,12 @@ impl Scope {
         Arc::clone(self.cell.get_or_init(make))
     }
 
-    /// What other nodes know of it, where there are any.
+    /// The link to the shared state, in a cluster.
     pub(crate) fn cell(&self) -> Option<&Arc<Cell>> {
         self.cell.get()
     }
 
-    /// The key of what a client has reported under an id.
+    /// The key of the entry for a call that a client reports under an id.
     pub(crate) fn entry_key(&self, id: &str) -> String {
         self.cell.get().map(|cell| cell.entry_key(id)).unwrap_or_default()
     }
@@ -217,12 +216,12 @@ impl Scope {
         }
     }
 
-    /// Tells calls in flight what became of the scope.
+    /// Signals the new state to calls in flight.
     pub(super) fn follow(&self, state: &ScopeState) {
         self.signal.follow(state);
     }
 
-    /// Completes when the scope is held, released or stopped.
+    /// Completes when the scope is paused, resumed or killed.
     pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.signal.changed.notified()
     }
@@ -237,14 +236,15 @@ impl Scope {
         self.agent_number.load(Ordering::Relaxed)
     }
 
-    /// Says which agent it belongs to.
+    /// Sets the row number of its agent.
     pub(crate) fn set_agent_number(&self, number: i64) {
         if self.agent_number() != number {
             self.agent_number.store(number, Ordering::Relaxed);
         }
     }
 
-    /// Takes in what the store has of it, for one that began while nobody could read it.
+    /// Merges the row from the database into a scope that was made while the database was
+    /// unreachable.
     pub(crate) fn rejoin(&self, number: i64, before: ScopeState, tally: Tally) {
         self.number.store(number, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -261,7 +261,8 @@ impl Scope {
         own.model = own.model.take().or(tally.model);
     }
 
-    /// Keeps of a dead scope only that it is dead and what it has spent.
+    /// Frees the memory of a killed scope; keeps the kill and what was spent. False if it is not
+    /// killed.
     pub(crate) fn bury(&self) -> bool {
         let mut state = self.state.lock();
         if state.killed().is_none() {
@@ -274,7 +275,7 @@ impl Scope {
         true
     }
 
-    /// A fresh start under the same name: history stays with the old number.
+    /// A fresh start under the same name: history stays with the old row number.
     pub(crate) fn renumber(&self, number: i64) {
         self.number.store(number, Ordering::Relaxed);
         *self.tally.lock() = Tally::default();
@@ -287,12 +288,12 @@ impl Scope {
         *self.reported.lock() = ReportedCalls::default();
     }
 
-    /// Marks it as one whose stored state could not be read.
+    /// Sets whether its row could not be read.
     pub(crate) fn set_provisional(&self, provisional: bool) {
         self.provisional.store(provisional, Ordering::Release);
     }
 
-    /// Whether its stored state could not be read yet.
+    /// Whether its row could not be read yet.
     pub(crate) fn is_provisional(&self) -> bool {
         self.provisional.load(Ordering::Acquire)
     }
@@ -316,17 +317,17 @@ impl Scope {
         Time(self.used.load(Ordering::Relaxed))
     }
 
-    /// Whether it was not used for so long.
+    /// Whether it was not used for `ms` milliseconds.
     pub(crate) fn idle(&self, now: Time, ms: u64) -> bool {
         now.0.saturating_sub(self.used.load(Ordering::Relaxed)) > ms
     }
 
-    /// Notes that a kill has to reach the disk.
+    /// Notes that it has a kill to write.
     pub(crate) fn note_kill(&self) {
         self.unwritten.store(true, Ordering::Release);
     }
 
-    /// Whether a kill has not reached the disk yet.
+    /// Whether it has a kill that is not on disk yet.
     pub(crate) fn kill_unwritten(&self) -> bool {
         self.unwritten.load(Ordering::Acquire)
     }
@@ -336,22 +337,22 @@ impl Scope {
         self.unwritten.store(false, Ordering::Release);
     }
 
-    /// Says that the state has changed; true if nobody had said so yet.
+    /// Marks the state as changed; true if it was not marked before.
     pub(crate) fn mark_dirty(&self) -> bool {
-        // Nearly always it was said already, and looking is cheaper than writing.
+        // Nearly always it is marked already, and a load is cheaper than a swap.
         !self.dirty.load(Ordering::Acquire) && !self.dirty.swap(true, Ordering::AcqRel)
     }
 
-    /// Says that nobody has to write it: whoever finds out what the store has of it says so again.
+    /// Removes the mark: a provisional scope is marked again when its row has been read.
     pub(crate) fn leave(&self) {
         self.dirty.store(false, Ordering::Release);
     }
 
-    /// What is to be written, with the row that people see; from here on, changes count as new.
+    /// The rows to write. Removes the mark, so that later changes count as new.
     pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
         let Place { key, project, kind, agent, name } = self.place.clone();
-        // Asked before the state is locked: whoever brings a state in locks in that order.
+        // Read before the state is locked: other tasks lock the cell first, then the state.
         let (number, used) = (self.number(), self.used());
         let version = self.cell.get().map_or(0, |cell| cell.version().0);
         let mut tally = self.tally.lock().clone();
@@ -428,20 +429,20 @@ impl Scope {
     }
 }
 
-/// A scope as it is written.
+/// A scope as database rows.
 pub(crate) struct Rows {
     pub scope: StoredScope,
     pub seen: Seen,
 }
 
-/// The row that people see of it.
+/// The row that people see, for agents and sessions.
 pub(crate) enum Seen {
     Agent(StoredAgent),
     Session(StoredSession),
     Nothing,
 }
 
-/// Who switched an agent off: the similarity guard is the page's kill switch.
+/// Who deactivated an agent. A kill by the similarity guard is shown as the kill switch.
 pub(crate) fn deactivated_by(kill: &Kill) -> String {
     match kill.guard {
         Some(GuardId::Similarity) => "kill_switch".to_owned(),
@@ -490,7 +491,7 @@ impl Chain {
         self.scopes.iter().find(|scope| scope.kind() == ScopeKind::Session)
     }
 
-    /// The names of what is nested in the session, one below the other.
+    /// The names of the nested scopes, joined by slashes.
     pub fn nested(&self) -> Option<String> {
         let nested = self.scopes.iter().filter(|scope| scope.kind() == ScopeKind::Nested);
         let names: Vec<&str> = nested.map(|scope| scope.name()).collect();
@@ -517,18 +518,18 @@ impl Chain {
         self.project.policies(self.agent().map_or("", |scope| scope.name()))
     }
 
-    /// What other nodes know of its scopes.
+    /// The links to the shared state, in a cluster.
     pub fn cells(&self) -> impl Iterator<Item = Arc<Cell>> {
         self.scopes.iter().filter_map(|scope| scope.cell().cloned())
     }
 
-    /// What ends a call of this chain: the end of any of its scopes.
+    /// Cancelled when any scope of the chain is killed.
     pub fn stops(&self) -> Vec<CancellationToken> {
         self.scopes.iter().map(|scope| scope.token()).collect()
     }
 }
 
-/// The key of a scope: names one below the other, which no name can imitate.
+/// The key of a scope: its names, separated by a control character that no name contains.
 pub(crate) fn key(
     project: &str,
     agent: Option<&str>,

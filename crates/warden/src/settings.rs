@@ -1,5 +1,5 @@
-//! What a project wants kept: what of requests and answers, for how long, and which secrets of its own
-//! are to be removed.
+//! A project's settings: which texts of requests and answers are kept, for how long, and which
+//! secrets of its own are redacted.
 
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_redact::{Pattern, Redactor};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// The name under which the settings are stored.
 pub const NAME: &str = "project";
 
-/// What of the requests and answers is kept.
+/// Which requests and answers are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Capture {
@@ -23,20 +23,20 @@ pub enum Capture {
     All,
 }
 
-/// How many days things are kept; null for ever.
+/// How many days records are kept; null means forever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// Calls. What they came to by day stays.
+    /// Calls (daily totals are kept).
     #[schema(required, minimum = 1, maximum = 36500)]
     pub calls_days: Option<u32>,
-    /// What was said in single calls.
+    /// Requests and answers of single calls.
     #[schema(required, minimum = 1, maximum = 36500)]
     pub payloads_days: Option<u32>,
-    /// What was said before incidents.
+    /// Requests and answers kept as evidence of incidents.
     #[schema(required, minimum = 1, maximum = 36500)]
     pub evidence_days: Option<u32>,
-    /// Sessions that nobody has used since.
+    /// Sessions, counted from their last use.
     #[schema(required, minimum = 1, maximum = 36500)]
     pub sessions_days: Option<u32>,
     /// Incidents, with their evidence.
@@ -64,10 +64,10 @@ impl Default for Retention {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretPattern {
-    /// What stands in its place: `[redacted:name]`.
+    /// The text in its place is `[redacted:name]`.
     #[schema(min_length = 1, max_length = 40)]
     pub name: String,
-    /// A regular expression; if it has a group, only that is removed.
+    /// A regular expression; if it has a group, only the group is redacted.
     #[schema(min_length = 1, max_length = 1000)]
     pub regex: String,
 }
@@ -76,24 +76,24 @@ pub struct SecretPattern {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// What of the requests and answers is kept.
+    /// Which requests and answers are kept.
     pub capture: Capture,
-    /// How many days things are kept.
+    /// How many days records are kept.
     pub retention: Retention,
-    /// Own patterns of secrets, besides those that are known.
+    /// The project's own patterns, besides the built-in ones.
     #[schema(max_items = 64)]
     pub redaction: Vec<SecretPattern>,
 }
 
 impl Settings {
-    /// Settings as they are carried out; says which patterns cannot be used.
+    /// Validates the settings; lists the patterns that cannot be used.
     pub fn in_force(&self) -> Result<InForce, Vec<FieldFault>> {
         let redactor =
             if self.redaction.is_empty() { Redactor::default() } else { self.redactor()? };
         Ok(InForce { capture: self.capture, retention: self.retention.clone(), redactor })
     }
 
-    /// What removes secrets under these settings; says which patterns cannot be used.
+    /// The redactor for these settings; lists the patterns that cannot be used.
     fn redactor(&self) -> Result<Redactor, Vec<FieldFault>> {
         let pattern =
             |own: &SecretPattern| Pattern { name: own.name.clone(), regex: own.regex.clone() };
@@ -112,10 +112,10 @@ impl Settings {
     }
 }
 
-/// Settings as they are carried out.
+/// Validated settings.
 #[derive(Clone, Default)]
 pub struct InForce {
-    /// What is kept of texts.
+    /// Which texts are kept.
     pub capture: Capture,
     /// For how long.
     pub retention: Retention,
@@ -124,7 +124,7 @@ pub struct InForce {
 }
 
 impl Retention {
-    /// How many days a kind is kept; `None` for ever.
+    /// How many days a kind of record is kept; `None` means forever.
     pub fn days(&self, kept: Kept) -> Option<u32> {
         match kept {
             Kept::Calls | Kept::Hours => self.calls_days,

@@ -1,9 +1,9 @@
 //! One atomic step on a chain of scopes, wherever their state lives.
 //!
 //! A step is a function over the chain: it asks the engine, changes what the session remembers, and
-//! counts what tripped. The backend makes it atomic: in memory it runs once under the chain's locks;
-//! in a cluster it runs on copies, and again if the commit lost to a concurrent writer. So a step
-//! reads nothing but what it is given and has no effect outside it.
+//! counts trips. The backend makes it atomic: in memory it runs once under the chain's locks; in a
+//! cluster it runs on snapshots, and again if the commit lost to a concurrent writer. So a step
+//! reads only what it is given and has no effect outside it.
 
 use deadstop_core::{
     Admission, Call, Decision, GuardId, Kill, Outcome, Progress, ScopeState, Status, Ticket, Time,
@@ -29,7 +29,7 @@ pub(super) struct Step<'s, 'a, 'b> {
     counts: Counts,
 }
 
-/// What tripped in a step, for the counters of agent and session that people see.
+/// The trips of a step, for the counters of agent and session that people see.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) loops: u64,
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-/// What came of a step, with the scopes that it ended, by their depth in the chain.
+/// The result of a step, with the scopes that it killed, by their depth in the chain.
 pub(super) struct Judged<T> {
     pub(super) value: T,
     pub(super) killed: SmallVec<[(usize, Kill); 1]>,
@@ -57,8 +57,8 @@ pub(super) struct Traces {
     pub(super) counts: Counts,
 }
 
-/// Runs a step. The reason of a kill may quote what was said, and is kept for as long as the scope:
-/// it is redacted here, before anything is stored.
+/// Runs a step. The reason of a kill may quote texts, and is kept for as long as the scope. So it
+/// is redacted here, before it is stored.
 pub(super) fn judge<'a, 'b, T>(
     project: &Project,
     transaction: &mut Transaction<'a, 'b>,
@@ -108,7 +108,7 @@ impl Step<'_, '_, '_> {
         self.conversation
     }
 
-    /// The same, to be changed.
+    /// The same, for changes.
     pub(super) fn conversation_mut(&mut self) -> &mut Conversation {
         self.changed = true;
         self.conversation
@@ -127,13 +127,13 @@ impl Step<'_, '_, '_> {
         self.transaction.me()
     }
 
-    /// May this call run?
+    /// Decides whether a call may run.
     pub(super) fn admit(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = self.transaction.admit(call, owner);
         self.counted(admission)
     }
 
-    /// May it, now that a person has approved it?
+    /// Decides about a call that a person has approved.
     pub(super) fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = self.transaction.admit_approved(call, owner);
         self.counted(admission)
@@ -147,7 +147,7 @@ impl Step<'_, '_, '_> {
         admission
     }
 
-    /// May it go on?
+    /// Decides whether a running call may go on.
     pub(super) fn progress(
         &mut self,
         call: &Call,
@@ -160,7 +160,7 @@ impl Step<'_, '_, '_> {
         decision
     }
 
-    /// It has ended.
+    /// Settles a call.
     pub(super) fn settle(
         &mut self,
         call: &Call,
@@ -170,14 +170,14 @@ impl Step<'_, '_, '_> {
     ) -> Decision {
         let decision = self.transaction.settle(call, ticket, owner, outcome);
         self.count(&decision.trips);
-        // What is wrong with an answer the model hears with its next request.
+        // The model gets the advice about its answer with its next request.
         if let (Some(_), Some(advice)) = (call.model(), advice(&decision.trips)) {
             self.conversation_mut().heard.notes.add("", &advice);
         }
         decision
     }
 
-    /// Ends calls whose results will not come.
+    /// Cancels calls whose results will not come.
     pub(super) fn cancel(
         &mut self,
         calls: impl IntoIterator<Item = Waiting>,
@@ -191,7 +191,7 @@ impl Step<'_, '_, '_> {
         calls.collect()
     }
 
-    /// Counts what tripped, for agent and session.
+    /// Counts trips, for agent and session.
     pub(super) fn count(&mut self, trips: &[Trip]) {
         for trip in trips {
             if trip.guard == GuardId::Killed || trip.verdict == Verdict::Allow {
@@ -207,7 +207,7 @@ impl Step<'_, '_, '_> {
     }
 }
 
-/// Whether a trip becomes an incident: it stopped something, and no person asked for that.
+/// Whether a trip becomes an incident: it blocked or killed, and not by an operator's order.
 pub(super) fn is_incident(trip: &Trip) -> bool {
     let waits = trip.waits == Some(Wait::Settle);
     trip.verdict >= Verdict::Block
@@ -215,7 +215,7 @@ pub(super) fn is_incident(trip: &Trip) -> bool {
         && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
 }
 
-/// The outcome of a call that was given up.
+/// The outcome of a cancelled call.
 pub(super) fn cancelled() -> Outcome {
     Outcome { status: Status::Cancelled, ..Outcome::default() }
 }

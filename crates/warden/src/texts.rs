@@ -1,6 +1,5 @@
-//! What was said in calls that have not ended yet, in this node's memory: evidence, if an incident
-//! turns out to be about one. Texts hold secrets until they are redacted, so they do not travel with
-//! the session.
+//! Texts of calls that have not ended yet, in this node's memory, as evidence for an incident. They
+//! are not redacted yet, so they are not stored with the session.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Said;
 
-/// Bytes that are kept; the oldest texts go first.
+/// Bytes that are kept; the oldest texts are dropped first.
 const MOST_BYTES: usize = 8 << 20;
 
 /// Texts by the numbers of their calls.
@@ -41,7 +40,7 @@ impl Texts {
         }
     }
 
-    /// Adds to the answer of a call; returns what was said so far.
+    /// Adds to the answer of a call; returns the texts so far.
     pub(super) fn add(&self, call: i64, answer: &str) -> Said {
         let mut list = self.0.lock();
         let Some(said) = list.texts.get_mut(&call) else {
@@ -56,7 +55,7 @@ impl Texts {
         said
     }
 
-    /// What was said in a call that has ended; empty if it is not here.
+    /// The texts of a call that has ended; empty if this node does not have them.
     pub(super) fn take(&self, call: i64) -> Said {
         self.0.lock().remove(call)
     }

@@ -1,8 +1,9 @@
-//! Writes what has changed and what has happened, in the background and on demand.
+//! The writer: writes changed scopes, calls, incidents, the audit and alerts to the database, in
+//! the background and on demand.
 //!
-//! One task, so that a scope's older state can never overwrite a newer one. What waits is bounded:
-//! when the store cannot keep up, single calls are dropped and counted; kills, incidents, charges
-//! and the audit never are.
+//! It is one task, so that an older state of a scope can never overwrite a newer one. The outbox is
+//! bounded: when the database cannot keep up, single calls are dropped and counted. Kills,
+//! incidents, charges and the audit are never dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,13 +22,13 @@ use super::{Event, Said, Scope, Tally, Warden, now};
 use crate::alerts::Alert;
 use crate::metrics::Metrics;
 
-/// How often changes are written when nobody waits for them.
+/// Interval of writes when no caller waits for one.
 const EVERY: Duration = Duration::from_millis(500);
-/// Calls that wait before they are written at once.
+/// So many waiting calls are written at once.
 const MANY: usize = 1024;
 /// Calls that may wait; more are dropped and counted.
 const MOST: usize = 65_536;
-/// Bytes of what was said in them that may wait; more are dropped.
+/// Bytes of request and answer texts that may wait; more are dropped.
 const MOST_BYTES: usize = 64 << 20;
 
 type Waiting = oneshot::Sender<Result<(), String>>;
@@ -37,7 +38,7 @@ type Waiting = oneshot::Sender<Result<(), String>>;
 pub(super) struct Outbox {
     pub(super) changed: Vec<Arc<Scope>>,
     calls: Vec<StoredCall>,
-    /// Project, call and what was said.
+    /// Project, call and its texts.
     payloads: Vec<(String, i64, Said)>,
     payload_bytes: usize,
     pub(super) incidents: Vec<NewIncident>,
@@ -46,7 +47,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Takes a call in, if there is room.
+    /// Adds a call, or counts it as dropped if there is no room.
     pub(super) fn call(&mut self, call: StoredCall, metrics: &Metrics) {
         if self.calls.len() >= MOST {
             metrics.dropped(1);
@@ -55,7 +56,7 @@ impl Outbox {
         self.calls.push(call);
     }
 
-    /// Takes in what was said in a call, if there is room.
+    /// Adds the texts of a call, if there is room.
     pub(super) fn payload(&mut self, project: String, call: i64, said: Said) {
         let size = said.size();
         if self.payload_bytes + size <= MOST_BYTES {
@@ -64,7 +65,7 @@ impl Outbox {
         }
     }
 
-    /// A scope has another number than was thought.
+    /// Replaces the provisional row number of a scope by the real one.
     fn renumber(&mut self, old: i64, new: i64) {
         for call in &mut self.calls {
             for number in [&mut call.agent_number, &mut call.session_number] {
@@ -96,30 +97,30 @@ impl Outbox {
     }
 }
 
-/// The store does not take what must last.
+/// The database does not take writes.
 #[derive(Debug, Clone)]
 pub struct Outage {
     /// Since when.
     pub since: Time,
-    /// What it says.
+    /// The error.
     pub why: String,
-    /// What is wrong with it, where it is the database.
+    /// What kind of error it is, if known.
     trouble: Option<Trouble>,
 }
 
 impl Outage {
-    /// Whether the database does not even answer.
+    /// Whether the database does not answer at all.
     pub(super) fn is_away(&self) -> bool {
         self.trouble == Some(Trouble::Away)
     }
 
-    /// The word for what is wrong.
+    /// The name of the kind.
     pub fn name(&self) -> &'static str {
         self.trouble.map_or("broken", Trouble::name)
     }
 }
 
-/// Runs until the warden is gone.
+/// Runs until the warden is dropped.
 pub(super) async fn run(warden: Weak<Warden>, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -141,7 +142,7 @@ pub(super) async fn run(warden: Weak<Warden>, mut waiting: mpsc::UnboundedReceiv
         let Some(warden) = warden.upgrade() else { return };
         let written = warden.write().await;
         for ask in asked {
-            // Whoever asked may have gone away meanwhile.
+            // The caller may have stopped waiting.
             let _ = ask.send(written.clone());
         }
     }
@@ -155,7 +156,7 @@ impl Warden {
         };
         self.adopt_strays().await?;
         let mut outbox = std::mem::take(&mut *self.outbox.lock());
-        // One that began meanwhile is written when it is known what the store has of it.
+        // A scope whose row could not be read yet is written after that.
         outbox.changed.retain(|scope| {
             let known = !scope.is_provisional();
             if !known {
@@ -190,8 +191,8 @@ impl Warden {
         }
     }
 
-    /// The rows of what waits, and the scopes that are dead in them; secrets are removed here.
-    /// Of calls there are many: they are moved, and whoever cannot write them puts them back.
+    /// The batch to write, and the killed scopes in it. Texts are redacted here. Calls are moved,
+    /// because there are many; the caller puts them back if the write fails.
     fn batch(&self, outbox: &mut Outbox) -> (Batch, Vec<Arc<Scope>>) {
         let mut dead = Vec::new();
         let mut batch = Batch {
@@ -250,7 +251,7 @@ impl Warden {
         }
     }
 
-    /// Nothing is lost: it is tried again with the next round.
+    /// Puts everything back into the outbox for the next write.
     fn put_back(&self, mut old: Outbox) {
         for scope in std::mem::take(&mut old.changed) {
             self.mark(&scope);
@@ -274,12 +275,12 @@ impl Warden {
         self.outbox.lock().len()
     }
 
-    /// Since when the store does not take what must last.
+    /// The current outage of the database, if there is one.
     pub fn outage(&self) -> Option<Outage> {
         self.outage.read().clone()
     }
 
-    /// The store has failed: from here on the policies' fail mode holds.
+    /// The database has failed: from now on the policies' fail mode applies.
     pub(super) fn note_outage(&self, error: &StoreError) {
         let mut outage = self.outage.write();
         let since = outage.as_ref().map_or_else(now, |outage| outage.since);
@@ -328,8 +329,8 @@ impl Warden {
         self.tell_all("recovered", "the database takes writes again");
     }
 
-    /// Finds out what the store has of scopes that began while nobody could read it. Before anything
-    /// is written: what waits may be of theirs, under numbers that hold only until now.
+    /// Reads the rows of scopes that were made while the database was unreachable. This comes
+    /// before any write: waiting records may carry provisional row numbers.
     async fn adopt_strays(&self) -> Result<(), String> {
         let mut strays = std::mem::take(&mut *self.strays.lock());
         while let Some(scope) = strays.pop() {
@@ -344,7 +345,7 @@ impl Warden {
         Ok(())
     }
 
-    /// What the store has of a scope holds again, and what happened meanwhile comes on top.
+    /// Merges the row of a scope with what happened since it was made.
     async fn adopt(&self, scope: &Arc<Scope>) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let place = &scope.place;
@@ -356,7 +357,7 @@ impl Warden {
             let tally = self.tally(place, number).await?;
             let before = super::state_of(&stored);
             match scope.cell().filter(|cell| cell.is_known()) {
-                // What nodes share is the newer: but for who is dead, nothing is missing there.
+                // The shared state is newer than the row; only a kill may be missing there.
                 Some(cell) => cell.force(|state| _ = state.honour(&before)),
                 None => self.rejoin(scope, number, before, tally),
             }
@@ -376,7 +377,7 @@ impl Warden {
                 }
             }
         }
-        // From here on nothing is noted under the old number.
+        // From here on no record carries the old row number.
         self.outbox.lock().renumber(meanwhile, number);
     }
 

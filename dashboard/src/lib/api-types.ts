@@ -4223,7 +4223,7 @@ export interface components {
             said: components["schemas"]["Said"] | null;
         };
         /**
-         * @description What of the requests and answers is kept.
+         * @description Which requests and answers are kept.
          * @enum {string}
          */
         Capture: "none" | "incidents" | "all";
@@ -5702,11 +5702,11 @@ export interface components {
              */
             wait_ms?: number;
         };
-        /** @description How many days things are kept; null for ever. */
+        /** @description How many days records are kept; null means forever. */
         Retention: {
             /**
              * Format: int32
-             * @description Calls. What they came to by day stays.
+             * @description Calls (daily totals are kept).
              */
             calls_days: number | null;
             /**
@@ -5716,7 +5716,7 @@ export interface components {
             deliveries_days: number | null;
             /**
              * Format: int32
-             * @description What was said before incidents.
+             * @description Requests and answers kept as evidence of incidents.
              */
             evidence_days: number | null;
             /**
@@ -5726,12 +5726,12 @@ export interface components {
             incidents_days: number | null;
             /**
              * Format: int32
-             * @description What was said in single calls.
+             * @description Requests and answers of single calls.
              */
             payloads_days: number | null;
             /**
              * Format: int32
-             * @description Sessions that nobody has used since.
+             * @description Sessions, counted from their last use.
              */
             sessions_days: number | null;
         };
@@ -5851,9 +5851,9 @@ export interface components {
         };
         /** @description A pattern of secrets that only this project has. */
         SecretPattern: {
-            /** @description What stands in its place: `[redacted:name]`. */
+            /** @description The text in its place is `[redacted:name]`. */
             name: string;
-            /** @description A regular expression; if it has a group, only that is removed. */
+            /** @description A regular expression; if it has a group, only the group is redacted. */
             regex: string;
         };
         /** @description Who has seen an incident. */
@@ -5917,11 +5917,11 @@ export interface components {
         };
         /** @description The settings of a project. */
         Settings: {
-            /** @description What of the requests and answers is kept. */
+            /** @description Which requests and answers are kept. */
             capture: components["schemas"]["Capture"];
-            /** @description Own patterns of secrets, besides those that are known. */
+            /** @description The project's own patterns, besides the built-in ones. */
             redaction: components["schemas"]["SecretPattern"][];
-            /** @description How many days things are kept. */
+            /** @description How many days records are kept. */
             retention: components["schemas"]["Retention"];
         };
         /** @description One line of a score. */
