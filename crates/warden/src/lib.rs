@@ -108,6 +108,8 @@ pub struct Warden {
     /// Told when much waits to be written.
     /// Calls that wait for room in a limit.
     rooms: Rooms,
+    /// Cancelled when the server shuts down and its grace is over.
+    pub(crate) closing: tokio_util::sync::CancellationToken,
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
@@ -252,6 +254,7 @@ impl Warden {
             queue,
             full: Notify::new(),
             rooms: Rooms::default(),
+            closing: tokio_util::sync::CancellationToken::new(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
