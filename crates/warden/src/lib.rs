@@ -109,7 +109,7 @@ pub struct Warden {
     /// Calls that wait for room in a limit.
     rooms: Rooms,
     /// Cancelled when the server shuts down and its grace is over.
-    pub(crate) closing: tokio_util::sync::CancellationToken,
+    pub closing: tokio_util::sync::CancellationToken,
     full: Notify,
     outbox: Mutex<writer::Outbox>,
     outage: RwLock<Option<Outage>>,
