@@ -2,6 +2,21 @@
 //!
 //! Data goes to stdout, talk to stderr; an error is followed by a hint where there is one.
 
+/// The standard macros panic when the reader of a pipe has gone away (`deadstop status | head`).
+/// These end the program quietly instead, as other tools do.
+macro_rules! println {
+    ($($words:tt)*) => { crate::ui::say(format_args!("{}\n", format_args!($($words)*))) };
+}
+macro_rules! print {
+    ($($words:tt)*) => { crate::ui::say(format_args!($($words)*)) };
+}
+macro_rules! eprintln {
+    ($($words:tt)*) => { crate::ui::talk(format_args!("{}\n", format_args!($($words)*))) };
+}
+macro_rules! eprint {
+    ($($words:tt)*) => { crate::ui::talk(format_args!($($words)*)) };
+}
+
 mod agents;
 mod alerts;
 mod allow;

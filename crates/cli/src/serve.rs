@@ -53,6 +53,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     "another port: deadstop serve --listen 127.0.0.1:4142".to_owned()
                 }
                 StartError::Store(_) => "check --database or --data".to_owned(),
+                StartError::Taken(_) => {
+                    "stop the other server, or give this one a folder of its own with --data"
+                        .to_owned()
+                }
                 StartError::Shared(_) => "check --redis; is it running?".to_owned(),
                 StartError::Folder(..) | StartError::Threads(_) | StartError::Alerts(_) => {
                     "check --data and the limits".to_owned()

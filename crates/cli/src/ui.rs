@@ -39,6 +39,21 @@ impl std::fmt::Display for Hinted {
 
 impl std::error::Error for Hinted {}
 
+/// Writes data to stdout. If the reader has gone away, there is nothing left to do.
+pub(crate) fn say(words: std::fmt::Arguments<'_>) {
+    let mut stdout = std::io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(words).and_then(|()| stdout.flush())
+        && error.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        std::process::exit(0);
+    }
+}
+
+/// Writes talk to stderr; nothing is lost if nothing reads it.
+pub(crate) fn talk(words: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().lock().write_fmt(words);
+}
+
 /// Reports an error on stderr; the exit code is 2, as for wrong arguments.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     let mut stderr = std::io::stderr().lock();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use deadstop_redact::excerpt::Excerpt;
 
-use crate::prices::Prices;
+use crate::prices::{Prices, Terms};
 
 /// The dialect of one API call: which shape its request, its answer and its errors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -95,11 +95,11 @@ pub struct Request {
 
 impl Request {
     /// The call that it is, at the prices of its model. Its input is an estimate.
-    pub fn call(&self, provider: &str, prices: &Prices) -> ModelCall {
+    pub fn call(&self, provider: &str, prices: &Prices, terms: Option<&Terms>) -> ModelCall {
         ModelCall {
             model: self.model.clone(),
             server: Some(provider.to_owned()),
-            rates: prices.price_at(provider, &self.model).rates,
+            rates: prices.price_at(terms, &self.model).rates,
             input: self.input,
             max_output: self.max_output,
             prompt: self.prompt,

@@ -23,7 +23,7 @@
 
 mod bill;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -49,8 +49,6 @@ const PROVIDERS: [&str; 3] = ["openai", "aws", "openrouter"];
 /// What models charge.
 #[derive(Debug)]
 pub struct Prices {
-    /// By the provider's name.
-    terms: BTreeMap<String, Terms>,
     /// Lower case, the longest name first.
     own: Vec<(String, Rates)>,
     known: RwLock<HashMap<Box<str>, (Price, Option<Place>)>>,
@@ -104,19 +102,14 @@ impl Prices {
     /// ```
     pub fn builtin() -> Prices {
         let _ = Calculator::bundled();
-        Prices { terms: BTreeMap::new(), own: Vec::new(), known: RwLock::default() }
-    }
-
-    /// Puts a provider's own terms above all other prices.
-    pub fn with_terms(self, terms: impl IntoIterator<Item = (String, Terms)>) -> Prices {
-        Prices { terms: terms.into_iter().collect(), ..self }
+        Prices { own: Vec::new(), known: RwLock::default() }
     }
 
     /// Puts the operator's own prices on top. A name also prices the models whose names go on
     /// after it (`gpt-4o` also `gpt-4o-mini` and `azure/gpt-4o`, not `gpt-4omni`), unless a longer
     /// name in the table does. Between two entries of one name, the later counts.
     pub fn with_own(self, own: impl IntoIterator<Item = (String, Rates)>) -> Prices {
-        let mut table = self.own.clone();
+        let mut table = self.own;
         for (name, rates) in own {
             let name = name.trim().to_lowercase();
             table.retain(|(known, _)| *known != name);
@@ -124,7 +117,7 @@ impl Prices {
         }
         table.retain(|(name, _)| !name.is_empty());
         table.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        Prices { own: table, known: RwLock::default(), ..self }
+        Prices { own: table, known: RwLock::default() }
     }
 
     /// What a model charges. Cheap for a name that was asked for before.

@@ -112,7 +112,7 @@ impl Scope {
             },
         };
         self.results(&request)?;
-        let call = Call::Model(request.call(provider, self.session.prices()));
+        let call = Call::Model(request.call(provider, self.session.prices(), None));
         let running = self.admit(call, || Asked::Model {
             model: request.model.clone(),
             provider: Some(provider.to_owned()),

@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::PolicySet;
 use deadstop_protocol::llm::Api;
+use deadstop_protocol::prices::Terms;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -46,6 +48,8 @@ pub struct Config {
     pub hold: Duration,
     /// How long an upstream may take until its first byte.
     pub upstream_timeout: Duration,
+    /// How long calls in flight may go on when the server shuts down; then streams end with an error.
+    pub shutdown_grace: Duration,
     /// Who a call belongs to when it names no agent.
     pub default_agent: String,
     /// Who a call belongs to when it names no session: for a private gateway, its one run.
@@ -53,7 +57,7 @@ pub struct Config {
 }
 
 /// Where calls of a provider go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Provider {
     /// The family of APIs it speaks.
     pub api: Api,
@@ -63,6 +67,8 @@ pub struct Provider {
     pub key: Option<Secret>,
     /// What a client must bring in its place.
     pub client_key: Option<Secret>,
+    /// What it charges, where that is not what is usual.
+    pub prices: Option<Arc<Terms>>,
 }
 
 /// Where calls of an MCP server go.
@@ -144,6 +150,8 @@ pub struct RawConfig {
     pub hold_seconds: Option<u64>,
     /// How long an upstream may take until its first byte.
     pub upstream_timeout_seconds: Option<u64>,
+    /// How long calls in flight may go on when the server shuts down.
+    pub shutdown_grace_seconds: Option<u64>,
     /// Providers by name.
     pub providers: BTreeMap<String, RawProvider>,
     /// MCP.
@@ -184,6 +192,8 @@ pub struct RawProvider {
     pub api_key_env: Option<String>,
     /// The environment variable that holds the key which clients must bring instead.
     pub client_key_env: Option<String>,
+    /// What it charges: `free = true`, `factor = 0.8`, or `models = { name = [input, output] }`.
+    pub prices: Option<Terms>,
 }
 
 /// A configuration that cannot be.
@@ -286,6 +296,7 @@ impl RawConfig {
             };
             resolved.key = secret(raw.api_key_env)?;
             resolved.client_key = secret(raw.client_key_env)?;
+            resolved.prices = raw.prices.map(Arc::new);
             providers.insert(name, resolved);
         }
         let mut mcp = BTreeMap::new();
@@ -309,6 +320,7 @@ impl RawConfig {
             max_body: self.max_body_mib.unwrap_or(64).max(1) << 20,
             hold: Duration::from_secs(self.hold_seconds.unwrap_or(300)),
             upstream_timeout: Duration::from_secs(self.upstream_timeout_seconds.unwrap_or(600)),
+            shutdown_grace: Duration::from_secs(self.shutdown_grace_seconds.unwrap_or(10)),
             default_agent: "default".to_owned(),
             default_session: None,
         })
@@ -365,7 +377,7 @@ fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
     if base_url.query().is_some() {
         return Err(bad());
     }
-    Ok(Provider { api, base_url, key: None, client_key: None })
+    Ok(Provider { api, base_url, key: None, client_key: None, prices: None })
 }
 
 #[cfg(test)]

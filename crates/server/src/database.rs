@@ -20,6 +20,27 @@ use deadstop_warden::now;
 /// The database inside the data folder.
 const FILE: &str = "deadstop.db";
 
+/// The file that is locked for as long as a server uses the folder.
+const LOCK: &str = "deadstop.lock";
+
+/// Takes a data folder for one server. A second one would decide by its own memory, and ignore what
+/// was killed or spent at the first. The lock ends with the process, however that ends.
+pub(crate) fn lock(folder: &Path) -> Result<std::fs::File, StartError> {
+    let shown = folder.display().to_string();
+    std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(shown.clone(), error))?;
+    let file = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join(LOCK))
+        .map_err(|error| StartError::Folder(shown.clone(), error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Taken(shown)),
+        Err(std::fs::TryLockError::Error(error)) => Err(StartError::Folder(shown, error)),
+    }
+}
+
 /// Where a database is.
 #[derive(Debug, Clone)]
 pub enum Place {

@@ -169,6 +169,7 @@ impl Gateway {
         let anybody = who.source == Source::Conversation
             && self.config.default_session.is_none()
             && (single || self.warden.is_clustered());
+        let terms = route.provider.prices.clone();
         let mut opened = opened;
         let mut notes = Vec::new();
         let (admitted, call, exchange, opening, warnings, noted) = loop {
@@ -183,7 +184,7 @@ impl Gateway {
                 let open = || request::open(dialect, &route.path, body).ok();
                 noted(&mut turn.after.notes, &notes, open)
             });
-            let mut call = facts.call(route.name, &chain.project.prices());
+            let mut call = facts.call(route.name, &chain.project.prices(), terms.as_deref());
             (call.credential, call.retry) = (Some(credential), retry);
             let call = chain.project.redact_call(Call::Model(call));
             let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
@@ -202,6 +203,7 @@ impl Gateway {
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.opening = opening;
         flow.thread = thread;
+        flow.terms = terms;
 
         strip_hop_by_hop(&mut parts.headers);
         keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));

@@ -17,6 +17,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::alerts::Courier;
@@ -34,8 +35,8 @@ use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
 use workers::{Worker, Workers};
 
-/// How long calls in flight may take to end when the server stops.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long streams may take to end once they are told to.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,9 @@ pub enum StartError {
     /// The data folder cannot be made.
     #[error("cannot make the folder {0}: {1}")]
     Folder(String, std::io::Error),
+    /// Another server uses the data folder.
+    #[error("another Deadstop server uses the folder {0}")]
+    Taken(String),
     /// The state that nodes share cannot be used.
     #[error("cannot be a node of a fleet: {0}")]
     Shared(String),
@@ -69,13 +73,17 @@ pub struct Server {
     stop: watch::Sender<bool>,
     done: tokio::task::JoinHandle<()>,
     warden: Arc<Warden>,
+    /// Its data folder, for as long as it runs.
+    _folder: Option<std::fs::File>,
 }
 
 impl Server {
     /// Starts listening.
     pub async fn start(config: Config) -> Result<Server, StartError> {
+        let folder = config.data.as_deref().filter(|_| config.database.is_none());
+        let folder = folder.map(database::lock).transpose()?;
         let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
-        let private_alerts = config.private_alerts;
+        let (private_alerts, grace) = (config.private_alerts, config.shutdown_grace);
         let metrics = Arc::new(Metrics::default());
         let redis = config.redis.as_ref().map(|url| deadstop_fleet::Redis::open(url.reveal()));
         let redis = redis.transpose().map_err(|error| StartError::Shared(error.to_string()))?;
@@ -110,8 +118,9 @@ impl Server {
             tokio::spawn(retention::run(Arc::downgrade(&warden)));
         }
         let (stop, stopping) = watch::channel(false);
-        let done = tokio::spawn(accept(listener, door, workers, stopping));
-        Ok(Server { address, stop, done, warden })
+        let closing = warden.closing.clone();
+        let done = tokio::spawn(accept(listener, door, workers, stopping, (grace, closing)));
+        Ok(Server { address, stop, done, warden, _folder: folder })
     }
 
     /// Where it listens.
@@ -179,6 +188,7 @@ async fn accept(
     door: Arc<Door>,
     workers: Workers,
     mut stopping: watch::Receiver<bool>,
+    (grace, closing): (Duration, CancellationToken),
 ) {
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -199,7 +209,13 @@ async fn accept(
         connections.spawn_on(served, &worker.handle);
     }
     drop(listener);
-    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    let over = graceful.shutdown();
+    tokio::pin!(over);
+    if tokio::time::timeout(grace, &mut over).await.is_err() {
+        // Streams end with an error that their clients understand.
+        closing.cancel();
+        let _ = tokio::time::timeout(LAST_WORDS, over).await;
+    }
     // Whoever is still there is cut off; its calls settle with what they have used.
     connections.shutdown().await;
 }

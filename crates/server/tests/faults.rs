@@ -114,8 +114,9 @@ async fn a_clients_own_mistakes_are_passed_on() {
 }
 
 #[tokio::test]
-async fn failures_in_a_row_end_the_session() {
-    let policy = json!({ "breaker": { "enabled": false }, "strikes": { "consecutive_errors": 4 } });
+async fn failures_in_a_row_end_the_session_where_the_policy_says_so() {
+    let strikes = json!({ "consecutive_errors": 4, "provider_errors": true });
+    let policy = json!({ "breaker": { "enabled": false }, "strikes": strikes });
     let gate = Gate::start(policy, faulty).await;
     for _ in 0..4 {
         let got = gate.ask(&hello().by("a", "s").with("x-fault", "500")).await;
@@ -124,7 +125,11 @@ async fn failures_in_a_row_end_the_session() {
     let got = gate.ask(&hello().by("a", "s")).await;
     assert_eq!((got.status, got.header("x-should-retry")), (403, Some("false")), "{}", got.text());
     assert_eq!(gate.scope("s").await["state"], "killed");
-    assert_eq!(gate.incident().await["guard"], "strikes");
+    let incident = gate.incident().await;
+    assert_eq!(incident["guard"], "strikes");
+    let why = "4 provider errors in a row (500 from openai, limit 4)";
+    assert!(incident.to_string().contains(why), "{incident}");
+    assert_eq!(got.header("x-deadstop-incident"), incident["id"].as_str());
     assert_eq!(gate.ask(&hello().by("a", "t")).await.status, 200);
 }
 

@@ -12,6 +12,7 @@
 )]
 
 mod alone;
+mod blame;
 mod control;
 mod faults;
 mod fidelity;

@@ -303,12 +303,19 @@ async fn a_used_up_budget_is_402_with_facts_for_programs() {
     let policy = json!({ "budget": { "max_cost_usd": 0.001 } });
     let said = Said { input: 1000, output: 1000, ..Said::text("Expensive words") };
     let gate = Gate::start(policy, saying(said)).await;
-    // The first one fits by its reservation; the bill says otherwise, and is booked as it is.
+    // The first one fits by its reservation; the bill says otherwise. It is paid, so it is
+    // delivered, and says that it is the last one.
     let ask = Speech::Chat.says(false, "Think hard").by("a", "s");
+    let got = gate.ask(&ask).await;
+    assert!(got.status == 200 && got.text().contains("Expensive words"), "{}", got.text());
+    let warning = "the session s is stopped: the session s has spent $0.0125 of its budget of";
+    assert!(got.header("x-deadstop-warning").unwrap().starts_with(warning), "{:?}", got.headers);
+    let killed = gate.incident().await;
     for _ in 0..2 {
         let got = gate.ask(&ask).await;
         assert_eq!((got.status, got.header("x-should-retry")), (402, Some("false")));
         assert_eq!(got.header("retry-after"), None);
+        assert_eq!(got.header("x-deadstop-incident"), killed["id"].as_str(), "{:?}", got.headers);
         assert_eq!(gate.scope("s").await["cost_usd"], 0.0125);
     }
     assert_eq!(gate.upstream.requests(), 1);
@@ -320,9 +327,11 @@ async fn a_used_up_budget_is_402_with_facts_for_programs() {
     let error = error(&got);
     assert_eq!(error["type"], "insufficient_quota");
     let facts = &error["deadstop"];
-    assert_eq!((&facts["guard"], &facts["reason"]), (&json!("budget"), &json!("budget_exceeded")));
+    assert_eq!((&facts["guard"], &facts["reason"]), (&json!("budget"), &json!("budget_estimate")));
     assert_eq!(got.header("x-deadstop-guard"), Some("budget"));
-    assert_eq!(got.header("x-deadstop-reason"), Some("budget_exceeded"));
+    assert_eq!(got.header("x-deadstop-reason"), Some("budget_estimate"));
+    assert!(error["message"].as_str().unwrap().contains("by an estimate"), "{error}");
+    assert_eq!(gate.scope("t").await["state"], "running", "an estimate ends nothing");
     assert!(!facts["measured"].is_null() && !facts["limit"].is_null(), "{facts}");
     // The incident can be looked up under the number that the agent was given.
     let incident = gate.incident().await;

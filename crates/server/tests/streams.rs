@@ -267,7 +267,7 @@ async fn spend(reservation: &str, max_tokens: Option<u64>) -> (f64, usize) {
                 assert!(got.complete && got.text().contains("\"deadstop\""), "a bare cut");
                 cut += 1;
             }
-            402 => refused += 1,
+            402 | 429 => refused += 1,
             other => panic!("{other}: {}", got.text()),
         }
     }

@@ -106,6 +106,8 @@ pub struct Warden {
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
     /// Calls that wait for room in a limit.
     rooms: Rooms,
+    /// Cancelled when the server shuts down and its grace is over.
+    pub closing: tokio_util::sync::CancellationToken,
     /// Notified when so many calls wait that they should be written at once.
     full: Notify,
     outbox: Mutex<writer::Outbox>,
@@ -252,6 +254,7 @@ impl Warden {
             queue,
             full: Notify::new(),
             rooms: Rooms::default(),
+            closing: tokio_util::sync::CancellationToken::new(),
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),

@@ -171,7 +171,8 @@ impl super::Guard for Guard {
             && after >= limit
         {
             let mut trip = trip(seat, after, limit, settings.action);
-            trip.drains = after == limit;
+            // Calls in flight are paid for: they may end, and streams are cut by what they use.
+            trip.drains = true;
             trip.because = format!("{} has spent {after} of its budget of {limit}", seat.who());
             return Some(trip);
         }

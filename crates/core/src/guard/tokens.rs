@@ -123,7 +123,10 @@ impl super::Guard for Guard {
         let settings = &seat.policy.tokens;
         let spent = &seat.scope.ledger.spent;
         let passed = settings.passed(spent.input, spent.output)?;
-        Some(trip(seat, passed, settings.action, "went over"))
+        let mut trip = trip(seat, passed, settings.action, "went over");
+        // Calls in flight are paid for: they may end, and streams are cut by what they use.
+        trip.drains = true;
+        Some(trip)
     }
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {

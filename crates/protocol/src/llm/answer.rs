@@ -86,7 +86,7 @@ pub struct Reader {
 /// How the answer is divided.
 #[derive(Debug)]
 enum Frame {
-    Events { borders: Borders, carry: Carry, hiding: Hiding, mould: Mould },
+    Events { borders: Borders, carry: Carry, hiding: Hiding, mould: Mould, held: Held },
     Json(Whole),
     List(Elements),
 }
@@ -100,6 +100,20 @@ enum Hiding {
     /// They are; the last event was one.
     LastHidden,
 }
+
+/// Events of a tool call that is not complete yet. What it asks for must not reach the agent before it
+/// was judged, so its events wait until they are all there.
+#[derive(Debug, Default)]
+struct Held {
+    /// Whether anything may be held: not in an answer that is packed.
+    may: bool,
+    bytes: Vec<u8>,
+    /// Whether the event that has begun is held as well.
+    begun: bool,
+}
+
+/// Bytes of a tool call beyond which its events pass as they come.
+const MOST_HELD: usize = 4 << 20;
 
 /// How its parts are understood.
 #[derive(Debug)]
@@ -131,6 +145,7 @@ impl Reader {
                 carry: Carry::default(),
                 hiding: if hides { Hiding::LastPassed } else { Hiding::Never },
                 mould: Mould::default(),
+                held: Held::default(),
             },
             Form::Json => Frame::Json(Whole::default()),
             Form::GeminiJsonArray => Frame::List(Elements::default()),
@@ -138,13 +153,21 @@ impl Reader {
         Reader { voice, frame, tally: Tally::default() }
     }
 
+    /// Holds the events of a tool call back until it is complete. Only for answers of which parts can be
+    /// held: such that are not packed.
+    pub fn hold_calls(&mut self) {
+        if let Frame::Events { held, .. } = &mut self.frame {
+            held.may = true;
+        }
+    }
+
     /// Reads the next bytes (decoded, if the answer is compressed), appends what they brought, and
     /// says which bytes may be passed on now.
     pub fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
         let Reader { voice, frame, tally } = self;
         match frame {
-            Frame::Events { borders, carry, hiding, mould } => {
-                Events { voice, tally, borders, carry, hiding, mould }.push(bytes, pieces)
+            Frame::Events { borders, carry, hiding, mould, held } => {
+                Events { voice, tally, borders, carry, hiding, mould, held }.push(bytes, pieces)
             }
             Frame::Json(whole) => {
                 whole.push(bytes);
@@ -165,14 +188,19 @@ impl Reader {
         let mut sink = Sink::new(pieces, tally, 0);
         let mut pass = Pass::All;
         match frame {
-            Frame::Events { carry, hiding, .. } => {
+            Frame::Events { carry, hiding, held, .. } => {
                 let rest = carry.take(&[]);
                 let fate = match sse::data(&rest.bytes) {
                     Some(data) if rest.readable => voice.event(&data, &mut sink),
                     _ => Fate::Pass,
                 };
-                if *hiding != Hiding::Never && fate == Fate::Pass && !rest.bytes.is_empty() {
-                    pass = Pass::Bytes(rest.bytes.into_owned());
+                let keeps = *hiding != Hiding::Never || held.begun;
+                let mut last = std::mem::take(&mut held.bytes);
+                if keeps && fate == Fate::Pass {
+                    last.extend_from_slice(&rest.bytes);
+                }
+                if !last.is_empty() {
+                    pass = Pass::Bytes(last);
                 }
             }
             Frame::Json(whole) => voice.whole(&whole.take(), &mut sink),
@@ -188,9 +216,10 @@ impl Reader {
     /// push whose call may be refused.
     pub fn between_events(&self) -> bool {
         match &self.frame {
-            Frame::Events { carry, hiding, .. } => {
+            Frame::Events { carry, hiding, held, .. } => {
                 // In hiding mode the beginning of an event is held back, unless it is too large.
-                !carry.inside() || (*hiding != Hiding::Never && !carry.too_large())
+                let keeps = *hiding != Hiding::Never || held.begun;
+                !carry.inside() || (keeps && !carry.too_large())
             }
             Frame::Json(_) => true,
             Frame::List(elements) => !elements.inside(),
@@ -234,19 +263,25 @@ struct Events<'a> {
     carry: &'a mut Carry,
     hiding: &'a mut Hiding,
     mould: &'a mut Mould,
+    held: &'a mut Held,
 }
 
 impl Events<'_> {
     fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
         let hides = *self.hiding != Hiding::Never;
+        let holds = self.held.begun || !self.held.bytes.is_empty();
         // While `changed` is empty, what passes is exactly the bytes before `start`.
-        let mut changed: Option<Vec<u8>> = (hides && self.carry.inside()).then(Vec::new);
+        let mut changed: Option<Vec<u8>> = (holds || (hides && self.carry.inside())).then(Vec::new);
         let mut start = self.borders.rest_of_last(bytes);
         if start > 0 && *self.hiding == Hiding::LastHidden {
             changed = Some(Vec::new());
+        } else if holds {
+            // The rest of the empty line that ends the last event, which is held.
+            self.held.bytes.extend_from_slice(&bytes[..start]);
         }
+        let (inside, first) = (self.carry.inside(), start);
         while let Some(length) = self.borders.end(&bytes[start..]) {
-            let begun_before = self.carry.inside() && !hides;
+            let begun_before = self.carry.inside() && !hides && !self.held.begun;
             let held_from = match &changed {
                 _ if begun_before => 0,
                 Some(passed) => passed.len(),
@@ -260,6 +295,13 @@ impl Events<'_> {
                 }
                 false => Fate::Pass,
             };
+            if self.held.may
+                && self.holds(&event.bytes, begun_before, &mut changed, &bytes[..start])
+            {
+                self.carry.reuse(event);
+                start += length;
+                continue;
+            }
             if hides {
                 let hidden = fate == Fate::Hide;
                 *self.hiding = if hidden { Hiding::LastHidden } else { Hiding::LastPassed };
@@ -275,12 +317,53 @@ impl Events<'_> {
             self.carry.reuse(event);
             start += length;
         }
+        let goes_on = inside && start == first;
         let too_large = self.carry.keep(&bytes[start..]);
-        if hides && self.carry.inside() {
+        let holding = self.held.begun || !self.held.bytes.is_empty();
+        // An event whose beginning has passed passes; the next one of a call is held from its start.
+        let holds = match goes_on {
+            true => self.held.begun,
+            false => self.held.may && (self.voice.inside_call() || holding),
+        };
+        self.held.begun = self.carry.inside() && holds && too_large.is_none();
+        if let (true, Some(large)) = (holding, &too_large) {
+            // Too large to be judged: it passes, and so does what was held.
+            let passed = changed.get_or_insert_with(|| bytes[..start].to_vec());
+            passed.append(&mut self.held.bytes);
+            passed.extend_from_slice(large);
+        } else if (hides && self.carry.inside()) || self.held.begun {
             let passed = changed.get_or_insert_with(|| bytes[..start].to_vec());
             passed.extend_from_slice(&too_large.unwrap_or_default());
+        } else if let Some(passed) = &mut changed
+            && !hides
+        {
+            passed.extend_from_slice(&bytes[start..]);
         }
         changed.map_or(Pass::All, Pass::Bytes)
+    }
+
+    /// Holds an event that is part of a tool call; whatever ends the call releases what was held.
+    fn holds(
+        &mut self,
+        event: &[u8],
+        begun_before: bool,
+        changed: &mut Option<Vec<u8>>,
+        before: &[u8],
+    ) -> bool {
+        let small = self.held.bytes.len() + event.len() <= MOST_HELD;
+        if self.voice.inside_call() && small && !begun_before {
+            changed.get_or_insert_with(|| before.to_vec());
+            self.held.bytes.extend_from_slice(event);
+            self.held.begun = false;
+            return true;
+        }
+        let Some(passed) = changed else { return false };
+        passed.append(&mut self.held.bytes);
+        self.held.begun = false;
+        if *self.hiding == Hiding::Never {
+            passed.extend_from_slice(event);
+        }
+        *self.hiding == Hiding::Never
     }
 }
 
@@ -318,6 +401,14 @@ impl Voice {
             Voice::Gemini(gemini) => gemini.event(data, sink),
         }
         Fate::Pass
+    }
+
+    /// Whether a tool call has begun and is not complete yet.
+    fn inside_call(&self) -> bool {
+        match self {
+            Voice::Anthropic(anthropic) => anthropic.inside_call(),
+            Voice::Chat(_) | Voice::Responses(_) | Voice::Gemini(_) => false,
+        }
     }
 
     fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {

@@ -52,9 +52,8 @@ impl Terms {
 }
 
 impl Prices {
-    /// What a model charges at a provider, to estimate with.
-    pub fn price_at(&self, provider: &str, model: &str) -> Price {
-        let terms = self.terms.get(provider);
+    /// What a model charges under a provider's terms, to estimate with.
+    pub fn price_at(&self, terms: Option<&Terms>, model: &str) -> Price {
         if terms.is_some_and(|terms| terms.free) {
             return Price { rates: Rates::default(), source: PriceSource::Own };
         }
@@ -71,8 +70,13 @@ impl Prices {
 
     /// What an answer has cost. The model that it names is billed, unless only the one that was
     /// asked for is known.
-    pub fn bill(&self, provider: &str, asked: &str, usage: &Usage, counted: &Counted) -> Bill {
-        let terms = self.terms.get(provider);
+    pub fn bill(
+        &self,
+        terms: Option<&Terms>,
+        asked: &str,
+        usage: &Usage,
+        counted: &Counted,
+    ) -> Bill {
         let answered = counted.model.as_deref().unwrap_or(asked);
         if terms.is_some_and(|terms| terms.free) {
             let (cost, source) = (NanoUsd(0), PriceSource::Own);

@@ -63,7 +63,10 @@ pub(super) async fn pass(
         let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
         return Response::from_parts(parts, Body::new(passing));
     };
-    let reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
+    let mut reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
+    if decoder.is_identity() {
+        reader.hold_calls();
+    }
     if form == Form::Json {
         return match whole(body, flow, reader, decoder).await {
             Whole::Fine(bytes, warnings, ended) => {

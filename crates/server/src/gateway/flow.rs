@@ -50,8 +50,9 @@ pub(super) struct Flow {
     /// What the next request will repeat of the answer, and the answer's own id.
     echo: Echo,
     id: Option<String>,
-    /// What its bill counts beside tokens.
+    /// What its bill counts beside tokens, and its provider's own terms.
     counted: Counted,
+    pub(super) terms: Option<Arc<prices::Terms>>,
     /// Whether all of the answer is there, and paid for.
     pub(super) whole: bool,
     /// Whether the answer says that it is over.
@@ -130,8 +131,8 @@ impl Flow {
     ) -> Flow {
         let Admitted { running, request } = admitted;
         warden.metrics.stream_opened();
-        let stops =
-            chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
+        let stops = chain.stops().into_iter().chain([warden.closing.clone()]);
+        let stops = stops.map(|stop| Box::pin(stop.cancelled_owned())).collect();
         Flow {
             warden,
             chain,
@@ -150,6 +151,7 @@ impl Flow {
             echo: Echo::default(),
             id: None,
             counted: Counted::default(),
+            terms: None,
             failure: None,
             done: false,
             failed: false,
@@ -178,8 +180,13 @@ impl Flow {
     /// Why it was stopped, in the engine's words.
     pub(super) fn why_stopped(&mut self) -> Option<Cut> {
         let (decision, incident) = self.progress("");
-        let trip = decision.trips.into_iter().next()?;
-        Some(Cut { why: Why::Trip(Box::new(trip)), incident, from: 0 })
+        let closing = self.warden.closing.is_cancelled();
+        let why = match decision.trips.into_iter().next() {
+            Some(trip) if trip.verdict >= Verdict::Block || !closing => Why::Trip(Box::new(trip)),
+            _ if closing => Why::Unreachable("Deadstop is shutting down. Try again.".to_owned()),
+            _ => return None,
+        };
+        Some(Cut { why, incident, from: 0 })
     }
 
     /// Why the next call of this chain will be refused, if it will.
@@ -433,8 +440,8 @@ impl Flow {
     /// What the answer has cost. A model that nobody knows is charged dearly, and that is said.
     fn bill(&self, usage: &Usage) -> NanoUsd {
         let Call::Model(call) = &self.call else { return NanoUsd(0) };
-        let provider = call.server.as_deref().unwrap_or_default();
-        let bill = self.chain.project.prices().bill(provider, &call.model, usage, &self.counted);
+        let prices = self.chain.project.prices();
+        let bill = prices.bill(self.terms.as_deref(), &call.model, usage, &self.counted);
         if bill.source == PriceSource::Fallback && bill.cost > NanoUsd(0) && !call.lookup {
             tracing::warn!("{}", prices::fallback_warning(&bill.model, bill.cost));
         }

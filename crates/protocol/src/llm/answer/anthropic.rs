@@ -138,6 +138,11 @@ impl Open {
 }
 
 impl Anthropic {
+    /// Whether a tool call has begun and is not complete yet.
+    pub(super) fn inside_call(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Reads one event.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(event) = parse::<Event<'_>>(data) else { return };

@@ -1,5 +1,7 @@
 //! OpenAI responses, Anthropic and Gemini.
 
+use serde_json::json;
+
 use super::*;
 
 fn events(dialect: Dialect, events: &[&str]) -> String {
@@ -252,4 +254,73 @@ fn whole_gemini_and_errors() {
         r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#;
     check(Dialect::Gemini, Form::GeminiJsonArray, blocked, "usage 4 0 0 0\ndone");
     check(Dialect::Gemini, Form::Json, r#"{"candidates":[{"content""#, "");
+}
+
+/// A tool call's input used to reach the agent before the call was judged.
+#[test]
+fn anthropic_holds_a_call_until_it_is_complete() {
+    let event = |name: &str, data: serde_json::Value| format!("event: {name}\ndata: {data}\n\n");
+    let events = [
+        event("message_start", json!({ "type": "message_start", "message": { "usage": {} } })),
+        event(
+            "content_block_start",
+            json!({ "type": "content_block_start", "index": 0,
+            "content_block": { "type": "text", "text": "" } }),
+        ),
+        event(
+            "content_block_delta",
+            json!({ "type": "content_block_delta", "index": 0,
+            "delta": { "type": "text_delta", "text": "I will delete it." } }),
+        ),
+        event("content_block_stop", json!({ "type": "content_block_stop", "index": 0 })),
+        event(
+            "content_block_start",
+            json!({ "type": "content_block_start", "index": 1,
+            "content_block": { "type": "tool_use", "id": "t1", "name": "rm", "input": {} } }),
+        ),
+        event(
+            "content_block_delta",
+            json!({ "type": "content_block_delta", "index": 1,
+            "delta": { "type": "input_json_delta", "partial_json": "{\"path\":\"/secret" } }),
+        ),
+        event(
+            "content_block_delta",
+            json!({ "type": "content_block_delta", "index": 1,
+            "delta": { "type": "input_json_delta", "partial_json": "\"}" } }),
+        ),
+        event("content_block_stop", json!({ "type": "content_block_stop", "index": 1 })),
+        event("message_stop", json!({ "type": "message_stop" })),
+    ];
+    let all = events.concat();
+    for size in [1, 7, 64, 300, all.len()] {
+        let mut reader = Reader::new(Dialect::Anthropic, Form::Events, false);
+        reader.hold_calls();
+        let (mut passed, mut called) = (Vec::new(), false);
+        for chunk in all.as_bytes().chunks(size) {
+            let mut pieces = Vec::new();
+            let pass = reader.push(chunk, &mut pieces);
+            let bytes = match pass {
+                Pass::All => chunk.to_vec(),
+                Pass::Bytes(bytes) => bytes,
+            };
+            for piece in &pieces {
+                if let Piece::ToolCall { held_from, arguments, .. } = piece {
+                    called = true;
+                    assert_eq!(arguments["path"], "/secret");
+                    let before = [&passed[..], &bytes[..*held_from]].concat();
+                    let before = String::from_utf8(before).unwrap();
+                    assert!(!before.contains("/secret"), "in chunks of {size}: {before}");
+                    assert!(before.contains("I will delete it."), "{before}");
+                }
+            }
+            passed.extend(bytes);
+            assert!(called || !String::from_utf8_lossy(&passed).contains("/secret"));
+        }
+        let mut pieces = Vec::new();
+        if let Pass::Bytes(rest) = reader.finish(&mut pieces) {
+            passed.extend(rest);
+        }
+        assert!(called, "in chunks of {size}");
+        assert_eq!(String::from_utf8(passed).unwrap(), all, "in chunks of {size}");
+    }
 }
