@@ -257,6 +257,37 @@ fn a_tool_that_ends_is_settled_also_where_it_has_no_id() {
     }
 }
 
+/// The third time the model is told, behind the result; an agent that goes on is refused at the fifth,
+/// and ended at the tenth.
+#[test]
+fn a_loop_is_steered_then_refused_then_ended() {
+    let stage = Stage::new("preset = \"balanced\"\n");
+    let host = Host::ClaudeCode;
+    let mut said = Vec::new();
+    for n in 1..=10 {
+        let asked = before(host, &format!("t{n}"), "make test");
+        let output = stage.hook(host, &asked);
+        if host.refuses(event(host), &output) {
+            let ends = output.stdout.contains("\"continue\":false");
+            said.push(if ends { "ended" } else { "refused" });
+            continue;
+        }
+        let mut after: Value = serde_json::from_str(&asked).unwrap();
+        after["hook_event_name"] = "PostToolUse".into();
+        after["tool_response"] = "error: no rule".into();
+        let output = stage.hook(host, &after.to_string());
+        let told = output.stdout.contains("additionalContext");
+        if told {
+            let note = format!("Deadstop: You have called `Bash` {n} times");
+            assert!(output.stdout.contains(&note), "{}", output.stdout);
+        }
+        said.push(if told { "told" } else { "nothing" });
+    }
+    let expected = ["nothing", "nothing", "told", "told"];
+    let expected = [&expected[..], &["refused"; 5], &["ended"]].concat();
+    assert_eq!(said, expected);
+}
+
 /// Fifty processes at once: how many were allowed.
 fn fifty(stage: &Stage) -> usize {
     thread::scope(|scope| {

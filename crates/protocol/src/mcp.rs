@@ -7,12 +7,14 @@
 mod call;
 mod events;
 mod message;
+mod note;
 mod refusal;
 mod tools;
 
 pub use call::{Asked, Ended, asked, ended, suspect};
 pub use events::Events;
 pub use message::{Envelope, Message, Unreadable, key, read};
+pub use note::noted;
 pub use refusal::{
     Why, cancelled, failure, mismatch, refuse, refuse_all, unreadable, unreadable_call,
 };

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, Digest, Outcome, Status, Trip, Verdict};
+use deadstop_core::{Call, Digest, GuardId, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
@@ -341,7 +341,8 @@ impl Gateway {
     /// A refusal in the caller's own protocol.
     fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
         let refusal = match self.config.on_kill {
-            OnKill::Message if trip.verdict == Verdict::Kill => {
+            // A loop that is refused ends a turn more gently than a failed request does.
+            OnKill::Message if trip.verdict == Verdict::Kill || trip.guard == GuardId::Loop => {
                 refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
             }
             _ => refusal::refuse(exchange.dialect, trip, incident),

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use deadstop_core::{Call, Trip};
+use deadstop_core::{Call, Trip, Verdict};
 use deadstop_protocol::llm::BodyHints;
 use deadstop_protocol::llm::identity::{self, Identity, Source};
 use deadstop_protocol::mcp::{self, Message, Why};
@@ -190,10 +190,14 @@ impl Mcp {
             request.push(&asked.text());
             match self.admit(chain, &call, &request).await {
                 Ok((running, trips)) => {
+                    let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
+                    let advice = trips.iter().filter(steers).find_map(|trip| trip.advice.clone());
                     warnings.extend(trips);
                     let warden = Arc::clone(&self.warden);
                     let id = message.id.map(str::to_owned);
-                    flights.push(Flight::new(warden, chain.clone(), call, running, request, id));
+                    let mut flight = Flight::new(warden, chain.clone(), call, running, request, id);
+                    flight.advice = advice;
+                    flights.push(flight);
                 }
                 Err(refused) => *why = Some(refused),
             }

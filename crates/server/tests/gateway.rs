@@ -24,6 +24,7 @@ mod outage;
 mod packing;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
+mod steers;
 mod stops;
 mod streams;
 mod support;

@@ -9,8 +9,9 @@ use crate::support::dialect::chat_chunk;
 use crate::support::wire::Next;
 use crate::support::{ALL, Ask, Gate, Got, Reply, Said, Seen, Speech, Step, Turn, soon, until};
 
+/// Loops end at the fifth call, without advice before that.
 fn strict() -> Value {
-    json!({ "preset": "strict" })
+    json!({ "preset": "strict", "loop": { "threshold": 5, "action": "terminate" } })
 }
 
 /// The dialect of a request, and whether it wants a stream, by what arrived at the upstream.
@@ -385,7 +386,8 @@ async fn a_loop_that_only_warns_says_so_in_a_header() {
     let call = |step: usize| {
         Said::call(&format!("call_{step}"), "read_file", json!({ "path": "docs/missing.md" }))
     };
-    let gate = Gate::start(json!({ "preset": "balanced" }), stepping(call)).await;
+    let policy = json!({ "loop": { "threshold": 5, "action": "warn" } });
+    let gate = Gate::start(policy, stepping(call)).await;
     let mut agent = agent(&gate, Speech::Chat, false);
     let mut warnings = Vec::new();
     for step in 0..7 {

@@ -4804,18 +4804,34 @@ export interface components {
          * @description What to do about a loop.
          * @enum {string}
          */
-        LoopAction: "warn" | "ask" | "block" | "terminate";
+        LoopAction: "warn" | "steer" | "ask" | "block" | "terminate";
         /** @description Calls that repeat themselves. */
         LoopDetection: {
             /** @description What to do then. */
             action: components["schemas"]["LoopAction"];
+            /**
+             * Format: int32
+             * @description The ladder: repeated calls from which on they are refused.
+             */
+            block_at?: number | null;
             /** @description Whether to look at all. */
             enabled: boolean;
+            /**
+             * Format: int32
+             * @description The ladder: repeated calls that end the session.
+             */
+            end_at?: number | null;
             /**
              * Format: int64
              * @description Tool calls a session may make; null for no limit.
              */
             max_steps: number | null;
+            /**
+             * Format: int32
+             * @description The ladder: repeated calls from which on the model is told. A body that names none of the
+             *     three rungs has threshold and action alone.
+             */
+            steer_at?: number | null;
             /**
              * Format: int32
              * @description Repeated calls in a row that are a loop.
@@ -5946,6 +5962,11 @@ export interface components {
         };
         /** @description What a guard says. */
         Spoken: {
+            /**
+             * @description What the model should be told, where the verdict is `steer` or stricter and a pattern guard
+             *     decided: put it behind the tool's result.
+             */
+            advice?: string | null;
             /** @description Why, in a sentence. */
             explain: string;
             /** @description The guard. */

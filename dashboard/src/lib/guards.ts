@@ -10,6 +10,8 @@ export interface Field {
   hint?: string;
   unit?: string;
   choices?: [value: string, text: string][];
+  /** A count, or `off`: empty in the form. */
+  rung?: boolean;
 }
 
 export interface Section {
@@ -21,7 +23,7 @@ export interface Section {
 
 const ACTION: Field = {
   key: 'action', label: 'When it trips',
-  choices: [['warn', 'Warn: let it pass'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
+  choices: [['warn', 'Warn: let it pass'], ['steer', 'Steer: let it pass and tell the model'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
 };
 const ENDS: Field = {
   key: 'ends', label: 'A termination ends',
@@ -32,7 +34,15 @@ const ENABLED: Field = { key: 'enabled', label: 'Enabled' };
 export const SECTIONS: Section[] = [
   {
     key: 'loop', name: 'Loop detection', about: 'Calls that bring nothing new: the same call again, two or more in turns, a failing call retried without progress.',
-    fields: [ENABLED, { key: 'threshold', label: 'Repeats in a row', hint: 'Start with warn and 5; terminate once you know how often your agents repeat on purpose.' }, ACTION, ENDS],
+    fields: [
+      ENABLED,
+      { key: 'steer_at', label: 'Tell the model at', unit: 'repeats', rung: true, hint: 'The call runs; the model is told what repeats. Empty: off.' },
+      { key: 'block_at', label: 'Refuse the call at', unit: 'repeats', rung: true, hint: 'Empty: off.' },
+      { key: 'end_at', label: 'End the session at', unit: 'repeats', rung: true, hint: 'Refused repeats count, too. Empty: off.' },
+      { key: 'threshold', label: 'Repeats in a row', hint: 'Only where the three steps above are off.' }, ACTION, ENDS,
+      { key: 'max_wait_s', label: 'May wait for something', unit: 'seconds', hint: 'Looking with pauses does not count for so long.' },
+      { key: 'tools', label: 'Tools with limits of their own', hint: 'By name or pattern, as JSON: {"get_job*": {"end_at": 200}, "ping": {"ignore": true}}.' },
+    ],
   },
   {
     key: 'budget', name: 'Budget', about: 'Money. A call\'s cost is reserved before it runs, and a stream is cut when the limit is reached.',
@@ -89,7 +99,9 @@ export const SECTIONS: Section[] = [
   },
   {
     key: 'text_loop', name: 'Text loops', about: 'The same thing said again and again, in one answer or over turns without tools.',
-    fields: [ENABLED, { key: 'max_repeated_answers', label: 'Answers that say the same' }, ACTION, ENDS],
+    fields: [ENABLED, { key: 'steer_at', label: 'Tell the model at', unit: 'answers', rung: true, hint: 'Empty: off.' },
+      { key: 'end_at', label: 'End the session at', unit: 'answers', rung: true, hint: 'Empty: off.' },
+      { key: 'max_repeated_answers', label: 'Answers that say the same' }, ACTION, ENDS],
   },
   {
     key: 'strikes', name: 'Strikes', about: 'Blocked or failed calls in a row.',

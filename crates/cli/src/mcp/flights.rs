@@ -18,6 +18,8 @@ pub(super) struct Flight {
     pub(super) since: Instant,
     /// Whether somebody watches for its end.
     pub(super) watched: bool,
+    /// What the model is told behind its result.
+    pub(super) advice: Option<String>,
 }
 
 /// What is known of requests that were sent on.

@@ -225,6 +225,11 @@ impl Relay {
             };
             if let Some(flight) = flight {
                 let mcp::Ended { outcome, text } = mcp::ended(message);
+                let line = line.trim_ascii_end();
+                let noted = flight.advice.and_then(|advice| mcp::noted(line, message, &advice));
+                if let Some(noted) = noted.filter(|_| alone) {
+                    passes = Passes::As(noted);
+                }
                 ends.push(End { ours: flight.ours, outcome, text });
             }
             if listed && let Some(narrowed) = self.narrowed(message, line.trim_ascii_end()) {
@@ -266,20 +271,25 @@ impl Relay {
                 self.say(notice);
             }
             match answer.allowed() {
-                true => admitted.push((message, ours)),
+                true => {
+                    let steers = answer.verdict == Verdict::Steer;
+                    let advice = answer.trips.into_iter().find_map(|trip| trip.advice);
+                    admitted.push((message, ours, advice.filter(|_| steers)));
+                }
                 false => *why = Some(self.refused(&answer)),
             }
         }
         if whys.iter().all(Option::is_none) {
             let mut flights = lock(&self.flights);
-            for (message, ours) in admitted {
+            for (message, ours, advice) in admitted {
                 // A notification is not answered; it is over as soon as it is sent.
                 let Some((id, key)) = message.id.zip(message.key()) else {
                     self.end(ours, Status::Cancelled, "");
                     continue;
                 };
                 let id = id.to_owned();
-                flights.call(key, Flight { id, ours, since: Instant::now(), watched: false });
+                let since = Instant::now();
+                flights.call(key, Flight { id, ours, since, watched: false, advice });
             }
             drop(flights);
             self.send(line);
@@ -339,8 +349,8 @@ impl Relay {
     }
 
     /// Calls that were admitted and are not sent on.
-    fn give_up(&self, admitted: Vec<(&Message<'_>, String)>) {
-        for (_, ours) in admitted {
+    fn give_up(&self, admitted: Vec<(&Message<'_>, String, Option<String>)>) {
+        for (_, ours, _) in admitted {
             self.end(ours, Status::Cancelled, "");
         }
     }

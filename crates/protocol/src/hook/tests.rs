@@ -322,3 +322,50 @@ fn nonsense_is_no_event() {
     }
     assert_eq!(Host::named("vim"), None);
 }
+
+/// What the model is told stands behind a tool's result, where a host has a place for it; it never
+/// keeps a tool from running.
+#[test]
+fn models_are_told() {
+    let reply = Reply::Steer("Deadstop: try another way".to_owned());
+    let specific = |event: &str| {
+        format!(
+            r#"{{"hookSpecificOutput":{{"additionalContext":"Deadstop: try another way","hookEventName":"{event}"}}}}"#
+        )
+    };
+    for (host, event, expected) in [
+        (Host::ClaudeCode, "PostToolUse", specific("PostToolUse")),
+        (Host::ClaudeCode, "PostToolUseFailure", specific("PostToolUseFailure")),
+        (Host::ClaudeCode, "PreToolUse", String::new()),
+        (Host::Codex, "PostToolUse", specific("PostToolUse")),
+        (Host::Codex, "PreToolUse", String::new()),
+        (Host::Gemini, "AfterTool", specific("AfterTool")),
+        (Host::Gemini, "BeforeTool", "{}".to_owned()),
+        (
+            Host::Cursor,
+            "postToolUse",
+            r#"{"additional_context":"Deadstop: try another way"}"#.to_owned(),
+        ),
+        (Host::Cursor, "preToolUse", "{}".to_owned()),
+        (
+            Host::OpenCode,
+            "tool.execute.after",
+            r#"{"advice":"Deadstop: try another way","decision":"allow"}"#.to_owned(),
+        ),
+        (Host::Copilot, "postToolUse", String::new()),
+    ] {
+        let output = host.answer(event, &reply);
+        assert_eq!(output.stdout, expected, "{host:?} {event}");
+        assert!(!host.refuses(event, &output) && output.code == 0, "{host:?} {event}");
+    }
+}
+
+#[test]
+fn a_compaction_is_an_event_of_its_own() {
+    let read = |source: &str| {
+        let input =
+            format!(r#"{{"hook_event_name":"SessionStart","session_id":"s","source":"{source}"}}"#);
+        Host::ClaudeCode.read(input.as_bytes(), None).unwrap().kind
+    };
+    assert_eq!((read("compact"), read("startup")), (Kind::Compacted, Kind::Standing));
+}

@@ -352,7 +352,7 @@ impl Passing {
     fn read(&mut self, bytes: Bytes) {
         let clear = self.decoder.feed(&bytes);
         let reading = &mut self.reading;
-        if reading.lists.is_empty() || !self.decoder.is_identity() {
+        if !reading.may_reword() || !self.decoder.is_identity() {
             self.events.push(&clear, |_, said| {
                 said.and_then(|said| reading.take(said));
             });

@@ -25,6 +25,8 @@ pub(super) struct Flight {
     key: Option<Digest>,
     /// Over when all nodes know of its end.
     booking: Option<Booking>,
+    /// What the model is told behind its result.
+    pub(super) advice: Option<String>,
 }
 
 impl Flight {
@@ -40,7 +42,18 @@ impl Flight {
             chain.stops().into_iter().map(|stop| Box::pin(stop.cancelled_owned())).collect();
         let key = id.as_deref().and_then(mcp::key);
         let running = Some(running);
-        Flight { warden, chain, call, running, request, stops, id, key, booking: None }
+        Flight {
+            warden,
+            chain,
+            call,
+            running,
+            request,
+            stops,
+            id,
+            key,
+            booking: None,
+            advice: None,
+        }
     }
 
     /// Whether an answer with this id is the one to this call.

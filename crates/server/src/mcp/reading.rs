@@ -40,6 +40,10 @@ impl Reading {
             if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
                 let mut flight = self.flights.swap_remove(at);
                 flight.settle(&mcp::ended(message));
+                let advice = flight.advice.take();
+                let noted = advice.and_then(|advice| mcp::noted(said, message, &advice));
+                // Of a batch one message is changed.
+                narrowed = narrowed.or(noted);
                 self.bookings.extend(flight.booking());
             }
             if !self.lists.contains(&key) {
@@ -53,6 +57,11 @@ impl Reading {
             narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));
         }
         narrowed
+    }
+
+    /// Whether something that it is read for may have to be said in other words.
+    pub(super) fn may_reword(&self) -> bool {
+        !self.lists.is_empty() || self.flights.iter().any(|flight| flight.advice.is_some())
     }
 
     /// Ready when somebody has stopped one of the calls.

@@ -267,7 +267,8 @@ async fn a_loop_is_found_over_nodes_at_the_same_step() {
         let call = Said::call(&format!("c{messages}"), "read_file", json!({ "path": "gone.md" }));
         Speech::Chat.reply(false, &call)
     };
-    let gate = Gate::start(json!({ "preset": "strict" }), steps).await;
+    let policy = json!({ "loop": { "threshold": 5, "action": "terminate" } });
+    let gate = Gate::start(policy, steps).await;
     for (number, nodes) in [[0, 0, 0], [0, 1, 2], [2, 2, 1], [1, 0, 1]].iter().enumerate() {
         let mut messages = vec![json!({ "role": "user", "content": "Read the file" })];
         let mut stopped = None;
