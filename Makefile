@@ -2,11 +2,12 @@
 
 CARGO ?= cargo
 TRACES ?= ../shared/traces
+COMMANDS ?= ../shared/commands
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million traces recorded mutants clean
+.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -135,6 +136,7 @@ deny: ## Check licences, duplicates and sources of dependencies (installs cargo-
 soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked
 	$(CARGO) run --release --locked --package deadstop-process --example soak -- 200
+	$(CARGO) run --release --locked --package deadstop-effect --example mutate -- 1000000
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
@@ -149,6 +151,10 @@ million: ## A million calls: size, cost of writing, time of reading, on SQLite a
 	scripts/postgres > target/postgres && \
 		./target/release/examples/million "$$(tail -n 1 target/postgres)"; \
 		status=$$?; scripts/postgres stop "$$(head -n 1 target/postgres)"; exit $$status
+
+commands: ## Judge the strict preset on the labelled commands in COMMANDS, where they are
+	@if [ -d "$(COMMANDS)" ]; then $(CARGO) xtask commands -v $(COMMANDS); \
+	else echo "no labelled commands at $(COMMANDS): set COMMANDS to judge the reader on your own"; fi
 
 traces: ## Judge the strict preset on the labelled traces in TRACES
 	$(CARGO) xtask traces $(TRACES)

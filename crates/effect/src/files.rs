@@ -46,6 +46,12 @@ pub(super) fn tool(
         let verb = if changes.is_empty() { "write" } else { "edit" };
         effects.harm(HarmKind::DisablesDeadstop, verb, path, Reach::System, Recovery::None);
     }
+    let system = ["/etc/", "/usr/", "/boot/", "/bin/", "/sbin/", "/lib/", "/System/"];
+    let own = full.contains("/.ssh/") || full.contains("/.git/hooks/");
+    if own || system.iter().any(|start| full.starts_with(start)) {
+        let (reach, recovery) = (Reach::System, Recovery::Elsewhere);
+        effects.harm(HarmKind::Destroys, "write", path, reach, recovery);
+    }
     if changes.is_empty() {
         effects.make(full);
     }

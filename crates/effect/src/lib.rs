@@ -236,6 +236,10 @@ fn by_command(
     let (key, value) = keys.iter().take(usual).find_map(|key| arguments.get_key_value(*key))?;
     let language = shell::Shell::of(words.is_powershell());
     match value {
+        Value::String(text) if text.contains("exec_command(") => {
+            let commands = code_mode(text);
+            Some(shell::of_lines(&commands, here))
+        }
         Value::String(text) => Some(shell::of_script(text, language, here)),
         Value::Array(items) => {
             let words: Vec<&str> = items.iter().map(Value::as_str).collect::<Option<_>>()?;
@@ -246,6 +250,20 @@ fn by_command(
         }
         _ => None,
     }
+}
+
+/// The commands in a program that calls tools: `tools.exec_command({ cmd: "ls" })`.
+fn code_mode(program: &str) -> Vec<&str> {
+    let calls = program.split("exec_command(").skip(1).take(50);
+    let quoted = calls.filter_map(|call| {
+        let at = call.find("cmd")?;
+        let rest = &call[at..];
+        let open = rest.find(['"', '\'', '`'])?;
+        let quote = rest[open..].chars().next()?;
+        let text = &rest[open + 1..];
+        Some(&text[..text.find(quote).unwrap_or(text.len())])
+    });
+    quoted.collect()
 }
 
 /// Tools that run SQL. Plain search words come in an argument called `query` as well, so that a
@@ -260,7 +278,7 @@ fn by_sql(words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
     let mut keys = NAMED.iter().chain(loose).chain(any);
     let value = keys.find_map(|key| arguments.get(*key))?;
     let mut effects = Effects::only(Effect::Inert);
-    let mut read = |text: &str| match sql::of(text) {
+    let mut read = |text: &str| match sql::of(text).or_else(|| sql::of_graph(text)) {
         Some(found) => {
             effects.absorb(found);
             true

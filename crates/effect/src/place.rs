@@ -388,6 +388,8 @@ const TREASURES: &[&str] = &[
     ".zshrc",
     ".profile",
     ".bash_profile",
+    ".bash_history",
+    ".zsh_history",
     ".gitconfig",
     ".password-store",
     ".mozilla",
@@ -395,6 +397,12 @@ const TREASURES: &[&str] = &[
 
 /// Places outside the workspace that are judged although nothing is there now.
 fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
+    // What lies beside the workspace is another project.
+    let parent = |path: &str| path.rsplit_once('/').map(|(parent, _)| parent.to_owned());
+    let workspace = here.workspace().map(|root| root.trim_end_matches('/'));
+    if workspace.is_some_and(|root| parent(root) == parent(path) && !is_temporary(path)) {
+        return true;
+    }
     let home = here.home().unwrap_or("/root").trim_end_matches('/');
     let below_treasure = path.strip_prefix(home).and_then(|rest| rest.strip_prefix('/'));
     if let Some(rest) = below_treasure {

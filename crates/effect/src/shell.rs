@@ -40,7 +40,7 @@ const MAX_SCRIPTS: u16 = 200;
 
 /// Bytes of scripts inside one call that are parsed, for each byte of the call and beyond a start.
 const MAX_TIMES: usize = 4;
-const MAX_START: usize = 32 * 1024;
+const MAX_START: usize = 8 * 1024;
 
 /// Which shell a script is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl Shell {
 pub(super) fn of_script(text: &str, shell: Shell, here: &dyn Surroundings) -> Effects {
     let mut walk = Walk::new(here, text.len());
     match shell {
+        Shell::Posix if windows::is_cmdlet(text) => walk.powershell(text),
         Shell::Posix => walk.script(text),
         Shell::Power => walk.powershell(text),
     }
@@ -264,7 +265,13 @@ impl<'a> Walk<'a> {
     fn compound(&mut self, compound: &ast::CompoundCommand, input: &Input) -> Input {
         use ast::CompoundCommand as C;
         match compound {
-            C::Arithmetic(_) => {}
+            // `( ( rm … ) )` looks like arithmetic to a parser and is none to bash.
+            C::Arithmetic(arithmetic) => {
+                let text = &arithmetic.expr.value;
+                if lexical::destructive_word(text).is_some() {
+                    self.script(text);
+                }
+            }
             C::ArithmeticForClause(clause) => {
                 self.endless(clause);
                 self.list(&clause.body.list);
@@ -350,6 +357,7 @@ impl<'a> Walk<'a> {
     fn simple_parts(&mut self, parts: Parts, declares: bool, input: &Input) -> Input {
         let Parts { argv, assignments, fed, taint, inputs, emptied } = parts;
         self.overwritten(&argv, &emptied);
+        self.hands_out_shell(&argv);
         self.reads_inputs(&argv, &inputs);
         self.unsets(&argv, &assignments);
         if argv.is_empty() || declares {
@@ -443,6 +451,9 @@ impl<'a> Walk<'a> {
                 let name = self.expand(word).join(" ");
                 if matches!(kind, Kind::Write | Kind::Append | Kind::Clobber | Kind::ReadAndWrite) {
                     self.writes(&name);
+                }
+                if matches!(kind, Kind::Append) {
+                    self.appended(&name);
                 }
                 (matches!(kind, Kind::Read) && name == "/dev/null").then(String::new)
             }

@@ -57,6 +57,26 @@ fn inside(text: &str, depth: u8) -> Option<Effects> {
     (!statements.is_empty()).then_some(effects)
 }
 
+/// What a Cypher query deletes, or `None` when it is none: `MATCH (n) DETACH DELETE n`.
+pub(super) fn of_graph(text: &str) -> Option<Effects> {
+    let first = first_word(text);
+    let starts = ["match", "optional", "unwind", "call", "merge", "create"];
+    if text.len() > MAX_TEXT || !starts.iter().any(|word| word.eq_ignore_ascii_case(first)) {
+        return None;
+    }
+    let upper = text.to_ascii_uppercase();
+    let mut effects = Effects::only(Effect::Reads);
+    if upper.split_whitespace().any(|word| word == "DELETE") {
+        let narrow = upper.contains("WHERE") || upper.contains('{');
+        let target = super::target::clip(text.trim());
+        match narrow {
+            true => effects.destroy_by_name("DELETE", &target),
+            false => effects.destroy("DELETE", &target),
+        }
+    }
+    Some(effects)
+}
+
 fn unversioned(text: &str) -> &str {
     text.trim_start_matches(|c: char| c.is_ascii_digit())
 }
@@ -112,6 +132,10 @@ fn plain_words(text: &str) -> Option<Effects> {
             }
             ["DELETE", "TOP", "(", _, ")", "FROM", table, ..] => {
                 effects.destroy_by_name("DELETE", &format!("table={}", table.to_ascii_lowercase()));
+            }
+            ["ALTER", "TABLE", table, "DELETE", ..] => {
+                let table = table.to_ascii_lowercase();
+                effects.destroy("ALTER TABLE DELETE", &format!("table={table}"));
             }
             ["ALTER", "TABLE", table, "DROP" | "TRUNCATE", "PARTITION", ..] => {
                 let table = table.to_ascii_lowercase();

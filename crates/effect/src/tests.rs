@@ -2,6 +2,7 @@
 //! are most of it, are in `tests/commands.rs`.
 
 mod commands;
+mod harms;
 mod limits;
 mod table;
 

@@ -29,6 +29,9 @@ const ENDS: Field = {
   key: 'ends', label: 'A termination ends',
   choices: [['scope', 'the scope it tripped in'], ['session', 'the session'], ['agent', 'the whole agent']],
 };
+const HARM: [value: string, text: string][] = [
+  ['allow', 'Allow'], ['warn', 'Warn: let it pass'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it'],
+];
 const ENABLED: Field = { key: 'enabled', label: 'Enabled' };
 
 export const SECTIONS: Section[] = [
@@ -80,6 +83,15 @@ export const SECTIONS: Section[] = [
     fields: [
       ENABLED, { key: 'open_after_failures', label: 'Failures in a row that open it' }, { key: 'cooldown_seconds', label: 'Stays open', unit: 'seconds' },
       { key: 'half_open_max_calls', label: 'Trial calls after that' }, ACTION,
+    ],
+  },
+  {
+    key: 'harm', name: 'Harm', about: 'What one call would do: how far it reaches and whether it comes back. Judged on its first call.',
+    fields: [
+      ENABLED, { key: 'catastrophic', label: 'Catastrophic harm', choices: HARM }, { key: 'serious', label: 'Serious harm that does not come back', choices: HARM },
+      { key: 'recoverable', label: 'Serious harm that takes work to bring back', choices: HARM }, { key: 'unknown', label: 'Serious harm that only a tool\'s name tells of', choices: HARM },
+      { key: 'secrets', label: 'Secrets read or sent, fetched code run', choices: HARM }, { key: 'unreadable', label: 'Unreadable commands with destructive words', choices: HARM },
+      { key: 'allow', label: 'Deeds that are allowed', hint: 'One pattern a line, such as rm -rf tmp/*' },
     ],
   },
   {

@@ -219,6 +219,9 @@ impl Walk<'_> {
         if program.len() > MAX_TEXT {
             return;
         }
+        if language == Language::Python {
+            self.notebook(program);
+        }
         let bare = Bare::of(language, program);
         for at in bare.calls(language.deletes()) {
             let (given, _) = bare.given(at);
@@ -248,6 +251,18 @@ impl Walk<'_> {
                 self.effects.destroy("JavaScript delete", bare.strings.first().map_or("", |s| s));
             }
         }
+        let shell =
+            |text: &String| matches!(text.as_str(), "/bin/sh" | "/bin/bash" | "sh" | "bash");
+        if bare.text.contains("socket") && bare.strings.iter().any(shell) {
+            let kind = HarmKind::OpensAccess;
+            let verb = format!("{language:?} shell");
+            self.effects.harm(kind, &verb, "socket", Reach::System, Recovery::None);
+        }
+        for path in bare.strings.iter().filter(|text| crate::secret::is_secret(text)).take(4) {
+            let kind = HarmKind::ReadsSecret;
+            let verb = format!("{language:?} read");
+            self.effects.harm(kind, &verb, path, Reach::Outside, Recovery::None);
+        }
         let mut runs = bare.calls(language.runs());
         if language == Language::JavaScript && program.contains("child_process") {
             runs.extend(bare.calls(&["exec("]));
@@ -262,6 +277,23 @@ impl Walk<'_> {
                 Some(STRING) => self.script(given.first().copied().unwrap_or_default()),
                 _ => {}
             }
+        }
+    }
+
+    /// Lines of a notebook that are commands: `!rm -rf data`, `%%bash`.
+    fn notebook(&mut self, program: &str) {
+        let first = program.trim_start();
+        let cells = ["%%bash", "%%sh", "%%script bash"];
+        if let Some(script) = cells.iter().find_map(|start| first.strip_prefix(start)) {
+            return self.script(&script.to_owned());
+        }
+        let lines = program.lines().map(str::trim_start);
+        let commands: Vec<&str> = lines
+            .filter_map(|line| line.strip_prefix('!').or(line.strip_prefix("%sx ")))
+            .take(50)
+            .collect();
+        for command in commands {
+            self.script(command);
         }
     }
 

@@ -130,6 +130,7 @@ impl Walk<'_> {
         self.against_deadstop(name, arguments);
         self.secrets(name, arguments, input);
         self.network_shell(name, arguments);
+        self.mounts_root(name, arguments);
         self.interprets(name, arguments, input);
         if first.contains('/') {
             self.runs_file(first);
@@ -142,6 +143,23 @@ impl Walk<'_> {
             self.program(name, arguments, input);
         }
         self.depth -= 1;
+    }
+
+    /// `docker run -v /:/host`: a container that can do anything to this machine.
+    fn mounts_root(&mut self, name: &str, arguments: &[String]) {
+        let mount = |word: &&String| {
+            ["/:/", "=/:/", "/etc:/", "source=/,"].iter().any(|part| {
+                word.starts_with(part) || (word.starts_with("--") && word.contains(part))
+            })
+        };
+        if !matches!(name, "docker" | "podman") {
+            return;
+        }
+        if let Some(mount) = arguments.iter().find(mount) {
+            let kind = HarmKind::OpensAccess;
+            let verb = format!("{name} run");
+            self.effects.harm(kind, &verb, mount, Reach::System, Recovery::Elsewhere);
+        }
     }
 
     /// Options whose value is a command.
@@ -351,6 +369,10 @@ impl Walk<'_> {
                 }
             }
             "ansible" => self.ansible(arguments),
+            "awk" | "gawk" | "mawk" | "nawk" => {
+                self.awk(arguments);
+                return false;
+            }
             "su" | "runuser" => match value_of(arguments, &["-c", "--command"]) {
                 Some(script) => self.script(&script),
                 None => self.effects.raise(Effect::Changes),
@@ -378,6 +400,19 @@ impl Walk<'_> {
             },
         }
         true
+    }
+
+    /// Commands inside an awk program: `system("…")`, `"…" | getline`.
+    fn awk(&mut self, arguments: &[String]) {
+        for program in arguments.iter().filter(|word| word.contains("system(")) {
+            for part in program.split("system(").skip(1).take(8) {
+                let script =
+                    part.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+                if let Some(script) = script {
+                    self.script(&script.to_owned());
+                }
+            }
+        }
     }
 
     /// `ansible hosts -m shell -a 'script'`, and files that are to be absent.
@@ -543,6 +578,16 @@ impl Walk<'_> {
                 // `\dt`, `.tables`: the shell's own commands, which look around.
                 None => text.trim_start().starts_with(['\\', '.']),
             });
+        for text in &texts {
+            // Two of them run a command.
+            let command = text.trim_start();
+            let script = ["\\!", ".shell ", ".system ", "system "]
+                .iter()
+                .find_map(|start| command.strip_prefix(start));
+            if let Some(script) = script {
+                self.script(&script.to_owned());
+            }
+        }
         self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
     }
 

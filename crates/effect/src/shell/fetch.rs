@@ -304,6 +304,16 @@ impl Walk<'_> {
         }
     }
 
+    /// `bash -i >& /dev/tcp/…`: a shell whose output goes to another machine.
+    pub(super) fn hands_out_shell(&mut self, argv: &[String]) {
+        let name = argv.first().map_or("", |first| first.rsplit('/').next().unwrap_or(first));
+        let Some(to) = self.sends.clone().filter(|to| to.starts_with("/dev/tcp/")) else { return };
+        if SHELLS.contains(&name) {
+            let kind = HarmKind::OpensAccess;
+            self.effects.harm(kind, &format!("{name} shell"), &to, Reach::System, Recovery::None);
+        }
+    }
+
     /// Whether a program in another language is handed code from elsewhere.
     pub(super) fn interprets(&mut self, name: &str, arguments: &[String], input: &Input) {
         let Some(_) = Language::of(name) else { return };

@@ -60,6 +60,7 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
+        "sed" | "gsed" | "perl" if walk.edits_in_place(arguments) => {}
         "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
         "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
             walk.disk(name, arguments);
@@ -116,6 +117,24 @@ impl Walk<'_> {
             _ => return false,
         }
         true
+    }
+
+    /// `sed -i` on a file that the system needs.
+    fn edits_in_place(&mut self, arguments: &[String]) -> bool {
+        let in_place = |word: &String| {
+            word.starts_with("-i") || word.starts_with("--in-place") || word == "-pi"
+        };
+        if !arguments.iter().any(in_place) {
+            return false;
+        }
+        let mut found = false;
+        for file in arguments.iter().filter(|word| word.starts_with(['/', '~'])) {
+            if self.is_system_file(file) {
+                self.writes_system("edit", file);
+                found = true;
+            }
+        }
+        found
     }
 
     /// Whether a path is part of the system or a home directory itself.
@@ -212,6 +231,14 @@ impl Walk<'_> {
         if is_disk(path) || kernel {
             let kind = HarmKind::Destroys;
             self.effects.harm(kind, verb, path, Reach::System, Recovery::None);
+        }
+    }
+
+    /// A redirection adds to a file.
+    pub(super) fn appended(&mut self, path: &str) {
+        self.overwrites_protected(path);
+        if self.is_system_file(path) {
+            self.writes_system("append", path);
         }
     }
 

@@ -99,7 +99,7 @@ impl Git<'_> {
             "push" => self.push(walk, &operands),
             // What is in a directory that the script made, or in a temporary one, is not missed.
             _ if walk.is_throwaway(&self.place) => {}
-            "reset" if words.iter().any(|w| is_short_for(w, "--hard", 3)) => {
+            "reset" if words.iter().any(|w| is_short_for(w, "--hard", 3) || w == "--merge") => {
                 let to = if first.is_empty() { "HEAD" } else { first };
                 let moves = !matches!(to, "HEAD" | "@");
                 let mut recovery = self.changes(walk, ".");

@@ -56,7 +56,9 @@ impl Walk<'_> {
             if statement.is_empty() || statement.starts_with('#') {
                 continue;
             }
-            match syntax::parse(statement) {
+            // What did not parse as a whole does not parse alone.
+            let parsed = (statement.len() < text.trim().len()).then(|| syntax::parse(statement));
+            match parsed.flatten() {
                 Some(program) => {
                     for list in &program.complete_commands {
                         self.list(list);

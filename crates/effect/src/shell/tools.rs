@@ -61,6 +61,10 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("kubectl" | "oc" | "k", "delete") if matches!(second, "pod" | "pods" | "po" | "job") => {
             (Destroys, Reach::Remote)
         }
+        ("crontab", file) if !file.is_empty() || arguments.iter().any(|word| word == "-") => {
+            (Destroys, Reach::System)
+        }
+        ("gpg", _) if all.contains("--delete-secret") => (Destroys, Reach::System),
         ("docker" | "podman", "rm" | "rmi" | "stop" | "kill") if many => (Destroys, Reach::System),
         ("docker" | "podman", "rm" | "rmi") => (Destroys, Reach::Directory),
         ("docker" | "podman", "container" | "image" | "network")

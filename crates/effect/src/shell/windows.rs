@@ -192,6 +192,18 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a script starts with a command of PowerShell: a verb, a dash, a noun.
+pub(super) fn is_cmdlet(script: &str) -> bool {
+    let first = script.split_whitespace().next().unwrap_or_default();
+    let Some((verb, noun)) = first.split_once('-') else { return false };
+    let is_word = |word: &str| {
+        word.len() > 1
+            && word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    is_word(verb) && is_word(noun)
+}
+
 /// The text of an encoded command: base64 of UTF-16.
 fn decoded(text: &str) -> Option<String> {
     let bytes = STANDARD.decode(text.trim()).ok()?;
