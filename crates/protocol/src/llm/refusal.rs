@@ -21,7 +21,7 @@ mod message;
 
 pub use message::message;
 
-use deadstop_core::{GuardId, Measure, Trip, Verdict, Wait};
+use deadstop_core::{Measure, RefusalKind, Trip, Wait};
 use serde_json::{Value, json};
 
 use super::Dialect;
@@ -141,6 +141,9 @@ impl Kind {
         }
     }
 }
+
+/// When calls in flight have probably left some room.
+const SETTLE_SECONDS: u64 = 5;
 
 /// Whole seconds until it is worth trying again: what is left of a cool-down, or the part of the
 /// minute in which as much was spent as is too much.
