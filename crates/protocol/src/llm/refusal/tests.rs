@@ -1,6 +1,6 @@
 //! Refusals and last words, dialect by dialect.
 
-use deadstop_core::{Context, Ends, Millis, NanoUsd, ScopeKind, Tokens};
+use deadstop_core::{Context, Ends, GuardId, Millis, NanoUsd, ScopeKind, Tokens, Verdict};
 
 use super::*;
 
