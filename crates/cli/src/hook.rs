@@ -242,7 +242,7 @@ fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer 
                     let outcome = Outcome { status: *status, result, ..Outcome::default() };
                     let answer = gate.settle_soon(&place, &id, &outcome, text);
                     match gate.recall(&place, &advice_for(&id)) {
-                        Some(advice) => answer.steered(advice),
+                        Some(advice) => answer.steered(&advice),
                         None => answer,
                     }
                 }

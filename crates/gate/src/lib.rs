@@ -114,9 +114,9 @@ impl Answer {
     /// The same answer with advice that was given before the call ran, unless it is stricter or has
     /// advice of its own.
     #[must_use]
-    pub fn steered(mut self, advice: String) -> Answer {
+    pub fn steered(mut self, advice: &str) -> Answer {
         if self.verdict < Verdict::Steer {
-            let advice = advice.strip_prefix("Deadstop: ").map_or(advice.clone(), str::to_owned);
+            let advice = advice.strip_prefix("Deadstop: ").unwrap_or(advice).to_owned();
             self.verdict = Verdict::Steer;
             self.trips.insert(0, Spoken { advice: Some(advice), ..Spoken::default() });
         }
