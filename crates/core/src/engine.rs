@@ -13,16 +13,18 @@ mod claim;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, Outcome, Status, ToolCall};
+use crate::call::{Call, Outcome, Status, ToolCall, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
-use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, loops, standing, strikes, text_loop};
+use crate::guard::{
+    End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes, text_loop,
+};
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
 use crate::trip::{Action, Ends, GuardId, Trip, Verdict};
-use crate::units::{Time, Tokens};
+use crate::units::{NanoUsd, Time, Tokens};
 use claim::{beyond_ceiling, claim, extend, raise_ceiling, tool_price};
 
 /// The answer to "may it?".
@@ -178,7 +180,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
     let (reserved, ceiling) = claim(chain, call);
     let cover = Cover::of(chain, call, now);
     let grant = cover.as_ref().map(|cover| &cover.grant);
-    let view = View { call, reserved, grant, now };
+    let view = View { call, reserved, grant, running: SoFar::default(), now };
 
     let stopped = first(chain, &view, standing::admit);
     if !stopped.is_empty() {
@@ -265,7 +267,8 @@ pub fn progress(
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
-    let view = View { call, reserved: ticket.reserved, grant: None, now };
+    let running = SoFar { input: ticket.reserved.input, output: progress.output };
+    let view = View { call, reserved: ticket.reserved, grant: None, running, now };
     let stopped = first(chain, &view, standing::progress);
     if !stopped.is_empty() {
         return decide(chain, stopped, now);
@@ -294,6 +297,22 @@ pub fn progress(
     }
     unasked(&mut trips);
     decide(chain, trips, now)
+}
+
+/// The provider has counted the prompt of a running call: sets aside what the estimate lacks. Call it
+/// before [`progress`], so that an answer that passes both token limits is told as both.
+pub fn prompt_counted(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, input: Tokens) {
+    if input <= ticket.reserved.input {
+        return;
+    }
+    let more = input - ticket.reserved.input;
+    let usage = Usage { input: more, ..Usage::default() };
+    let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
+    for link in chain.iter_mut() {
+        link.state.ledger.reserve(Reserved { input: more, output: Tokens(0), cost });
+    }
+    ticket.reserved.input = input;
+    ticket.reserved.cost += cost;
 }
 
 /// Ends a call: what it reserved becomes what it used, and the guards learn from its result.
@@ -335,7 +354,8 @@ pub fn settle(
             guard.settle(&mut lesson, &end);
         }
     }
-    let view = View { call, reserved: Reserved::default(), grant: None, now };
+    let (reserved, running) = (Reserved::default(), SoFar::default());
+    let view = View { call, reserved, grant: None, running, now };
     let mut trips = Vec::new();
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
@@ -352,6 +372,7 @@ struct View<'a> {
     call: &'a Call,
     reserved: Reserved,
     grant: Option<&'a Grant>,
+    running: SoFar,
     now: Time,
 }
 
@@ -369,6 +390,7 @@ impl View<'_> {
                 root: &root.state.ledger,
                 depth,
                 innermost: depth + 1 == chain.len(),
+                running: self.running,
                 now: self.now,
             });
         }
