@@ -24,7 +24,7 @@ use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
 use crate::trip::{Action, Ends, GuardId, Trip, Verdict};
-use crate::units::{NanoUsd, Time, Tokens};
+use crate::units::{Time, Tokens};
 use claim::{beyond_ceiling, claim, extend, raise_ceiling, tool_price};
 
 /// The answer to "may it?".
@@ -299,20 +299,26 @@ pub fn progress(
     decide(chain, trips, now)
 }
 
-/// The provider has counted the prompt of a running call: sets aside what the estimate lacks. Call it
-/// before [`progress`], so that an answer that passes both token limits is told as both.
+/// The provider has counted the prompt of a running call: sets that aside in place of the estimate.
+/// Call it before [`progress`], so that an answer that passes both token limits is told as both.
 pub fn prompt_counted(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, input: Tokens) {
-    if input <= ticket.reserved.input {
+    let (Some(model), Reserved { input: estimated, .. }) = (call.model(), ticket.reserved) else {
+        return;
+    };
+    if input == estimated {
         return;
     }
-    let more = input - ticket.reserved.input;
-    let usage = Usage { input: more, ..Usage::default() };
-    let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
+    let cost = |input| model.rates.cost(&Usage { input, ..Usage::default() });
+    let counted = Reserved {
+        input,
+        cost: ticket.reserved.cost - cost(estimated) + cost(input),
+        ..ticket.reserved
+    };
     for link in chain.iter_mut() {
-        link.state.ledger.reserve(Reserved { input: more, output: Tokens(0), cost });
+        link.state.ledger.release(ticket.reserved);
+        link.state.ledger.reserve(counted);
     }
-    ticket.reserved.input = input;
-    ticket.reserved.cost += cost;
+    ticket.reserved = counted;
 }
 
 /// Ends a call: what it reserved becomes what it used, and the guards learn from its result.

@@ -611,13 +611,13 @@ fn dead(chain: &Chain) -> Option<Reply> {
         let state = scope.state();
         let kill = state.killed()?;
         let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
-        Some((
-            code,
-            format!("{} {} was ended: {}", scope.kind().name(), scope.name(), kill.because),
-        ))
+        let kind = scope.kind().name();
+        Some((code, kind, format!("{kind} {} was ended: {}", scope.name(), kill.because)))
     });
-    let (code, why) = code?;
-    Some(Reply { status: 403, body: problem(403, code, &why, &Value::Null) })
+    let (code, kind, why) = code?;
+    let mut body = problem(403, code, &why, &Value::Null);
+    body["ended"] = kind.into();
+    Some(Reply { status: 403, body })
 }
 
 /// A kill or an incident lasts before anybody is told.

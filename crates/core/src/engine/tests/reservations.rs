@@ -316,16 +316,16 @@ fn a_trip_counts_the_answer_that_tripped() {
     let mut policy = Policy::none();
     policy.tokens.input_token_limit = Some(Tokens(500));
     policy.tokens.output_token_limit = Some(Tokens(100));
-    for (counted, reason, input) in
-        [(None, "output_exceeded", 10), (Some(900), "input_and_output_exceeded", 900)]
-    {
+    for (counted, reason, input) in [
+        (None, "output_exceeded", 10),
+        (Some(900), "input_and_output_exceeded", 900),
+        (Some(7), "output_exceeded", 7),
+    ] {
         let mut world = World::only("p/s", 1, &policy);
         let call = model(10, Some(100));
         let mut ticket = world.start("p/s", &call, 0);
         if let Some(counted) = counted {
             prompt_counted(&mut world.chain("p/s"), &call, &mut ticket, Tokens(counted));
-            // The provider's later figures never make it less.
-            prompt_counted(&mut world.chain("p/s"), &call, &mut ticket, Tokens(1));
         }
         let cut = world.stream("p/s", &call, &mut ticket, 101);
         let trip = cut.decisive().unwrap();
