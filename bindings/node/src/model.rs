@@ -1,4 +1,4 @@
-//! Model calls: over HTTP, or told by whoever makes them.
+//! Model calls: over HTTP, or reported by their caller.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Door {
     path: String,
 }
 
-/// A model call, as far as whoever makes it knows.
+/// A model call, as far as its caller knows it.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Told {
@@ -52,9 +52,10 @@ impl Shared {
     fn request(&self, scope: &Scope, door: &Door, body: &[u8]) -> Decided {
         let Door { api, host, method, path } = door;
         let api = *api;
-        match scope.request(&Outgoing { api, provider: host, method, path, body }) {
+        match scope.request(&Outgoing::new(host, path, body).api(api).method(method)) {
             Ok(exchange) => {
                 let changed = if exchange.body().is_some() { BODY } else { 0 };
+                self.watch_again();
                 let number = self.exchanges().put(Box::new(exchange));
                 Either::A(number << FLAGS | changed | self.flags())
             }
@@ -63,14 +64,9 @@ impl Shared {
     }
 
     fn model(&self, scope: &Scope, told: &Told) -> Decided {
-        let ask = ModelAsk {
-            model: &told.model,
-            provider: told.provider.as_deref(),
-            input_tokens: told.input_tokens,
-            max_output_tokens: told.max_output_tokens,
-            prompt: told.prompt.as_deref(),
-            from_person: told.from_person,
-        };
+        let mut ask = ModelAsk::new(&told.model).input_tokens(told.input_tokens);
+        (ask.provider, ask.prompt) = (told.provider.as_deref(), told.prompt.as_deref());
+        (ask.max_output_tokens, ask.from_person) = (told.max_output_tokens, told.from_person);
         match scope.model(&ask) {
             Ok(running) => {
                 let number = self.running().put(running);

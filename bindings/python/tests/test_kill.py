@@ -37,7 +37,7 @@ def test_the_walk_through(openai_client, provider):
     for _ in range(2):
         with pytest.raises(deadstop.DeadstopKilled, match="it deletes my mail") as caught:
             ask(session.client)
-    assert caught.value.context.who == session.name
+    assert caught.value.context.who == f"my-agent/{session.name}"
     assert caught.value.context.input_tokens_spent == 11
     assert caught.value.reason == "session_killed"
     state = session.get_state()

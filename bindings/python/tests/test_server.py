@@ -63,11 +63,11 @@ def test_a_kill_here_lasts_there(serve):
     assert (health.killed, health.authority_state, health.status) == (True, "killed", "inactive")
     assert health.durability == "server"
     assert server.ask("GET", path(session))["state"] == "killed"
-    with pytest.raises(deadstop.DeadstopError, match="STOP"):
+    with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
         deadstop.session(agent="mail", session="s1", server=server.url)
     server.stop()
     again = serve(LOOSE)
-    with pytest.raises(deadstop.DeadstopError, match="STOP"):
+    with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
         deadstop.session(agent="mail", session="s1", server=again.url)
 
 
@@ -191,7 +191,7 @@ def test_closed_means_closed(serve):
     look(session)(1)
     server.stop()
     eventually(lambda: session.get_health().authority_state == "unreachable")
-    with pytest.raises(deadstop.DeadstopBlocked, match="fail_mode says closed"):
+    with pytest.raises(deadstop.DeadstopBlocked, match="fail_mode is closed"):
         look(session)(2)
     session.kill("it is over all the same")
     assert session.get_health().durability == "pending"

@@ -327,6 +327,7 @@ impl Exchange {
     }
 
     /// Whether judging this asks a server: then it may take a while.
+    #[cfg(feature = "tower")]
     pub(crate) fn asks_server(&self, look: &Look) -> bool {
         let tool = |piece: &Piece| matches!(piece, Piece::ToolCall { .. });
         let session = &self.scope.session;
@@ -343,6 +344,7 @@ impl Exchange {
     }
 
     /// Given by the code that reads the answer when it leaves.
+    #[cfg(feature = "tower")]
     pub(crate) fn leave_with(&mut self, left: StopSignal) {
         self.left = left;
     }
