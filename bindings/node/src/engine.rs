@@ -394,7 +394,7 @@ impl Engine {
     }
 
     /// May a tool be called? Arguments as JSON.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn tool(
         &self,
         scope: u32,
@@ -423,7 +423,7 @@ impl Engine {
     }
 
     /// A tool's call has ended: 0 well, 1 with an error, 2 without an answer, 3 broken off.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn end(&self, call: u32, how: u32, text: String) -> Decided {
         let taken = self.shared.running().take(call);
         let ended = taken.map_or(Ok(()), |running| running.end(status(how), &text));

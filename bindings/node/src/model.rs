@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// May a request be sent?
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn request(
         &self,
         scope: u32,
@@ -197,7 +197,7 @@ impl Engine {
     }
 
     /// The next bytes of the answer.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn push(&self, exchange: u32, bytes: &[u8]) -> Passed {
         self.shared.push(exchange, bytes)
     }
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// The answer is complete.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn finish(&self, exchange: u32) -> Passed {
         self.shared.finish(exchange)
     }
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// All of an answer at once: its beginning, its bytes and its end.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn whole(&self, exchange: u32, status: u32, content_type: String, bytes: &[u8]) -> Passed {
         let status = u16::try_from(status).unwrap_or(500);
         self.shared.whole(exchange, status, &content_type, bytes)
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     /// May a model be asked? For calls that are not made over HTTP; told as JSON.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn model(&self, scope: u32, told: String) -> Result<Decided> {
         let told: Told = serde_json::from_str(&told).map_err(mistake)?;
         let scope = self.shared.scope(scope)?;
@@ -287,7 +287,7 @@ impl Engine {
     }
 
     /// May its answer go on? Tokens from its beginning, text that is new.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn progress(&self, call: u32, output_tokens: f64, text: String) -> Decided {
         let mut running = self.shared.running();
         let Some(mut call_out) = running.lend(call) else { return Either::A(self.shared.flags()) };
@@ -299,7 +299,7 @@ impl Engine {
     }
 
     /// It has ended.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn end_model(&self, call: u32, how: u32, used: Used, text: String) -> Decided {
         let taken = self.shared.running().take(call);
         let usage = Usage {

@@ -55,7 +55,7 @@ function play(engine, { name, steps }) {
       const decided = ask(engine, scope, step);
       if (typeof decided === 'string') {
         const { trip } = refusalOf(decided);
-        assert.equal(`${trip.verdict} ${trip.guard}/${trip.reason}`, step.expect, at);
+        assert.equal(`${trip.verdict} ${trip.guard}/${trip.code}`, step.expect, at);
         return;
       }
       // What was let pass with a warning stands in its capture.

@@ -34,7 +34,7 @@ test('the walk-through', async () => {
     assert.ok(killed instanceof DeadstopKilled);
     assert.match(killed.message, /it deletes my mail/);
     assert.equal(killed.reason, 'session_killed');
-    assert.deepEqual([killed.context.who, killed.context.depth, killed.context.inputTokensSpent], [session.name, 0, 11]);
+    assert.deepEqual([killed.context.who, killed.context.depth, killed.context.inputTokensSpent], [`my-agent/${session.name}`, 0, 11]);
   }
   assert.ok(session.signal.aborted && session.signal.reason instanceof DeadstopKilled);
   const state = session.getState();
