@@ -46,7 +46,6 @@ function play(engine, { name, steps }) {
     const scope = (step.scope ?? []).reduce((parent, name) => engine.scope(parent, name, '{}'), 0);
     if ('kill' in step) {
       engine.kill(0, step.kill);
-      engine.lasting();
     } else if ('limits' in step) {
       engine.setLimits(scope, JSON.stringify(step.limits));
     } else if ('end' in step) {

@@ -424,8 +424,11 @@ impl Exchange {
     fn cut(&mut self, refused: Option<Refused>) -> Refused {
         let refused = refused.unwrap_or_else(|| self.scope.why_stopped());
         self.take_back();
-        self.settle(Status::Cancelled).ok();
-        refused
+        // Booking it may end the scope, which is more than a call that was refused.
+        match self.settle(Status::Cancelled) {
+            Err(killed) if !refused.is_killed() => killed,
+            _ => refused,
+        }
     }
 
     /// The agent will not act on this answer: gives up its tool calls.

@@ -27,7 +27,7 @@ def inherit() -> None:
         return
     with _installing:
         if not _installed:
-            threading.Thread.start = _starting(threading.Thread.start)
+            threading.Thread.start = _starting(threading.Thread.start)  # pyright: ignore
             ThreadPoolExecutor.submit = _submitting(ThreadPoolExecutor.submit)
             _installed = True
 
