@@ -257,7 +257,7 @@ impl Engine {
         drop(done);
     }
 
-    /// Nobody wants the rest.
+    /// The rest is not read.
     #[napi]
     pub fn abandon(&self, exchange: u32) {
         self.shared.with(exchange, Exchange::abandon);

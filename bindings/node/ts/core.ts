@@ -166,7 +166,7 @@ export class Core {
     this.engine.observe(scope, this.#observers.push(observer) - 1);
   }
 
-  /** Breaks off whatever is in a scope that is over. */
+  /** Cuts every call in a scope that is over. */
   sweep(): void {
     for (const flight of this.#flights) {
       if (!this.engine.isStopped(flight.scope)) continue;

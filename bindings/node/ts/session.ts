@@ -314,7 +314,7 @@ export class Session<C = undefined> {
     return this.#root;
   }
 
-  /** A `fetch` under guard, for whatever takes one. */
+  /** A guarded `fetch`, for libraries that take one. */
   get fetch(): Fetch {
     return (this.#fetch ??= guardFetch(() => this.#core, (input, init) => globalThis.fetch(input, init), 'any'));
   }

@@ -187,7 +187,7 @@ def test_async_calls_and_streams_are_cancelled(async_client):
         threading.Thread(target=session.kill, args=["STOP"]).start()
         done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
         assert [type(error) for error in done] == [deadstop.DeadstopKilled] * 3, done
-        # Whoever was not cancelled from outside is not cancelled.
+        # A task that was not cancelled from outside is not cancelled.
         await asyncio.sleep(0)
         session.restore()
 

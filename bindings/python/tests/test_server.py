@@ -117,7 +117,7 @@ def test_a_person_is_asked(serve):
             with pytest.raises(deadstop.DeadstopBlocked):
                 pay(8)
         person.join()
-    # Without a server there is nobody to ask.
+    # Without a server no person can be asked.
     alone = deadstop.session(agent="a", policy={"access": {"ask": ["pay_*"]}}, server="")
     with pytest.raises(deadstop.DeadstopBlocked) as caught:
         alone.tool(name="pay_invoice")(print)()
@@ -172,7 +172,7 @@ def test_the_server_is_away(serve):
     assert look(session)(1) == "seen 1"
     session.flush()
     server.stop()
-    # The first to notice waits for a refused connection, nobody for more.
+    # The first call waits for a refused connection, later calls do not wait.
     assert [look(session)(n) for n in range(5)] == [f"seen {n}" for n in range(5)]
     eventually(lambda: session.get_health().authority_state == "unreachable")
     health = session.get_health()

@@ -179,7 +179,7 @@ impl Client {
         read(&self.pool.send("POST", path, Some(&body), &self.cancel)?)
     }
 
-    /// Sends anything anywhere, and gives back whatever comes.
+    /// Sends any request, and gives back the answer as it came.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Raw, ClientError> {
         let body = body.map(Value::to_string);
         let body = body.as_deref().map(str::as_bytes);

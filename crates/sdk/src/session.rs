@@ -521,7 +521,7 @@ impl Builder {
         self
     }
 
-    /// Whether verdicts are carried out, whatever the policy says.
+    /// Whether verdicts are carried out. It overrides the policy's mode.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Builder {
         self.mode = Some(mode);

@@ -112,7 +112,7 @@ fn one_budget_over_two_processes() {
             }
         }
     });
-    // $0.005 a call: four fit into two cents, whoever makes them.
+    // $0.005 a call: four fit into two cents, over both processes.
     let cost = |session: &Session| session.state().figures.cost_usd;
     let spent: f64 = sessions.iter().map(cost).sum();
     assert!(spent > 0.0 && spent <= 0.020_000_001, "{spent}");
@@ -212,7 +212,7 @@ fn a_kill_that_the_server_did_not_hear_of_outlives_the_process() {
     let refused = open("s1", &address).unwrap_err();
     assert!(matches!(&refused, OpenError::Killed(_)), "{refused}");
     assert!(refused.to_string().contains("STOP"), "{refused}");
-    // The server is back, and hears of it from the next process, whatever session it opens.
+    // The server is back, and hears of it from the next process, also if that opens another session.
     gate.restart(&address);
     let other = open("s2", &address).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
