@@ -63,7 +63,7 @@ impl Scope {
             }
             Told::Refused(refusal) => {
                 drop(asking);
-                return Err(self.refused_there(refusal, now));
+                return Err(self.refused_there(*refusal, now));
             }
         };
         let admitted = self.admit_here(call, word);

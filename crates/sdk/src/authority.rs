@@ -56,7 +56,7 @@ pub(crate) enum Told {
     /// Go ahead.
     Allowed,
     /// Do not.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
     /// The server does not answer: the fail mode decides.
     Away,
     /// The call was stopped, or its caller left, before the server answered.

@@ -309,8 +309,10 @@ impl Line {
             Ok(decided) if decided.allowed => Told::Allowed,
             Ok(decided) => {
                 let first = decided.trips.into_iter().next();
-                let Some(trip) = first else { return Told::Refused(unspoken("refused")) };
-                Told::Refused(Refusal {
+                let Some(trip) = first else {
+                    return Told::Refused(Box::new(unspoken("refused")));
+                };
+                Told::Refused(Box::new(Refusal {
                     verdict: decided.verdict.max(Verdict::Ask),
                     guard: trip.guard,
                     ended: match trip.reason.as_str() {
@@ -325,7 +327,7 @@ impl Line {
                     limit: trip.limit,
                     incident: decided.incident,
                     advice: trip.advice,
-                })
+                }))
             }
             Err(ClientError::Cancelled) => Told::Stopped,
             Err(ClientError::Refused(problem)) if problem.status < 500 => {
@@ -340,7 +342,7 @@ impl Line {
                 let guard = if problem.is_death() { "killed" } else { "server" }.to_owned();
                 let ended = problem.is_death().then(|| ended_at(problem.ended.as_deref()));
                 let told = unspoken(&problem.code);
-                Told::Refused(Refusal { verdict, guard, explain, ended, ..told })
+                Told::Refused(Box::new(Refusal { verdict, guard, explain, ended, ..told }))
             }
             Err(error) => {
                 self.lost(&error);

@@ -48,9 +48,9 @@ impl Gate {
         session.state_folder(self.folder.path().join("kills")).open()
     }
 
-    fn order(&self, path: &str, body: serde_json::Value) {
+    fn order(&self, path: &str, body: &serde_json::Value) {
         let client = Client::new(&deadstop_client::Server::at(&self.url)).unwrap();
-        client.post::<serde_json::Value>(path, &body).unwrap();
+        client.post::<serde_json::Value>(path, body).unwrap();
     }
 }
 
@@ -226,12 +226,12 @@ fn an_agent_that_is_killed_and_cleared_goes_on() {
     let session = gate.open().unwrap();
     session.tool("look", &json!({ "n": 1 })).unwrap().done("1").unwrap();
     let running = session.tool("look", &json!({ "n": 2 })).unwrap();
-    gate.order("/api/kill", json!({ "agent": "agent", "reason": "STOP" }));
+    gate.order("/api/kill", &json!({ "agent": "agent", "reason": "STOP" }));
     eventually(|| session.is_killed());
     let refused = running.done("2").unwrap_err();
     assert!(refused.is_killed() && refused.to_string().contains("STOP"), "{refused}");
     assert!(session.tool("look", &json!({ "n": 3 })).unwrap_err().is_killed());
-    gate.order("/api/clear", json!({ "agent": "agent", "reason": "mended" }));
+    gate.order("/api/clear", &json!({ "agent": "agent", "reason": "mended" }));
     eventually(|| !session.is_killed());
     assert_eq!(session.health().authority_state, AuthorityState::Active);
     let running = session.tool("look", &json!({ "n": 4 })).unwrap();
@@ -240,8 +240,8 @@ fn an_agent_that_is_killed_and_cleared_goes_on() {
     // A session that was killed itself stays dead.
     session.kill("enough");
     session.flush(Duration::from_secs(20));
-    gate.order("/api/kill", json!({ "agent": "agent", "reason": "STOP" }));
-    gate.order("/api/clear", json!({ "agent": "agent", "reason": "mended" }));
+    gate.order("/api/kill", &json!({ "agent": "agent", "reason": "STOP" }));
+    gate.order("/api/clear", &json!({ "agent": "agent", "reason": "mended" }));
     assert!(session.tool("look", &json!({ "n": 5 })).unwrap_err().is_killed());
     assert!(session.is_killed());
 }
