@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("deadstop-effect", &["deadstop-core"]),
     ("deadstop-redact", &[]),
     ("deadstop-protocol", &["deadstop-core", "deadstop-effect", "deadstop-redact"]),
-    ("deadstop-client", &["deadstop-core"]),
+    ("deadstop-client", &["deadstop-core", "deadstop-protocol"]),
     (
         "deadstop-gate",
         &["deadstop-client", "deadstop-core", "deadstop-protocol", "deadstop-redact"],

@@ -4,7 +4,7 @@ use deadstop_sdk::{Limits, Refused, Status};
 use serde::Serialize;
 use serde_json::json;
 
-/// A mistake of whoever calls.
+/// A mistake of the caller.
 pub(crate) fn mistake(text: impl ToString) -> napi::Error {
     napi::Error::new(napi::Status::InvalidArg, text.to_string())
 }

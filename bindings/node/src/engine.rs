@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadstop_sdk::{Exchange, Limits, Running, Scope, Session, Time, Watch};
+use deadstop_sdk::{
+    Exchange, Limits, OpenError, Refused, Running, Scope, Session, StopSignal, Time, Watch,
+    blocking,
+};
 use napi::bindgen_prelude::{Either, Function, Object, ToNapiValue};
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -17,12 +20,6 @@ use crate::convert::{limits, mistake, plain, refusal, status};
 use crate::model::Door;
 use crate::slab::Slab;
 use crate::trips::Trips;
-use crate::workers;
-
-/// How long a kill waits at most until it is carried out here. It takes microseconds.
-const AT_ONCE: Duration = Duration::from_secs(5);
-/// How long a kill waits until it lasts at the server; the line itself gives up before.
-const LASTING: Duration = Duration::from_secs(4);
 
 /// A number with flags below it, or a refusal as JSON.
 pub(crate) type Decided = Either<u32, String>;
@@ -82,6 +79,21 @@ pub(crate) struct Shared {
     exchanges: Mutex<Slab<Box<Exchange>>>,
     doors: Mutex<HashMap<u32, Arc<Door>>>,
     pub(crate) trips: Arc<Trips>,
+    watched: Mutex<Watched>,
+}
+
+/// The session's stop signal, and the callback that waits for it.
+struct Watched {
+    signal: StopSignal,
+    _watch: Watch,
+}
+
+impl Watched {
+    fn new(session: &Session, trips: &Arc<Trips>) -> Watched {
+        let (signal, trips) = (session.stop_signal(), Arc::clone(trips));
+        let watch = signal.on_stop(move || trips.wake());
+        Watched { signal, _watch: watch }
+    }
 }
 
 impl Shared {
@@ -106,6 +118,14 @@ impl Shared {
         self.doors().get(&number).cloned().ok_or_else(|| mistake("there is no such door"))
     }
 
+    /// A session that was revived has another stop signal, which is to be watched.
+    pub(crate) fn watch_again(&self) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.signal.is_stopped() && !self.session.is_killed() {
+            *watched = Watched::new(&self.session, &self.trips);
+        }
+    }
+
     /// Flags for what has just been decided.
     pub(crate) fn flags(&self) -> u32 {
         if self.trips.any() { TRIPS } else { 0 }
@@ -124,6 +144,7 @@ impl Shared {
     fn tool(&self, scope: &Scope, name: &str, server: Option<&str>, arguments: &Value) -> Decided {
         match scope.tool_on(name, server, arguments) {
             Ok(running) => {
+                self.watch_again();
                 let number = self.running().put(running);
                 Either::A(number << FLAGS | self.flags())
             }
@@ -139,7 +160,7 @@ pub(crate) fn later<'env, T: ToNapiValue + Send + 'static>(
 ) -> Result<Object<'env>> {
     type Resolver<T> = Box<dyn FnOnce(Env) -> Result<T> + Send>;
     let (deferred, promise) = env.create_deferred::<T, Resolver<T>>()?;
-    workers::run(move || {
+    blocking::spawn(move || {
         let done = work();
         deferred.resolve(Box::new(move |_| Ok(done)));
     });
@@ -152,10 +173,7 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     /// For tests that say what time it is.
     clock: Arc<AtomicU64>,
-    /// A kill that is being told to the server.
-    telling: Mutex<Option<mpsc::Receiver<()>>>,
     governed: bool,
-    _watch: Watch,
 }
 
 #[napi]
@@ -191,12 +209,13 @@ impl Engine {
         if let Some(server) = options.server {
             builder = builder.server(server);
         }
-        let session = builder.open().map_err(mistake)?;
+        let session = builder.open().map_err(|error| match error {
+            // The refusal as JSON: the package throws the kill.
+            OpenError::Killed(killed) => mistake(refusal(&Refused::Killed(killed))),
+            other => mistake(other),
+        })?;
         let trips = Arc::new(Trips::new(&wake)?);
-        let watch = session.stop().on_stop({
-            let trips = Arc::clone(&trips);
-            move || trips.wake()
-        });
+        let watched = Mutex::new(Watched::new(&session, &trips));
         let root = session.root();
         let shared = Arc::new(Shared {
             session,
@@ -208,8 +227,9 @@ impl Engine {
             exchanges: Mutex::default(),
             doors: Mutex::default(),
             trips,
+            watched,
         });
-        Ok(Engine { shared, clock, telling: Mutex::new(None), governed, _watch: watch })
+        Ok(Engine { shared, clock, governed })
     }
 
     /// The agent.
@@ -236,36 +256,14 @@ impl Engine {
         self.shared.session.is_killed()
     }
 
-    /// Ends a scope, or with 0 the session. Comes back when that is done here; see `lasting`.
+    /// Ends a scope, or with 0 the session. It does not wait for a server: see `flush_later`.
     #[napi]
     pub fn kill(&self, scope: u32, reason: String) -> Result<()> {
-        let ended = self.shared.scope(scope)?;
-        let stop = ended.stop();
-        if !self.governed {
-            ended.kill(&reason);
-            return Ok(());
-        }
-        // The server is told meanwhile: calls in flight are cut before anybody waits.
-        let (done, telling) = mpsc::channel();
-        workers::run(move || {
-            ended.kill(&reason);
-            let _ = done.send(());
-        });
-        stop.wait(AT_ONCE);
-        *self.telling.lock().unwrap_or_else(PoisonError::into_inner) = Some(telling);
+        self.shared.scope(scope)?.kill(&reason);
         Ok(())
     }
 
-    /// Waits, not for long, until a kill lasts at the server.
-    #[napi]
-    pub fn lasting(&self) {
-        let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(telling) = telling {
-            let _ = telling.recv_timeout(LASTING);
-        }
-    }
-
-    /// Lets go of clients.
+    /// Ends the guarding of clients.
     #[napi]
     pub fn restore(&self) {
         self.shared.session.restore();
@@ -277,7 +275,7 @@ impl Engine {
         self.shared.session.flush(Duration::from_millis(millis.into()));
     }
 
-    /// The same, without making anybody wait.
+    /// The same on another thread.
     #[napi(ts_return_type = "Promise<void>")]
     pub fn flush_later<'env>(&self, env: &'env Env, millis: u32) -> Result<Object<'env>> {
         let shared = Arc::clone(&self.shared);
@@ -343,10 +341,10 @@ impl Engine {
         Ok(plain(&self.shared.scope(scope)?.limits()))
     }
 
-    /// Sets a scope's limits.
+    /// Sets all limits of a scope.
     #[napi]
     pub fn set_limits(&self, scope: u32, typed: String) -> Result<()> {
-        self.shared.scope(scope)?.set_limits(limits(&typed)?).map_err(mistake)
+        self.shared.scope(scope)?.replace_limits(limits(&typed)?).map_err(mistake)
     }
 
     /// What a scope has used, as JSON.
@@ -358,7 +356,7 @@ impl Engine {
     /// Whether a scope, or anything above it, is over.
     #[napi]
     pub fn is_stopped(&self, scope: u32) -> Result<bool> {
-        Ok(self.shared.scope(scope)?.stop().is_stopped())
+        Ok(self.shared.scope(scope)?.stop_signal().is_stopped())
     }
 
     /// Whether a scope, or anything above it, was ended, also if calls in flight may finish.
@@ -396,7 +394,7 @@ impl Engine {
     }
 
     /// May a tool be called? Arguments as JSON.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn tool(
         &self,
         scope: u32,
@@ -425,7 +423,7 @@ impl Engine {
     }
 
     /// A tool's call has ended: 0 well, 1 with an error, 2 without an answer, 3 broken off.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn end(&self, call: u32, how: u32, text: String) -> Decided {
         let taken = self.shared.running().take(call);
         let ended = taken.map_or(Ok(()), |running| running.end(status(how), &text));

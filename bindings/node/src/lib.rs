@@ -10,4 +10,3 @@ mod engine;
 mod model;
 mod slab;
 mod trips;
-mod workers;

@@ -1,4 +1,4 @@
-//! Model calls: over HTTP, or told by whoever makes them.
+//! Model calls: over HTTP, or reported by their caller.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Door {
     path: String,
 }
 
-/// A model call, as far as whoever makes it knows.
+/// A model call, as far as its caller knows it.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Told {
@@ -52,9 +52,10 @@ impl Shared {
     fn request(&self, scope: &Scope, door: &Door, body: &[u8]) -> Decided {
         let Door { api, host, method, path } = door;
         let api = *api;
-        match scope.request(&Outgoing { api, provider: host, method, path, body }) {
+        match scope.request(&Outgoing::new(host, path, body).api(api).method(method)) {
             Ok(exchange) => {
                 let changed = if exchange.body().is_some() { BODY } else { 0 };
+                self.watch_again();
                 let number = self.exchanges().put(Box::new(exchange));
                 Either::A(number << FLAGS | changed | self.flags())
             }
@@ -63,14 +64,9 @@ impl Shared {
     }
 
     fn model(&self, scope: &Scope, told: &Told) -> Decided {
-        let ask = ModelAsk {
-            model: &told.model,
-            provider: told.provider.as_deref(),
-            input_tokens: told.input_tokens,
-            max_output_tokens: told.max_output_tokens,
-            prompt: told.prompt.as_deref(),
-            from_person: told.from_person,
-        };
+        let mut ask = ModelAsk::new(&told.model).input_tokens(told.input_tokens);
+        (ask.provider, ask.prompt) = (told.provider.as_deref(), told.prompt.as_deref());
+        (ask.max_output_tokens, ask.from_person) = (told.max_output_tokens, told.from_person);
         match scope.model(&ask) {
             Ok(running) => {
                 let number = self.running().put(running);
@@ -150,7 +146,7 @@ impl Engine {
     }
 
     /// May a request be sent?
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn request(
         &self,
         scope: u32,
@@ -201,7 +197,7 @@ impl Engine {
     }
 
     /// The next bytes of the answer.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn push(&self, exchange: u32, bytes: &[u8]) -> Passed {
         self.shared.push(exchange, bytes)
     }
@@ -219,7 +215,7 @@ impl Engine {
     }
 
     /// The answer is complete.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn finish(&self, exchange: u32) -> Passed {
         self.shared.finish(exchange)
     }
@@ -232,7 +228,7 @@ impl Engine {
     }
 
     /// All of an answer at once: its beginning, its bytes and its end.
-    #[napi]
+    #[napi(ts_return_type = "number | Buffer | string")]
     pub fn whole(&self, exchange: u32, status: u32, content_type: String, bytes: &[u8]) -> Passed {
         let status = u16::try_from(status).unwrap_or(500);
         self.shared.whole(exchange, status, &content_type, bytes)
@@ -261,7 +257,7 @@ impl Engine {
         drop(done);
     }
 
-    /// Nobody wants the rest.
+    /// The rest is not read.
     #[napi]
     pub fn abandon(&self, exchange: u32) {
         self.shared.with(exchange, Exchange::abandon);
@@ -270,7 +266,7 @@ impl Engine {
     }
 
     /// May a model be asked? For calls that are not made over HTTP; told as JSON.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn model(&self, scope: u32, told: String) -> Result<Decided> {
         let told: Told = serde_json::from_str(&told).map_err(mistake)?;
         let scope = self.shared.scope(scope)?;
@@ -291,7 +287,7 @@ impl Engine {
     }
 
     /// May its answer go on? Tokens from its beginning, text that is new.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn progress(&self, call: u32, output_tokens: f64, text: String) -> Decided {
         let mut running = self.shared.running();
         let Some(mut call_out) = running.lend(call) else { return Either::A(self.shared.flags()) };
@@ -303,7 +299,7 @@ impl Engine {
     }
 
     /// It has ended.
-    #[napi]
+    #[napi(ts_return_type = "number | string")]
     pub fn end_model(&self, call: u32, how: u32, used: Used, text: String) -> Decided {
         let taken = self.shared.running().take(call);
         let usage = Usage {

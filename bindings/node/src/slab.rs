@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts it back; gives it back if nobody wants it any more.
+    /// Puts it back; returns it if its entry was removed meanwhile.
     pub(crate) fn give_back(&mut self, number: u32, thing: T) -> Option<T> {
         let Some(slot) = self.slots.get_mut(number as usize) else { return Some(thing) };
         if matches!(slot, Slot::Away { unwanted: false }) {

@@ -24,7 +24,7 @@ pub(crate) struct Trips {
 }
 
 impl Trips {
-    /// Whoever wakes must not keep the process running, so that the function is held loosely.
+    /// The function must not keep the process running, so it is held weakly.
     pub(crate) fn new(wake: &Function<'_, (), ()>) -> Result<Trips> {
         let wake = wake
             .build_threadsafe_function::<()>()
@@ -46,7 +46,7 @@ impl Trips {
         }
         drop(waiting);
         self.any.store(true, Ordering::Release);
-        // On Node's own thread whoever asked looks for them.
+        // On Node's own thread the caller looks for them.
         if std::thread::current().id() != self.home {
             self.wake();
         }

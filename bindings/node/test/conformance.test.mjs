@@ -46,7 +46,6 @@ function play(engine, { name, steps }) {
     const scope = (step.scope ?? []).reduce((parent, name) => engine.scope(parent, name, '{}'), 0);
     if ('kill' in step) {
       engine.kill(0, step.kill);
-      engine.lasting();
     } else if ('limits' in step) {
       engine.setLimits(scope, JSON.stringify(step.limits));
     } else if ('end' in step) {
@@ -55,7 +54,7 @@ function play(engine, { name, steps }) {
       const decided = ask(engine, scope, step);
       if (typeof decided === 'string') {
         const { trip } = refusalOf(decided);
-        assert.equal(`${trip.verdict} ${trip.guard}/${trip.reason}`, step.expect, at);
+        assert.equal(`${trip.verdict} ${trip.guard}/${trip.code}`, step.expect, at);
         return;
       }
       // What was let pass with a warning stands in its capture.

@@ -88,10 +88,10 @@ export class Server {
 }
 
 /** Runs a program of its own; gives what it said. */
-export function run(program, env = {}, flags = []) {
+export function run(program, env = {}, flags = [], stdin = 'ignore') {
   const child = spawn(process.execPath, [...flags, '--input-type=module', '-e', program], {
     env: { ...process.env, STANDIN, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [stdin, 'pipe', 'pipe'],
   });
   const said = { stdout: '', stderr: '', code: null, signal: null };
   for (const name of ['stdout', 'stderr']) child[name].on('data', (data) => (said[name] += data));

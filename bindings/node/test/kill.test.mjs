@@ -34,7 +34,7 @@ test('the walk-through', async () => {
     assert.ok(killed instanceof DeadstopKilled);
     assert.match(killed.message, /it deletes my mail/);
     assert.equal(killed.reason, 'session_killed');
-    assert.deepEqual([killed.context.who, killed.context.depth, killed.context.inputTokensSpent], [session.name, 0, 11]);
+    assert.deepEqual([killed.context.who, killed.context.depth, killed.context.inputTokensSpent], [`my-agent/${session.name}`, 0, 11]);
   }
   assert.ok(session.signal.aborted && session.signal.reason instanceof DeadstopKilled);
   const state = session.getState();
@@ -60,7 +60,7 @@ test('strikes end the session', () => {
   assert.ok(session.killed);
 });
 
-test('nobody retries a kill', async () => {
+test('no client retries a kill', async () => {
   const key = 'retries';
   const client = openai({ apiKey: key });
   const session = guard(client, { agent: 'a', maxModelCalls: 1 });
@@ -77,7 +77,7 @@ test('nobody retries a kill', async () => {
   assert.deepEqual([killed.retryable, killed.isRetryable, killed.code], [false, false, 'DEADSTOP_KILLED']);
   // With a signal of the caller's own the client takes another way.
   assert.ok((await thrown(() => ask(client, undefined, {}, { signal: new AbortController().signal }))) instanceof DeadstopKilled);
-  assert.equal(refusals(session), 2, 'somebody tried again');
+  assert.equal(refusals(session), 2, 'a client tried again');
   const seen = await (await fetch(`${STANDIN}/_seen/${key}`)).json();
   assert.equal(seen.requests, 1);
   session.restore();
@@ -129,11 +129,11 @@ test('what waits is cancelled, streams end, tools end', async () => {
     assert.match(end.message, /STOP/);
   }
   assert.ok(performance.now() - began < 30_000, 'the provider would have gone on for a minute');
-  assert.equal(session.getState().inFlight, 5, 'the state stands still');
+  assert.equal(session.getState().inFlight, 0, 'calls that were in flight are booked');
   session.restore();
 });
 
-test('whoever cancels is not killed', async () => {
+test('a caller that cancels is not killed', async () => {
   const client = openai();
   const session = guard(client, { agent: 'a' });
   const controller = new AbortController();
@@ -141,7 +141,7 @@ test('whoever cancels is not killed', async () => {
   await eventually(() => session.getState().inFlight === 1);
   controller.abort();
   assert.equal((await waits).constructor.name, 'APIUserAbortError');
-  // And whoever leaves a stream in the middle.
+  // Nor is a caller that leaves a stream in the middle.
   let got = 0;
   for await (const _ of await ask(client, 'gpt-4o-endless', { stream: true })) if (++got === 5) break;
   await eventually(() => session.getState().inFlight === 0);
@@ -210,7 +210,7 @@ test('from a signal handler', async () => {
   assert.deepEqual([done.code, done.stdout], [0, 'reading\ntrue true\n'], done.stderr);
 });
 
-test('a stream that nobody wants is settled when it is collected', async () => {
+test('a stream that was dropped is settled when it is collected', async () => {
   const program = `
     import { guard } from 'deadstop';
     import OpenAI from 'openai';

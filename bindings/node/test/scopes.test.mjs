@@ -49,7 +49,7 @@ for (const [kind, [children, parallel]] of Object.entries(KINDS)) {
     );
     assert.ok(killed instanceof DeadstopKilled, killed);
     const { context } = killed;
-    assert.deepEqual([context.who, context.depth, context.kind], [kind, 1, 'nested']);
+    assert.deepEqual([context.path.at(-1), context.depth, context.kind], [kind, 1, 'nested']);
     assert.ok(context.outputTokensSpent >= 23 && context.outputTokensSpent === context.accumulatedOutputTokens);
     assert.equal(told[0].reason, 'output_exceeded');
     assert.ok(container.signal.aborted && !session.signal.aborted);
@@ -72,10 +72,10 @@ test('nested scopes and tasks', async () => {
   const ends = await session.scope('crew', { maxSteps: 9 }, () => Promise.allSettled([worker('a', 2), worker('b', 3), worker('c', 1)]));
   assert.deepEqual(ends.map((end) => end.status), ['fulfilled', 'rejected', 'fulfilled']);
   const { context } = ends[1].reason;
-  assert.deepEqual([context.who, context.depth, context.reason], ['b', 2, 'max_steps']);
+  assert.deepEqual([context.path.at(-1), context.depth, context.reason], ['b', 2, 'max_steps']);
   const figures = Object.fromEntries(session.getState().scopes.map((scope) => [scope.path.join('/'), scope.steps]));
   assert.deepEqual(figures, { crew: 5, 'crew/a': 2, 'crew/b': 2, 'crew/c': 1 });
-  // The parent's limit is shared by whatever runs side by side in it.
+  // Scopes that run side by side share their parent's limit.
   const shared = await session.scope('pair', { maxSteps: 3 }, () =>
     Promise.allSettled(['x', 'y'].map((name) => session.scope(name, () => Promise.all([1, 2].map(look))))),
   );
@@ -216,7 +216,7 @@ test('workers have sessions of their own', async () => {
   const workers = Array.from({ length: 4 }, () => new Worker(program, { eval: true }));
   const said = await Promise.all(workers.map((worker) => once(worker, 'message')));
   for (const [message] of said) assert.deepEqual(message, [2, true, true]);
-  // One that is ended in the middle of everything hurts nobody.
+  // A worker that is ended in the middle does not disturb the others.
   const endless = new Worker(
     `const { session } = require('deadstop');
      const look = session({ agent: 'w', policy: 'observe' }).tool('look', async (n) => n);

@@ -40,12 +40,12 @@ test('a kill here lasts there', async (t) => {
   const server = await Server.start(t, LOOSE);
   const session = open({ agent: 'mail', session: 's1', server: server.url });
   await look(session)(1);
-  session.kill('STOP');
+  await session.kill('STOP');
   const { killed, authorityState, status, durability } = session.getHealth();
   assert.deepEqual([killed, authorityState, status, durability], [true, 'killed', 'inactive', 'server']);
   assert.equal((await server.ask('GET', path(session))).state, 'killed');
   const again = () => open({ agent: 'mail', session: 's1', server: server.url });
-  assert.throws(again, { name: 'DeadstopError', message: /STOP/ });
+  assert.throws(again, { name: 'DeadstopKilled', message: /STOP/ });
   await server.stop();
   await server.begin(0);
   assert.throws(again, /STOP/);
@@ -140,7 +140,7 @@ test('closed means closed', async (t) => {
   await look(session)(1);
   await server.stop();
   await eventually(() => session.getHealth().authorityState === 'unreachable');
-  await assert.rejects(look(session)(2), /fail_mode says closed/);
+  await assert.rejects(look(session)(2), /fail_mode is closed/);
   session.kill('it is over all the same');
   assert.equal(session.getHealth().durability, 'pending');
 });

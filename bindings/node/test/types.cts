@@ -1,4 +1,4 @@
-// The same for whoever requires: checked by tsc, never run.
+// The same for `require`: checked by tsc, never run.
 
 import deadstop = require('deadstop');
 import ai = require('deadstop/ai');

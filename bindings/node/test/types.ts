@@ -2,7 +2,7 @@
 
 import Anthropic from '@anthropic-ai/sdk';
 import { DeadstopKilled, guard, session as open } from 'deadstop';
-import type { Health, Session, State, Trip } from 'deadstop';
+import type { Health, KillContext, Session, State } from 'deadstop';
 import { guardTools, middleware } from 'deadstop/ai';
 import { createOpenAI } from '@ai-sdk/openai';
 import { generateText, tool, wrapLanguageModel } from 'ai';
@@ -28,7 +28,7 @@ export async function checked(): Promise<string | null> {
   // @ts-expect-error: there is no such limit
   session.scope('x', { maxStep: 3 });
 
-  const length: Promise<number> = session.scope('crew', { maxCostUsd: 1, onTripped: (trip: Trip) => trip.reason }, async (scope) => scope.path.length);
+  const length: Promise<number> = session.scope('crew', { maxCostUsd: 1, onTripped: (context: KillContext) => context.reason }, async (scope) => scope.path.length);
   const { a, b } = await session.scope('crew').limit({ maxSteps: 3 }).parallel({ a: async () => 1, b: () => 'two' });
   a.toFixed(await length);
   b.toUpperCase();

@@ -1,27 +1,33 @@
-// Guards clients of OpenAI and Anthropic in place. Only the `fetch` that they hold is replaced, on the
-// one client that is guarded; its type stays what it was, and so do those of all answers.
+// Guards clients of OpenAI and Anthropic, in place or as copies. Only the `fetch` that they hold is
+// replaced, on the one client that is guarded, and helpers that wrap errors pass a refusal on as it is.
+// Its type stays what it was, and so do those of all answers.
 
+import { currentCore } from './core.js';
 import type { Core } from './core.js';
-import { DeadstopError } from './errors.js';
+import { DeadstopBlocked, DeadstopError, DeadstopKilled } from './errors.js';
 import { guardFetch } from './fetching.js';
 import type { Family, Fetch } from './fetching.js';
 
 interface Client {
   fetch: Fetch;
   _options?: { x509Transport?: unknown };
+  withOptions?: (options: object) => object;
 }
 
-/** What a guarded `fetch` was before, and whose it is. */
-const guarded = new WeakMap<Fetch, { core: Core; original: Fetch }>();
+/** What a guarded `fetch` was before, and whose it is; without a core it is shared by sessions. */
+const guarded = new WeakMap<Fetch, { core?: Core; original: Fetch }>();
 
 /** Throws if a client cannot be guarded. */
 export function check(client: unknown): void {
   const found = fetchOf(client);
   const held = guarded.get(found.fetch);
-  if (held !== undefined && !held.core.restored) {
+  if (held !== undefined && held.core === undefined) {
+    throw new DeadstopError('this client is shared by many sessions; guard the original');
+  }
+  if (held?.core !== undefined && !held.core.restored) {
     const { agent, name } = held.core.engine;
     throw new DeadstopError(
-      `this client is already guarded by the session ${name} of ${agent}; call its restore() first`,
+      `this client is already guarded by the session ${name} of ${agent}; call its restore() first, or use session.guarded(client), which guards a copy`,
     );
   }
 }
@@ -38,12 +44,99 @@ export function attach(core: Core, client: unknown): () => void {
   const before = found.fetch;
   // A copy of a client that was let go has the guarded one still.
   const original = guarded.get(before)?.original ?? before;
-  const fetch = guardFetch(core, original, familyOf(client as object), refused);
+  const fetch = guardFetch(() => core, original, familyOf(client as object), refused);
   guarded.set(fetch, { core, original });
   found.fetch = fetch;
+  const unhook = hook(found);
   return () => {
     if (found.fetch === fetch) found.fetch = original;
+    unhook();
   };
+}
+
+/** A copy of a client that is not guarded. */
+export function copyOf<T extends object>(client: T): T {
+  const found = fetchOf(client);
+  if (typeof found.withOptions !== 'function') {
+    throw new DeadstopError(`${client.constructor.name} cannot be copied: guard it with session.attach(client)`);
+  }
+  const copy = found.withOptions({}) as Client;
+  copy.fetch = guarded.get(found.fetch)?.original ?? found.fetch;
+  return copy as T;
+}
+
+/**
+ * A copy of a client for many sessions at once: each call is charged to the session that the caller is
+ * in (`session.run()`, or a scope). The original stays as it is.
+ */
+export function share<T extends object>(client: T): T {
+  const copy = copyOf(client);
+  const found = fetchOf(copy);
+  const original = found.fetch;
+  found.fetch = guardFetch(current, original, familyOf(copy), refused);
+  guarded.set(found.fetch, { original });
+  hook(found);
+  return copy;
+}
+
+function current(): Core {
+  const core = currentCore();
+  if (core === undefined) {
+    throw new DeadstopError('a shared client was called outside of every session; call it inside session.run(() => …)');
+  }
+  return core;
+}
+
+/** Helpers of the clients that wrap every error which is none of their own. */
+const HELPERS = ['stream', 'runTools'];
+
+type Resource = Record<string, unknown>;
+
+/** Lets refusals come out of a client's helpers as they are; gives what undoes that. */
+function hook(client: Client): () => void {
+  const hooked: [Resource, string][] = [];
+  const visit = (resource: Resource, depth: number): void => {
+    for (const name of HELPERS) {
+      const helper = resource[name];
+      if (typeof helper !== 'function') continue;
+      resource[name] = function (this: unknown, ...args: unknown[]): unknown {
+        return unwrapping((helper as (...args: unknown[]) => unknown).apply(resource, args));
+      };
+      hooked.push([resource, name]);
+    }
+    for (const inner of Object.values(resource)) {
+      const is = typeof inner === 'object' && inner !== null && (inner as Resource)['_client'] === client;
+      if (is && depth < 4) visit(inner as Resource, depth + 1);
+    }
+  };
+  visit(client as unknown as Resource, 0);
+  const { withOptions } = client;
+  if (typeof withOptions === 'function') {
+    client.withOptions = (options) => {
+      const copy = withOptions.call(client, options);
+      hook(copy as Client);
+      return copy;
+    };
+    hooked.push([client as unknown as Resource, 'withOptions']);
+  }
+  return () => hooked.forEach(([resource, name]) => delete resource[name]);
+}
+
+/** Has a stream of events tell the refusal in place of the error that was wrapped around it. */
+function unwrapping(stream: unknown): unknown {
+  const found = stream as { _emit?: (event: string, ...args: unknown[]) => unknown } | null;
+  const emit = typeof found === 'object' ? found?._emit : undefined;
+  if (found && typeof emit === 'function') {
+    found._emit = function (this: unknown, event, ...args) {
+      return emit.call(this, event, ...args.map(refusalIn));
+    };
+  }
+  return stream;
+}
+
+function refusalIn(error: unknown): unknown {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause instanceof DeadstopKilled || cause instanceof DeadstopBlocked ? cause : error;
 }
 
 function fetchOf(client: unknown): Client {

@@ -2,11 +2,17 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { DeadstopKilled, refusalOf, tripOf } from './errors.js';
-import type { DeadstopBlocked, Trip } from './errors.js';
+import type { DeadstopBlocked, KillContext } from './errors.js';
 import { Engine } from './native.js';
 
-/** Is told of what trips. Cannot prevent anything: what it throws becomes a warning. */
-export type OnTripped = (trip: Trip) => unknown;
+/**
+ * Is called once for each trip: when a guard refuses a call or ends a scope. It may be async. It cannot
+ * prevent anything: what it throws becomes a warning.
+ */
+export type OnTripped = (context: KillContext) => unknown;
+
+/** How long the promise of a kill waits until the server has it, in milliseconds. */
+const LASTING = 2000;
 
 /** How a call ends. */
 export const OK = 0;
@@ -35,6 +41,14 @@ interface Entered {
 
 /** The scopes that this piece of work is in, of any session, the innermost last. */
 const entered = new AsyncLocalStorage<readonly Entered[]>();
+
+/** The callbacks that this piece of work is in. */
+const telling = new AsyncLocalStorage<readonly OnTripped[]>();
+
+/** The session that this piece of work is in. */
+export function currentCore(): Core | undefined {
+  return entered.getStore()?.at(-1)?.core;
+}
 
 export class Core {
   readonly engine: Engine;
@@ -113,11 +127,12 @@ export class Core {
     return refusalOf(this.engine.why(scope)) as DeadstopKilled;
   }
 
-  kill(scope: number, reason: string): void {
+  /** Ends a scope, at once. The promise waits until the server has the kill, and never rejects. */
+  async kill(scope: number, reason: string): Promise<void> {
     this.engine.kill(scope, reason);
     this.sweep();
     this.tell();
-    this.engine.lasting();
+    if (this.governed) await this.engine.flushLater(LASTING);
   }
 
   /** Something happened on another thread. */
@@ -138,7 +153,8 @@ export class Core {
   /** The signal of a scope: aborted once it is over. */
   signal(scope: number): AbortSignal {
     let controller = this.#signals.get(scope);
-    if (controller === undefined) {
+    // A session whose agent was cleared goes on with another signal.
+    if (controller === undefined || (controller.signal.aborted && !this.engine.isOver(scope))) {
       controller = new AbortController();
       this.#signals.set(scope, controller);
       this.#abort();
@@ -150,7 +166,7 @@ export class Core {
     this.engine.observe(scope, this.#observers.push(observer) - 1);
   }
 
-  /** Breaks off whatever is in a scope that is over. */
+  /** Cuts every call in a scope that is over. */
   sweep(): void {
     for (const flight of this.#flights) {
       if (!this.engine.isStopped(flight.scope)) continue;
@@ -168,12 +184,15 @@ export class Core {
     }
   }
 
-  /** Tells observers. */
+  /** Calls the callbacks of trips. A callback is not called for a trip that it causes itself. */
   tell(): void {
     const trips = JSON.parse(this.engine.takeTrips()) as { observer: number; why: unknown }[];
+    const running = telling.getStore() ?? [];
     for (const { observer, why } of trips) {
+      const callback = this.#observers[observer];
+      if (callback === undefined || running.includes(callback)) continue;
       try {
-        const said = this.#observers[observer]?.(tripOf(why));
+        const said = telling.run([...running, callback], () => callback(tripOf(why).context));
         if (said instanceof Promise) said.catch(warn);
       } catch (error) {
         warn(error);
@@ -206,7 +225,7 @@ function remember(core: Core): void {
   gone.register(core, weak);
   if (leaving) return;
   leaving = true;
-  // What waits is sent, but nobody waits for long.
+  // Sends what waits, for a second at most.
   process.on('exit', () => {
     for (const core of alive) core.deref()?.engine.flush(1000);
   });

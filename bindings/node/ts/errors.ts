@@ -1,16 +1,23 @@
-// What is thrown, and what observers are told.
+// What is thrown, and what callbacks are called with.
 
-/** Where a guard tripped, and what had been spent by then. */
+/** Where a guard tripped, and what had been spent by then: what `onTripped` is called with. */
 export interface KillContext {
-  /** The scope whose guard tripped. */
+  /** The scope whose guard tripped, as a path: `agent/session/crew/researcher`. */
   readonly who: string;
+  /** The same path as its names, the agent first. */
+  readonly path: readonly string[];
   /** Its kind. */
   readonly kind: 'project' | 'agent' | 'session' | 'nested';
   /** How many scopes are above it inside the session: 0 for the session itself. */
   readonly depth: number;
-  /** Why, as a stable code: `input_exceeded`, `repetition`, `session_killed`. */
+  /**
+   * Why, as a stable code: `input_exceeded`, `repetition`, `session_killed`. After a kill later calls
+   * have the code of what killed.
+   */
   readonly reason: string;
+  /** With those of the answer that tripped. */
   readonly inputTokensSpent: number;
+  /** With those of the answer that tripped. */
   readonly outputTokensSpent: number;
   /** Milliseconds since that scope was opened. */
   readonly elapsedMs: number;
@@ -18,14 +25,22 @@ export interface KillContext {
   readonly accumulatedInputTokens: number;
   /** Output tokens of the whole session. */
   readonly accumulatedOutputTokens: number;
+  /** Which guard. */
+  readonly guard: string;
+  /** What is done about it. */
+  readonly verdict: 'warn' | 'ask' | 'block' | 'kill';
+  /** One sentence for people. */
+  readonly message: string;
 }
 
-/** A guard firing, as observers are told of it. */
+/** A guard firing: its context, and what it measured. */
 export interface Trip {
   /** Which guard. */
   readonly guard: string;
   /** What is done about it. */
   readonly verdict: 'warn' | 'ask' | 'block' | 'kill';
+  /** The engine's code. It is `reason`, except for calls after a kill (`session_killed_budget`). */
+  readonly code: string;
   /** One sentence for people. */
   readonly explain: string;
   readonly measured: unknown;
@@ -65,18 +80,20 @@ export class DeadstopBlocked extends DeadstopError {
 }
 
 /**
- * A scope is over, and so is whoever runs in it. Let it propagate; catch it at the top, if at all.
+ * A scope is over: no call in it or below it may run. Let it propagate; catch it at the top, if at all.
  *
- * It is a `TypeError`, as p-retry and others that were built on it take one for a fault that trying
- * again does not mend. Whoever retries all the same gets it again, at once.
+ * It is a `TypeError`, which p-retry does not retry, and has `bail`, which async-retry looks for. A
+ * library that retries every error gets it again, at once: give it a predicate, see the README.
  */
 export class DeadstopKilled extends TypeError {
   override readonly name = 'DeadstopKilled';
   readonly code = 'DEADSTOP_KILLED';
-  /** For whoever looks before trying again. */
+  /** For code that looks before it tries again. */
   readonly retryable = false;
   /** The same in other words. */
   readonly isRetryable = false;
+  /** The same for async-retry. */
+  readonly bail = true;
   readonly trip: Trip;
 
   constructor(message: string, trip: Trip) {
@@ -115,7 +132,8 @@ export function underscored(word: string): string {
 /** What the engine tells of a trip. */
 export function tripOf(why: unknown): Trip {
   const trip = humps<Trip & { context: KillContext }>(why);
-  return { ...trip, reason: trip.context.reason };
+  const { guard, verdict, explain: message } = trip;
+  return { ...trip, context: { ...trip.context, guard, verdict, message }, reason: trip.context.reason };
 }
 
 /** The error for a refusal, which comes as JSON. */

@@ -9,7 +9,7 @@ export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promi
 /** Which API a client speaks; `any` if only the address can tell. */
 export type Family = 'openai' | 'anthropic' | 'any';
 
-/** A call whose answer is read. Whoever forgets the answer forgets this, too. */
+/** A call whose answer is read. It is collected with the answer. */
 class Call implements Flight {
   readonly scope: number;
   readonly #core: Core;
@@ -19,9 +19,9 @@ class Call implements Flight {
   readonly #signal: WeakRef<AbortSignal> | undefined;
   readonly #aborted: () => void;
   #killed: DeadstopKilled | undefined;
-  /** Breaks off whoever waits. */
+  /** Breaks off the code that waits. */
   #reject: ((error: unknown) => void) | undefined;
-  /** Breaks off whoever reads. */
+  /** Breaks off the code that reads. */
   answer: WeakRef<ReadableStreamDefaultController<Uint8Array>> | undefined;
 
   constructor(core: Core, scope: number, exchange: number, signal: AbortSignal | null | undefined) {
@@ -30,7 +30,7 @@ class Call implements Flight {
     this.#exchange = exchange;
     this.#signal = signal ? new WeakRef(signal) : undefined;
     this.#aborted = () => {
-      // Whoever asked does not want it any more.
+      // The caller does not want it any more.
       if (this.#end()) core.engine.abandon(exchange);
       this.#controller.abort(this.#signal?.deref()?.reason);
     };
@@ -114,7 +114,7 @@ class Call implements Flight {
     if (this.#end()) this.#core.engine.broken(this.#exchange);
   }
 
-  /** Nobody reads the rest. */
+  /** The rest is not read. */
   abandon(): void {
     if (this.#end()) this.#core.engine.abandon(this.#exchange);
     this.#controller.abort();
@@ -131,12 +131,15 @@ class Call implements Flight {
   }
 }
 
-/** Answers that nobody reads any more are settled when they are collected. */
+/** Answers that were dropped are settled when they are collected. */
 const forgotten = new FinalizationRegistry<Call>((call) => call.abandon());
 
-/** Puts a `fetch` under guard. `refuse` says how a refusal is told to whoever calls. */
+/**
+ * Puts a `fetch` under guard. `pick` gives the session that a call is charged to, `refuse` says how a
+ * refusal is told to the caller.
+ */
 export function guardFetch(
-  core: Core,
+  pick: () => Core,
   original: Fetch,
   family: Family,
   refuse: (error: Error) => Response = (error) => {
@@ -144,6 +147,12 @@ export function guardFetch(
   },
 ): Fetch {
   return async function fetch(input, init) {
+    let core: Core;
+    try {
+      core = pick();
+    } catch (error) {
+      return refuse(error as Error);
+    }
     if (core.restored) return original(input, init);
     const request = await read(input, init);
     const { url, method, body } = request;
@@ -194,7 +203,7 @@ async function answered(call: Call, response: Response): Promise<Response> {
     const guarded = new Response(body, { status, statusText, headers });
     return Object.defineProperty(guarded, 'url', { value: url });
   };
-  // A document is of no use before it is complete: it is judged before anybody sees it.
+  // A document is of no use before it is complete: it is judged before the caller sees it.
   if (headers.get('content-type')?.startsWith('application/json')) {
     const bytes = new Uint8Array(await call.wait(response.arrayBuffer()));
     return as((await call.whole(response, bytes)) as BodyInit);

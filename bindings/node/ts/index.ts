@@ -3,11 +3,12 @@
 import { guardWith } from './session.js';
 import type { GuardOptions, Session } from './session.js';
 
+export { share } from './clients.js';
 export type { OnTripped } from './core.js';
 export { DeadstopBlocked, DeadstopError, DeadstopKilled } from './errors.js';
 export type { KillContext, Trip } from './errors.js';
 export type { Fetch } from './fetching.js';
-export { Scope, Session } from './session.js';
+export { Scope, Session, currentSession } from './session.js';
 export type { Capture, Figures, GuardOptions, Health, Limits, ScopeOptions, State } from './session.js';
 export type { ToolOptions } from './tools.js';
 
@@ -22,7 +23,7 @@ export type { ToolOptions } from './tools.js';
  * ```
  */
 export function guard<C extends object>(client: C, options: GuardOptions = {}): Session<C> {
-  // Nothing is no client: that would guard nothing, and nobody would notice.
+  // A client that is missing is an error: it would guard nothing.
   return guardWith((client as C | undefined) ?? (null as unknown as C), options);
 }
 

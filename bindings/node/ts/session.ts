@@ -2,10 +2,10 @@
 
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { attach, check, guards } from './clients.js';
-import { Core } from './core.js';
+import { attach, check, copyOf, guards } from './clients.js';
+import { Core, currentCore } from './core.js';
 import type { OnTripped } from './core.js';
-import { DeadstopError, DeadstopKilled, hump, humps, underscored } from './errors.js';
+import { DeadstopError, DeadstopKilled, hump, humps, refusalOf, underscored } from './errors.js';
 import { guardFetch } from './fetching.js';
 import type { Fetch } from './fetching.js';
 import { wrapMcp } from './mcp.js';
@@ -32,7 +32,7 @@ export interface Limits {
 
 /** What a scope is opened with. */
 export interface ScopeOptions extends Limits {
-  /** Is told of what trips in it; cannot prevent anything. */
+  /** Is called once for each trip in it, with the context; cannot prevent anything. */
   onTripped?: OnTripped;
 }
 
@@ -47,8 +47,8 @@ export interface GuardOptions extends ScopeOptions {
   /** `enforce`, or `log-only`: trips are told and nothing is refused. */
   mode?: 'enforce' | 'log-only';
   /**
-   * A Deadstop server that has the last word; from `DEADSTOP_SERVER`, or none. `''` is none, whatever
-   * the environment says. Its policy then replaces `policy`.
+   * A Deadstop server that governs the session; from `DEADSTOP_SERVER`, or none. `''` is none, also if
+   * the environment names one. Its policy then replaces `policy`.
    */
   server?: string;
   /** A file that gets a line for everything that happens. */
@@ -74,14 +74,14 @@ export interface Figures {
   readonly inFlight: number;
 }
 
-/** What a session has used. After a kill: what it had used by then. */
+/** What a session has used. A kill freezes it: only calls in flight are still booked. */
 export interface State extends Figures {
   readonly agent: string;
   readonly session: string;
   readonly mode: string;
   readonly killed: boolean;
   readonly killReason: string | null;
-  /** Changes with everything that happens; stands still once it is over. */
+  /** Changes with every decision; a kill freezes it. */
   readonly stateVersion: number;
   /** Tools that the policy denies. */
   readonly forbiddenTools: string[];
@@ -140,6 +140,15 @@ const GUARD = ['agent', 'session', 'policy', 'mode', 'server', 'captures', 'pric
 /** The inside of a session, for the rest of this package. */
 const cores = new WeakMap<object, Core>();
 
+/** The sessions of cores, for code that asks where it is. */
+const sessions = new WeakMap<Core, WeakRef<Session<unknown>>>();
+
+/** The session that this piece of work is in: the innermost `session.run()` or scope. */
+export function currentSession(): Session<unknown> | undefined {
+  const core = currentCore();
+  return core && sessions.get(core)?.deref();
+}
+
 export function coreOf(session: Session<unknown>): Core {
   const core = cores.get(session);
   if (core === undefined) throw new DeadstopError('this is no deadstop session');
@@ -176,8 +185,11 @@ export class Scope {
     return this.#core.signal(this.#number);
   }
 
-  /** Sets limits, also while it is in use; they hold from the next call on. Gives itself. */
-  limit(limits: Limits): this {
+  /**
+   * Sets limits, also while it is in use; they hold from the next call on. Limits that are not given
+   * stay, `null` removes one. Gives itself.
+   */
+  limit(limits: { [K in keyof Limits]?: Limits[K] | null }): this {
     const typed = JSON.parse(limitsOf(limits, [])) as object;
     const known = JSON.parse(this.#core.engine.limits(this.#number)) as object;
     mend(() => this.#core.engine.setLimits(this.#number, JSON.stringify({ ...known, ...typed })));
@@ -195,15 +207,15 @@ export class Scope {
     return humps(JSON.parse(this.#core.engine.figures(this.#number)));
   }
 
-  /** Has a function told of what trips in it. It cannot prevent anything. Gives itself. */
+  /** Calls a function once for each trip in it. It cannot prevent anything. Gives itself. */
   onTripped(observer: OnTripped): this {
     this.#core.observe(this.#number, observer);
     return this;
   }
 
-  /** Ends it, for good; what is beside it goes on. */
+  /** Ends it and all below it, for good; its siblings go on. */
   kill(reason = ''): void {
-    this.#core.kill(this.#number, reason);
+    void this.#core.kill(this.#number, reason);
   }
 
   /** A scope inside it: see {@link Session.scope}. */
@@ -267,6 +279,7 @@ export class Session<C = undefined> {
     this.#client = client;
     this.#root = new Scope(core, core.root);
     cores.set(this, core);
+    sessions.set(core, new WeakRef(this as Session<unknown>));
     hold(this);
     if (client !== undefined) this.attach(client);
   }
@@ -301,9 +314,9 @@ export class Session<C = undefined> {
     return this.#root;
   }
 
-  /** A `fetch` under guard, for whatever takes one. */
+  /** A guarded `fetch`, for libraries that take one. */
   get fetch(): Fetch {
-    return (this.#fetch ??= guardFetch(this.#core, (input, init) => globalThis.fetch(input, init), 'any'));
+    return (this.#fetch ??= guardFetch(() => this.#core, (input, init) => globalThis.fetch(input, init), 'any'));
   }
 
   /** Guards one more client with this session, in place, and gives it back. */
@@ -318,12 +331,27 @@ export class Session<C = undefined> {
   }
 
   /**
-   * Ends the session, for good: every later call rejects, calls in flight are cut, its state stands
-   * still. From anywhere, also from a signal's handler. The first reason stays.
+   * Ends the session, for good and at once: every later call rejects, calls in flight are cut, its state
+   * is frozen. From anywhere, also from a signal's handler. The first reason stays.
+   *
+   * It does not block. Await it where there is a server: the promise waits until the server has the
+   * kill, for two seconds at most, and never rejects. A file keeps the kill until the server has it.
    */
-  kill(reason = ''): void {
-    // Whatever scope the session begins in, it ends as a whole.
-    this.#core.kill(0, reason);
+  kill(reason = ''): Promise<void> {
+    // The session ends as a whole, also if it began in a scope.
+    return this.#core.kill(0, reason);
+  }
+
+  /** Runs a function in this session: calls of shared clients are charged to it. */
+  run<T>(work: (session: this) => T): T {
+    return this.#core.enter(this.#core.root, () => work(this));
+  }
+
+  /**
+   * A copy of a client that is guarded with this session. The original stays as it is.
+   */
+  guarded<T extends object>(client: T): T {
+    return this.attach(copyOf(client));
   }
 
   /** Makes the clients what they were. A session that was killed stays dead; guard the client again. */
@@ -333,7 +361,7 @@ export class Session<C = undefined> {
     this.#core.engine.restore();
   }
 
-  /** What it has used so far; after a kill, what it had used by then. */
+  /** What it has used. A kill freezes it: afterwards only calls in flight are still booked. */
   getState(): State {
     return humps(JSON.parse(this.#core.engine.state()));
   }
@@ -353,13 +381,13 @@ export class Session<C = undefined> {
     mend(() => this.#core.engine.setPolicy(policyOf(policy)));
   }
 
-  /** Sets limits of the session itself, beside those of its policy. */
-  limit(limits: Limits): this {
+  /** Sets limits of the session itself, beside those of its policy. The others stay, `null` removes one. */
+  limit(limits: { [K in keyof Limits]?: Limits[K] | null }): this {
     this.#root.limit(limits);
     return this;
   }
 
-  /** Has a function told of everything that trips. It cannot prevent anything. */
+  /** Calls a function once for each trip. It cannot prevent anything. */
   onTripped(observer: OnTripped): this {
     this.#core.observe(this.#core.root, observer);
     return this;
@@ -471,7 +499,13 @@ function open<T>(
 function limitsOf(options: object, others: string[]): string {
   const typed: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(options)) {
-    if (LIMITS.includes(name)) typed[underscored(name)] = value;
+    if (LIMITS.includes(name)) {
+      // JSON has no such numbers: they would become no limit.
+      if (typeof value === 'number' && !Number.isFinite(value)) {
+        throw new DeadstopError(`${name}: ${value} is not a limit; leave it out for no limit`);
+      }
+      typed[underscored(name)] = value;
+    }
     else if (!others.includes(name)) {
       throw new DeadstopError(`there is no option \`${name}\`; there are ${[...others, ...LIMITS].join(', ')}`);
     }
@@ -496,6 +530,8 @@ function mend<T>(work: () => T): T {
     return work();
   } catch (error) {
     if (error instanceof DeadstopError || !(error instanceof Error)) throw error;
+    // A session that was killed before: the kill as JSON.
+    if (error.message.startsWith('{"killed":')) throw refusalOf(error.message);
     const text = LIMITS.reduce((text, name) => text.replaceAll(underscored(name), hump(name)), error.message);
     throw new DeadstopError(text);
   }

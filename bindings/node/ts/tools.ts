@@ -15,14 +15,17 @@ export interface ToolOptions {
 
 type AnyFunction = (...args: any[]) => any;
 
-const guardedBy = new WeakMap<AnyFunction, Core>();
+const guardedBy = new WeakMap<AnyFunction, { core: Core; original: AnyFunction }>();
 
 /** Guards a function. One that is async, or an async generator, stays what it is. */
 export function guardTool<F extends AnyFunction>(core: Core, work: F, options: ToolOptions): F {
   if (typeof work !== 'function') {
     throw new DeadstopError('session.tool takes a function; for a set of tools see deadstop/ai');
   }
-  if (guardedBy.get(work) === core) return work;
+  const before = guardedBy.get(work);
+  if (before?.core === core) return work;
+  // A tool that another session guards is guarded anew: a call is charged to one session.
+  if (before !== undefined) return guardTool(core, before.original as F, { name: work.name, ...options });
   const name = options.name ?? work.name;
   if (!name) throw new DeadstopError('this tool has no name: session.tool(fn, { name: "search" })');
   const names = parametersOf(work);
@@ -60,7 +63,7 @@ export function guardTool<F extends AnyFunction>(core: Core, work: F, options: T
   }
   Object.defineProperty(guarded, 'name', { value: work.name || name, configurable: true });
   Object.defineProperty(guarded, 'length', { value: work.length, configurable: true });
-  guardedBy.set(guarded, core);
+  guardedBy.set(guarded, { core, original: work });
   return guarded as F;
 }
 
@@ -164,7 +167,7 @@ async function* followEach(core: Core, scope: number, call: number, results: Asy
     throw killed ?? error;
   } finally {
     void results.return(undefined).catch(() => undefined);
-    // Whoever reads may have gone away in the middle.
+    // The reader may have left in the middle.
     if (core.over(flight)) core.settled(core.engine.end(call, OK, toText(last)));
   }
 }

@@ -14,7 +14,7 @@ use crate::refused::{exception, mistake, refused};
 #[pyclass(frozen, module = "deadstop._native")]
 pub(crate) struct Running {
     pub(crate) running: Mutex<Option<deadstop_sdk::Running>>,
-    pub(crate) stop: deadstop_sdk::Stop,
+    pub(crate) stop: deadstop_sdk::StopSignal,
     pub(crate) governed: bool,
 }
 
@@ -27,7 +27,12 @@ impl Running {
             "error" => Status::Error,
             "fault" => Status::Fault,
             "cancelled" => Status::Cancelled,
-            other => return Err(mistake(py, format!("`{other}` is no way to end"))),
+            other => {
+                return Err(mistake(
+                    py,
+                    format!("`{other}` is not a status: use ok, error, fault or cancelled"),
+                ));
+            }
         };
         let text = to_text(result);
         let taken = self.running.lock().ok().and_then(|mut running| running.take());
@@ -51,7 +56,7 @@ impl Running {
 #[pyclass(frozen, module = "deadstop._native")]
 pub(crate) struct Exchange {
     pub(crate) exchange: Mutex<deadstop_sdk::Exchange>,
-    pub(crate) stop: deadstop_sdk::Stop,
+    pub(crate) stop: deadstop_sdk::StopSignal,
     pub(crate) governed: bool,
 }
 
@@ -67,7 +72,7 @@ impl Exchange {
         {
             return work(&mut exchange);
         }
-        // Whoever has it may wait for the interpreter, to tell an observer.
+        // The thread that holds it may wait for the interpreter, to call an observer.
         py.detach(|| {
             work(&mut self.exchange.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
         })
@@ -138,9 +143,9 @@ impl Exchange {
     }
 }
 
-/// The stop that a call obeys.
+/// The signal that a call obeys.
 #[pyclass(frozen, module = "deadstop._native")]
-pub(crate) struct Stop(pub(crate) deadstop_sdk::Stop);
+pub(crate) struct Stop(pub(crate) deadstop_sdk::StopSignal);
 
 #[pymethods]
 impl Stop {
@@ -155,10 +160,10 @@ impl Stop {
         py.detach(|| self.0.wait(most))
     }
 
-    /// Has a function called when it comes, on the thread that stops.
+    /// Calls a function when it is given, on the thread that gives it.
     fn on_stop(&self, callback: Py<PyAny>) -> Watch {
         Watch(Mutex::new(Some(self.0.on_stop(move || {
-            // Python may be on its way out, and then nobody cares any more.
+            // Without an interpreter (it is on its way out) the callback is not needed.
             Python::try_attach(|py| {
                 if let Err(error) = callback.call0(py) {
                     error.write_unraisable(py, None);

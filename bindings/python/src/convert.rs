@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use serde_json::{Map, Number, Value};
 
-/// Deeper than this nobody looks; such a value is taken for its text.
+/// The deepest nesting that is read; a deeper value is taken for its text.
 const DEEPEST: usize = 64;
 
 /// A Python value as JSON: what is not JSON is taken for its text.

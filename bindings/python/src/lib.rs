@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 /// The engine.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<session::Session>()?;
     module.add_class::<session::Scope>()?;
     module.add_class::<session::ModelRunning>()?;

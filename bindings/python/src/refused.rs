@@ -34,7 +34,7 @@ pub(crate) fn trip(py: Python<'_>, why: &Why) -> PyResult<Py<PyAny>> {
     Ok(class.call1((plain(py, why)?,))?.unbind())
 }
 
-/// Something that whoever opens a session can mend.
+/// Something that the caller can mend.
 pub(crate) fn mistake(py: Python<'_>, text: String) -> PyErr {
     match ERROR.import(py, "deadstop._errors", "DeadstopError") {
         Ok(class) => match class.call1((text,)) {
@@ -45,8 +45,12 @@ pub(crate) fn mistake(py: Python<'_>, text: String) -> PyErr {
     }
 }
 
+/// A session that cannot be opened. One that was killed raises the kill.
 pub(crate) fn open_error(py: Python<'_>, error: &OpenError) -> PyErr {
-    mistake(py, error.to_string())
+    match error {
+        OpenError::Killed(killed) => refused(py, &Refused::Killed(killed.clone())),
+        other => mistake(py, other.to_string()),
+    }
 }
 
 pub(crate) fn scope_error(py: Python<'_>, error: &ScopeError) -> PyErr {

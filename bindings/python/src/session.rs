@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use deadstop_sdk::{Api, Limits, ModelAsk, Outgoing, Refused, Time, Why, api_of};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyFloat};
 
 use crate::call::{Exchange, Running, Stop};
 use crate::convert::{plain, to_json};
@@ -31,12 +31,20 @@ pub(crate) struct Scope {
 
 fn limits_of(py: Python<'_>, limits: Option<&Bound<'_, PyDict>>) -> PyResult<Limits> {
     let Some(limits) = limits else { return Ok(Limits::default()) };
+    for (name, limit) in limits.iter() {
+        if limit.cast::<PyFloat>().is_ok_and(|limit| !limit.value().is_finite()) {
+            return Err(mistake(
+                py,
+                format!("{name}: {limit} is not a limit; leave it out for no limit"),
+            ));
+        }
+    }
     serde_json::from_value(to_json(limits, 0)).map_err(|error| mistake(py, error.to_string()))
 }
 
 fn observer(callback: Py<PyAny>) -> impl Fn(&Why) + Send + Sync + 'static {
     move |why: &Why| {
-        // Whatever it raises is reported and changes nothing.
+        // An exception in it is reported and changes nothing.
         Python::try_attach(|py| {
             let told = trip(py, why).and_then(|trip| callback.call1(py, (trip,)));
             if let Err(error) = told {
@@ -121,8 +129,16 @@ impl Session {
         Scope { scope: self.session.root(), governed: self.governed }
     }
 
-    fn kill(&self, py: Python<'_>, reason: &str) {
-        py.detach(|| self.session.kill(reason));
+    /// Ends it. Then waits, so many seconds at most, until the server has the kill.
+    #[pyo3(signature = (reason, seconds=0.0))]
+    fn kill(&self, py: Python<'_>, reason: &str, seconds: f64) {
+        let most = Duration::try_from_secs_f64(seconds.clamp(0.0, 1e6)).unwrap_or_default();
+        py.detach(|| {
+            self.session.kill(reason);
+            if !most.is_zero() {
+                self.session.flush(most);
+            }
+        });
     }
 
     fn restore(&self, py: Python<'_>) {
@@ -135,7 +151,7 @@ impl Session {
     }
 
     fn stop(&self) -> Stop {
-        Stop(self.session.stop())
+        Stop(self.session.stop_signal())
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -185,7 +201,7 @@ impl Scope {
     }
 
     fn running(&self, running: deadstop_sdk::Running) -> Running {
-        let stop = running.stop().clone();
+        let stop = running.stop_signal().clone();
         Running { running: Mutex::new(Some(running)), stop, governed: self.governed }
     }
 }
@@ -219,6 +235,12 @@ impl Scope {
         self.scope.set_limits(limits).map_err(|error| mistake(py, error.to_string()))
     }
 
+    /// Sets all limits: those that are not given are removed.
+    fn replace_limits(&self, py: Python<'_>, limits: &Bound<'_, PyDict>) -> PyResult<()> {
+        let limits = limits_of(py, Some(limits))?;
+        self.scope.replace_limits(limits).map_err(|error| mistake(py, error.to_string()))
+    }
+
     fn limits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         plain(py, &self.scope.limits())
     }
@@ -232,7 +254,7 @@ impl Scope {
     }
 
     fn stop(&self) -> Stop {
-        Stop(self.scope.stop())
+        Stop(self.scope.stop_signal())
     }
 
     fn on_tripped(&self, callback: Py<PyAny>) {
@@ -271,10 +293,11 @@ impl Scope {
         provider: Option<&str>,
         from_person: bool,
     ) -> PyResult<ModelRunning> {
-        let ask =
-            ModelAsk { model, provider, input_tokens, max_output_tokens, prompt, from_person };
+        let mut ask = ModelAsk::new(model).input_tokens(input_tokens);
+        (ask.provider, ask.max_output_tokens) = (provider, max_output_tokens);
+        (ask.prompt, ask.from_person) = (prompt, from_person);
         let running = self.decide(py, |scope| scope.model(&ask))?;
-        let stop = running.stop().clone();
+        let stop = running.stop_signal().clone();
         Ok(ModelRunning { running: Mutex::new(Some(running)), stop })
     }
 
@@ -295,9 +318,9 @@ impl Scope {
             _ => api_of(host, path),
         };
         let body = body.as_bytes();
-        let outgoing = Outgoing { api, provider: host, method, path, body };
+        let outgoing = Outgoing::new(host, path, body).api(api).method(method);
         let exchange = self.decide(py, |scope| scope.request(&outgoing))?;
-        let stop = exchange.stop().clone();
+        let stop = exchange.stop_signal().clone();
         Ok(Exchange { exchange: Mutex::new(exchange), stop, governed: self.governed })
     }
 }
@@ -306,7 +329,7 @@ impl Scope {
 #[pyclass(frozen, module = "deadstop._native")]
 pub(crate) struct ModelRunning {
     running: Mutex<Option<deadstop_sdk::Running>>,
-    stop: deadstop_sdk::Stop,
+    stop: deadstop_sdk::StopSignal,
 }
 
 #[pymethods]

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -24,6 +25,8 @@ for name in list(os.environ):
     if re.search(r"proxy|^(OPENAI|ANTHROPIC|DEADSTOP)_", name, re.I) and name != "DEADSTOP_BIN":
         del os.environ[name]
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+# Kills that a server has not heard of are kept here.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="deadstop-state-")
 # A server on a machine with too much to do is slow, not away.
 os.environ["DEADSTOP_PATIENCE"] = "60"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import deadstop
+import httpx
 import pytest
 
 PATIENT = {"preset": "strict", "loop": {"threshold": 3}}
@@ -25,11 +26,12 @@ class TestLangChain:
         from deadstop.langchain import guard_model, guard_tools
 
         session = deadstop.session(agent="langchain", policy=PATIENT)
+        # LangChain's own async client would be shared by the event loops of all tests.
         model = ChatOpenAI(
-            model="gpt-4o-loop", api_key="k", base_url=provider + "/v1", max_retries=3
+            model="gpt-4o-loop", api_key="k", base_url=provider + "/v1", max_retries=3,
+            http_async_client=httpx.AsyncClient(),
         )
-        guard_model(session, model)
-        guard_model(session, model)  # once more does no harm
+        model = guard_model(session, guard_model(session, model))  # twice does no harm
         ran = []
 
         @tool
@@ -59,7 +61,7 @@ class TestLangChain:
 
         with pytest.raises(deadstop.DeadstopKilled) as caught:
             asyncio.run(main())
-        assert caught.value.context.who == "crew" and len(ran) == 1
+        assert caught.value.context.path[-1] == "crew" and len(ran) == 1
 
     def test_retries_do_not_swallow_it(self, made):
         session, model, _, _ = made
@@ -84,6 +86,87 @@ class TestLangChain:
         session.set_limits(max_model_calls=2)
         with pytest.raises(deadstop.DeadstopKilled, match="all 2 model calls"):
             graph.compile().invoke({"messages": [("user", "hi")]}, {"recursion_limit": 50})
+
+
+    def test_sessions_do_not_share_models_or_tools(self, provider):
+        """Tools were once wrapped in place: 300 sessions later that was a RecursionError."""
+        from langchain_core.tools import BaseTool, tool
+        from langchain_openai import ChatOpenAI
+
+        from deadstop.langchain import guard_model, guard_tools
+
+        @tool
+        def look(n: int) -> str:
+            """Looks."""
+            return f"seen {n}"
+
+        class Listen(BaseTool):
+            name: str = "listen"
+            description: str = "Listens."
+
+            def _run(self, n: int) -> str:
+                return f"heard {n}"
+
+        def chat():
+            return ChatOpenAI(model="gpt-4o-plain", api_key="k", base_url=provider + "/v1", max_retries=0)
+
+        first, second = deadstop.session(agent="a"), deadstop.session(agent="b")
+        # Two chat models share one HTTP client inside LangChain.
+        one, two, plain = guard_model(first, chat()), guard_model(second, chat()), chat()
+        tools, others = guard_tools(first, [look, Listen()]), guard_tools(second, [look, Listen()])
+        assert tools[0] is not look
+        first.kill("enough")
+        with pytest.raises(deadstop.DeadstopKilled):
+            one.invoke("hi")
+        for guarded in tools:
+            with pytest.raises(deadstop.DeadstopKilled):
+                guarded.invoke({"n": 1})
+        assert two.invoke("hi").content and plain.invoke("hi").content
+        assert [guarded.invoke({"n": 1}) for guarded in others] == ["seen 1", "heard 1"]
+        assert (second.get_state().steps, second.get_state().model_calls) == (2, 1)
+        assert look.invoke({"n": 2}) == "seen 2"
+        again = look
+        for n in range(400):
+            session = deadstop.session(agent="a")
+            [again] = guard_tools(session, [again])
+        assert again.invoke({"n": 3}) == "seen 3" and session.get_state().steps == 1
+
+    @pytest.mark.parametrize("how", ["ainvoke", "astream", "agenerate", "astream_events", "stream", "batch"])
+    def test_the_kill_comes_out_of_every_way_to_call(self, made, how):
+        from langchain_core.messages import HumanMessage
+
+        session, model, _, _ = made
+        session.kill("STOP")
+
+        async def called():
+            if how == "agenerate":
+                return await model.agenerate([[HumanMessage("hi")]])
+            result = getattr(model, how)("hi")
+            return await result if how == "ainvoke" else [chunk async for chunk in result]
+
+        with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
+            if how == "stream":
+                list(model.stream("hi"))
+            elif how == "batch":
+                model.batch(["hi", "ho"])
+            else:
+                asyncio.run(called())
+
+    @pytest.mark.parametrize("when", ["before", "within"])
+    def test_a_stream_that_is_killed(self, made, when):
+        session, model, _, _ = made
+        model.model_name = "gpt-4o-endless"
+
+        async def main():
+            async for _ in model.astream("hi"):
+                session.kill("STOP")
+
+        if when == "before":
+            session.set_limits(max_model_calls=1)
+            model.model_name = "gpt-4o-plain"
+            model.invoke("hi")
+        with pytest.raises(deadstop.DeadstopKilled):
+            asyncio.run(main())
 
 
 class TestOpenAIAgents:

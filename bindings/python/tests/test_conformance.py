@@ -29,7 +29,7 @@ def ask(scope, step):
                 from_person=step.get("from_person", False),
             )
     except (deadstop.DeadstopKilled, deadstop.DeadstopBlocked) as refused:
-        return None, f"{refused.trip.verdict} {refused.guard}/{refused.reason}"
+        return None, f"{refused.trip.verdict} {refused.guard}/{refused.trip.code}"
     return running, "allow"
 
 

@@ -223,7 +223,7 @@ def test_the_interpreter_ends_amid_calls(provider, how):
 
 
 def test_the_interpreter_ends_while_its_server_hangs():
-    """What waits to be told is waited for, but not for long, by nobody who answers."""
+    """At the end reports are sent, but a server that does not answer is not waited for."""
     import socket
 
     with socket.socket() as silent:

@@ -71,7 +71,7 @@ def test_async_and_in_a_scope(made):
 
     with pytest.raises(deadstop.DeadstopKilled) as caught:
         asyncio.run(main())
-    assert caught.value.context.who == "crew" and len(ran) == 1
+    assert caught.value.context.path[-1] == "crew" and len(ran) == 1
 
 
 def test_what_is_harmless_passes(made):

@@ -37,7 +37,7 @@ def test_the_walk_through(openai_client, provider):
     for _ in range(2):
         with pytest.raises(deadstop.DeadstopKilled, match="it deletes my mail") as caught:
             ask(session.client)
-    assert caught.value.context.who == session.name
+    assert caught.value.context.who == f"my-agent/{session.name}"
     assert caught.value.context.input_tokens_spent == 11
     assert caught.value.reason == "session_killed"
     state = session.get_state()
@@ -187,7 +187,7 @@ def test_async_calls_and_streams_are_cancelled(async_client):
         threading.Thread(target=session.kill, args=["STOP"]).start()
         done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
         assert [type(error) for error in done] == [deadstop.DeadstopKilled] * 3, done
-        # Whoever was not cancelled from outside is not cancelled.
+        # A task that was not cancelled from outside is not cancelled.
         await asyncio.sleep(0)
         session.restore()
 

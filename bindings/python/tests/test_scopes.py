@@ -75,7 +75,7 @@ def test_containers(openai_client, kind):
     assert len(ended) == len(scopes)
     first = next(e for e in ended if e.reason == "output_exceeded")
     context = first.context
-    assert (context.who, context.depth, context.kind) == (kind, 1, "nested")
+    assert (context.path[-1], context.depth, context.kind) == (kind, 1, "nested")
     assert context.output_tokens_spent == context.accumulated_output_tokens >= 23
     assert told and told[0].reason == "output_exceeded"
     # What is beside the container goes on.
@@ -105,7 +105,7 @@ def test_nested_scopes_and_tasks():
     a, b, c = asyncio.run(main())
     assert a is None and c is None
     assert isinstance(b, deadstop.DeadstopKilled)
-    assert (b.context.who, b.context.depth) == ("b", 2)
+    assert (b.context.path[-1], b.context.depth) == ("b", 2)
     figures = {tuple(scope["path"]): scope["steps"] for scope in session.get_state().scopes}
     assert figures[("crew",)] == 5 and figures[("crew", "a")] == 2
 
@@ -117,7 +117,7 @@ def test_threads_know_the_scope_they_are_given():
         pool.submit(session.bind(look)).result()
         pool.submit(crew.run, look).result()
         pool.submit(look).result()
-    assert crew.get_figures()["steps"] == 2 and session.get_state().steps == 3
+    assert crew.get_figures()["steps"] == 3 and session.get_state().steps == 3
 
 
 def test_tools_keep_their_faces():

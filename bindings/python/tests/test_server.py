@@ -63,11 +63,11 @@ def test_a_kill_here_lasts_there(serve):
     assert (health.killed, health.authority_state, health.status) == (True, "killed", "inactive")
     assert health.durability == "server"
     assert server.ask("GET", path(session))["state"] == "killed"
-    with pytest.raises(deadstop.DeadstopError, match="STOP"):
+    with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
         deadstop.session(agent="mail", session="s1", server=server.url)
     server.stop()
     again = serve(LOOSE)
-    with pytest.raises(deadstop.DeadstopError, match="STOP"):
+    with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
         deadstop.session(agent="mail", session="s1", server=again.url)
 
 
@@ -117,7 +117,7 @@ def test_a_person_is_asked(serve):
             with pytest.raises(deadstop.DeadstopBlocked):
                 pay(8)
         person.join()
-    # Without a server there is nobody to ask.
+    # Without a server no person can be asked.
     alone = deadstop.session(agent="a", policy={"access": {"ask": ["pay_*"]}}, server="")
     with pytest.raises(deadstop.DeadstopBlocked) as caught:
         alone.tool(name="pay_invoice")(print)()
@@ -172,7 +172,7 @@ def test_the_server_is_away(serve):
     assert look(session)(1) == "seen 1"
     session.flush()
     server.stop()
-    # The first to notice waits for a refused connection, nobody for more.
+    # The first call waits for a refused connection, later calls do not wait.
     assert [look(session)(n) for n in range(5)] == [f"seen {n}" for n in range(5)]
     eventually(lambda: session.get_health().authority_state == "unreachable")
     health = session.get_health()
@@ -191,7 +191,7 @@ def test_closed_means_closed(serve):
     look(session)(1)
     server.stop()
     eventually(lambda: session.get_health().authority_state == "unreachable")
-    with pytest.raises(deadstop.DeadstopBlocked, match="fail_mode says closed"):
+    with pytest.raises(deadstop.DeadstopBlocked, match="fail_mode is closed"):
         look(session)(2)
     session.kill("it is over all the same")
     assert session.get_health().durability == "pending"

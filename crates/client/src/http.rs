@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::Patience;
+use crate::cancel::Cancel;
 use crate::error::ClientError;
 use crate::line::{Address, Line};
 use crate::server::Server;
@@ -12,7 +13,7 @@ use crate::server::Server;
 /// Most bytes of an answer's head, and of its body.
 const LONGEST_HEAD: usize = 64 * 1024;
 const LONGEST_BODY: usize = 8 * 1024 * 1024;
-/// Connections that are kept while nobody uses them.
+/// Idle connections that are kept.
 const MOST_IDLE: usize = 8;
 
 /// An answer.
@@ -74,6 +75,22 @@ impl Pool {
         method: &str,
         path: &str,
         body: Option<&[u8]>,
+        cancel: &Cancel,
+    ) -> Result<Reply, ClientError> {
+        if cancel.is_cancelled() {
+            return Err(ClientError::Cancelled);
+        }
+        let sent = self.send_now(method, path, body, cancel);
+        cancel.forget();
+        if sent.is_err() && cancel.is_cancelled() { Err(ClientError::Cancelled) } else { sent }
+    }
+
+    fn send_now(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+        cancel: &Cancel,
     ) -> Result<Reply, ClientError> {
         let mut request =
             format!("{method} {}{path} HTTP/1.1\r\n{}", self.address.prefix, self.headers.0);
@@ -87,17 +104,18 @@ impl Pool {
 
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(line) = kept {
-            match self.exchange(line, &request) {
+            match self.exchange(line, &request, cancel) {
                 Err(Fault::Stale) => {}
                 done => return done.map_err(|fault| self.told(fault)),
             }
         }
-        let line = Line::open(&self.address, self.patience.connect).map_err(|e| self.lost(&e))?;
-        self.exchange(line, &request).map_err(|fault| self.told(fault))
+        let line = Line::open(&self.address, self.patience.connect).map_err(|e| self.lost(e))?;
+        self.exchange(line, &request, cancel).map_err(|fault| self.told(fault))
     }
 
-    fn exchange(&self, mut line: Line, request: &[u8]) -> Result<Reply, Fault> {
+    fn exchange(&self, mut line: Line, request: &[u8], cancel: &Cancel) -> Result<Reply, Fault> {
         let until = Instant::now() + self.patience.answer;
+        cancel.watch(line.socket()).map_err(Fault::Io)?;
         line.hurry(until).map_err(Fault::Io)?;
         line.write_all(request).and_then(|()| line.flush()).map_err(stale)?;
         let mut reader = Reader { line, until, bytes: Vec::with_capacity(2048), at: 0 };
@@ -119,25 +137,25 @@ impl Pool {
 
     fn told(&self, fault: Fault) -> ClientError {
         match fault {
-            Fault::Stale => self.lost(&io::Error::other("it broke off")),
-            Fault::Io(error) => self.lost(&error),
+            Fault::Stale => self.lost(io::ErrorKind::UnexpectedEof.into()),
+            Fault::Io(error) => self.lost(error),
             Fault::Malformed(what) => ClientError::Malformed(what.to_owned()),
         }
     }
 
-    fn lost(&self, error: &io::Error) -> ClientError {
-        let why = match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it took too long".to_owned(),
-            io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
-            io::ErrorKind::UnexpectedEof => "it broke off".to_owned(),
-            _ => error.to_string(),
+    fn lost(&self, source: io::Error) -> ClientError {
+        let why = match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            io::ErrorKind::UnexpectedEof => "the connection broke off".to_owned(),
+            _ => source.to_string(),
         };
-        ClientError::NotReached { url: self.address.url.clone(), why }
+        ClientError::NotReached { url: self.address.url.clone(), why, source }
     }
 }
 
-/// A connection that was closed before anything of the answer came. Whatever we ask carries an id
-/// and may be asked twice.
+/// A connection that was closed before any byte of the answer came. Every request carries an id and
+/// may be sent twice.
 fn stale(error: io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::BrokenPipe

@@ -1,30 +1,44 @@
 //! A small blocking client of the govern API: for hooks, SDKs and stdio wrappers, which start often
 //! and must not wait for a runtime.
 //!
+//! It speaks HTTP itself rather than through a library such as `ureq`, because a kill must end a
+//! request that waits for a hung server at once: [`Cancel`] shuts the request's socket.
+//!
 //! ```no_run
-//! use deadstop_client::{Client, ProposedCall, Server};
+//! use deadstop_client::{Client, Proposal, ProposedCall, Server};
 //! use serde_json::json;
 //! let client = Client::new(&Server::from_env()?)?;
-//! let arguments = json!({ "asset_id": "fact_sales" });
-//! let call = ProposedCall { id: "t1", tool: "delete_asset", server: None, arguments: &arguments };
-//! let decided = client.propose("janitor", "s1", &[], &[call])?;
+//! let call = ProposedCall {
+//!     id: "t1".to_owned(),
+//!     tool: "delete_asset".to_owned(),
+//!     arguments: json!({ "asset_id": "fact_sales" }),
+//!     ..ProposedCall::default()
+//! };
+//! let proposal = Proposal { calls: vec![call], ..Proposal::default() };
+//! let decided = client.propose("janitor", "s1", &proposal)?;
 //! assert!(decided[0].allowed);
 //! # Ok::<(), deadstop_client::ClientError>(())
 //! ```
 
-mod answer;
+mod cancel;
 mod error;
 mod http;
 mod line;
 mod server;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub use answer::{Approval, Decided, Opened, Problem, Spoken};
+pub use cancel::Cancel;
+pub use deadstop_protocol::govern::{
+    Decided, DecidedAll, Ended, Opened, Opening, Preflight, Proposal, ProposedCall, Receipt,
+    Refusal, Report, Spoken, Used,
+};
 pub use error::ClientError;
 pub use server::{Key, Server, USUAL};
 
@@ -35,7 +49,7 @@ use http::Pool;
 pub struct Patience {
     /// Until the server is reached.
     pub connect: Duration,
-    /// Until its answer is there, all of it.
+    /// Until its whole answer has arrived.
     pub answer: Duration,
 }
 
@@ -43,95 +57,6 @@ impl Default for Patience {
     fn default() -> Patience {
         Patience { connect: Duration::from_secs(5), answer: Duration::from_secs(30) }
     }
-}
-
-/// A tool call that is about to be made.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct ProposedCall<'a> {
-    /// The caller's id for it; saying it twice is saying it once.
-    pub id: &'a str,
-    /// The tool.
-    pub tool: &'a str,
-    /// The server that it runs on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server: Option<&'a str>,
-    /// Its arguments.
-    pub arguments: &'a Value,
-}
-
-/// A model call that is about to be made.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Preflight<'a> {
-    /// The caller's id for it.
-    pub id: &'a str,
-    /// The model.
-    pub model: &'a str,
-    /// The provider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<&'a str>,
-    /// Tokens of the prompt, as far as they are known.
-    pub input_tokens: u64,
-    /// The most tokens that the answer may have.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<u64>,
-    /// What is new in the prompt since the last call.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<&'a str>,
-    /// Whether a person has said it.
-    pub from_person: bool,
-}
-
-/// How far a call is.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Report<'a> {
-    /// The caller's id for it.
-    pub id: &'a str,
-    /// Tokens of the answer so far.
-    pub output_tokens: u64,
-    /// What was said since the last report.
-    pub text: &'a str,
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Receipt<'a> {
-    /// The caller's id for it.
-    pub id: &'a str,
-    /// How it ended.
-    pub status: Ended,
-    /// The tokens that it used.
-    pub usage: Used,
-    /// A model's answer, or a tool's result.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<&'a str>,
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ended {
-    /// It did what it should.
-    #[default]
-    Ok,
-    /// It was answered with an error.
-    Error,
-    /// It was not answered.
-    Fault,
-    /// It was cut off.
-    Cancelled,
-}
-
-/// Tokens that a call used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Used {
-    /// Of the prompt, without those of the cache.
-    pub input: u64,
-    /// Of the answer.
-    pub output: u64,
-    /// Read from the provider's cache.
-    pub cache_read: u64,
-    /// Written to it.
-    pub cache_write: u64,
 }
 
 /// An answer as it came.
@@ -145,10 +70,12 @@ pub struct Raw {
     pub date: Option<String>,
 }
 
-/// Talks to one server, over connections that stay open. Several threads may share it.
-#[derive(Debug)]
+/// Talks to one server, over connections that stay open. Several threads may share it, and clones
+/// share its connections.
+#[derive(Debug, Clone)]
 pub struct Client {
-    pool: Pool,
+    pool: Arc<Pool>,
+    cancel: Cancel,
 }
 
 impl Client {
@@ -159,25 +86,38 @@ impl Client {
 
     /// A client that waits no longer than this.
     pub fn patient(server: &Server, patience: Patience) -> Result<Client, ClientError> {
-        Ok(Client { pool: Pool::new(server, patience)? })
+        Ok(Client { pool: Arc::new(Pool::new(server, patience)?), cancel: Cancel::default() })
     }
 
-    /// Opens a session, or finds out that it is dead. Without a name the server makes one up;
-    /// `said` is what a person has just said to it.
+    /// The same client, whose requests end when `cancel` is used.
+    ///
+    /// ```
+    /// use deadstop_client::{Cancel, Client, ClientError, Server};
+    /// let cancel = Cancel::default();
+    /// let client = Client::new(&Server::at("http://127.0.0.1:1"))?.cancelled_by(&cancel);
+    /// cancel.cancel(); // from any thread, also while a request waits
+    /// assert!(matches!(client.get("/api/health"), Err(ClientError::Cancelled)));
+    /// # Ok::<(), ClientError>(())
+    /// ```
+    #[must_use]
+    pub fn cancelled_by(&self, cancel: &Cancel) -> Client {
+        Client { pool: Arc::clone(&self.pool), cancel: cancel.clone() }
+    }
+
+    /// Opens a session, or learns that it is dead. Without a name the server makes one up; `said` is
+    /// what a person has just said to it.
     pub fn open(
         &self,
         agent: &str,
         session: Option<&str>,
         said: Option<&str>,
     ) -> Result<Opened, ClientError> {
-        let mut body = json!({ "agent": agent });
-        if let Some(session) = session {
-            body["session"] = session.into();
-        }
-        if let Some(said) = said {
-            body["said"] = said.into();
-        }
-        self.post("/api/sessions", &body)
+        let opening = Opening {
+            agent: agent.to_owned(),
+            session: session.map(str::to_owned),
+            said: said.map(str::to_owned),
+        };
+        self.post("/api/sessions", &opening)
     }
 
     /// May this model call be made?
@@ -185,10 +125,9 @@ impl Client {
         &self,
         agent: &str,
         session: &str,
-        scope: &[String],
-        call: &Preflight<'_>,
+        call: &Preflight,
     ) -> Result<Decided, ClientError> {
-        self.decide(agent, session, "preflight", &within(scope, call))
+        self.decide(agent, session, "preflight", call)
     }
 
     /// May these tool calls be made? Each is decided by itself.
@@ -196,17 +135,11 @@ impl Client {
         &self,
         agent: &str,
         session: &str,
-        scope: &[String],
-        calls: &[ProposedCall<'_>],
+        proposal: &Proposal,
     ) -> Result<Vec<Decided>, ClientError> {
-        #[derive(serde::Deserialize)]
-        struct All {
-            calls: Vec<Decided>,
-        }
-        let body = json!({ "calls": calls, "scope": scope });
-        let All { calls: decided } = self.post(&path(agent, session, "proposal"), &body)?;
-        match decided.len() == calls.len() {
-            true => Ok(decided),
+        let DecidedAll { calls } = self.post(&path(agent, session, "proposal"), proposal)?;
+        match calls.len() == proposal.calls.len() {
+            true => Ok(calls),
             false => Err(ClientError::Malformed("it decided about other calls".to_owned())),
         }
     }
@@ -216,37 +149,41 @@ impl Client {
         &self,
         agent: &str,
         session: &str,
-        scope: &[String],
-        report: &Report<'_>,
+        report: &Report,
     ) -> Result<Decided, ClientError> {
-        self.decide(agent, session, "progress", &within(scope, report))
+        self.decide(agent, session, "progress", report)
     }
 
-    /// This call has ended. What it cost is on disk when this is answered.
+    /// This call has ended. If the receipt says `wait`, what it cost is on disk when this returns.
     pub fn receipt(
         &self,
         agent: &str,
         session: &str,
-        scope: &[String],
-        receipt: &Receipt<'_>,
+        receipt: &Receipt,
     ) -> Result<Decided, ClientError> {
-        self.decide(agent, session, "receipt", &within(scope, receipt))
+        self.decide(agent, session, "receipt", receipt)
     }
 
     /// Any other question: JSON in, JSON out.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
-        read(&self.pool.send("GET", path, None)?)
+        read(&self.pool.send("GET", path, None, &self.cancel)?)
     }
 
     /// Any other order.
-    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, ClientError> {
-        read(&self.pool.send("POST", path, Some(body.to_string().as_bytes()))?)
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        read(&self.pool.send("POST", path, Some(&body), &self.cancel)?)
     }
 
-    /// Sends anything anywhere, and gives back whatever comes.
+    /// Sends any request, and gives back the answer as it came.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Raw, ClientError> {
         let body = body.map(Value::to_string);
-        let reply = self.pool.send(method, path, body.as_deref().map(str::as_bytes))?;
+        let body = body.as_deref().map(str::as_bytes);
+        let reply = self.pool.send(method, path, body, &self.cancel)?;
         let http::Reply { status, body, date } = reply;
         Ok(Raw { status, body: String::from_utf8_lossy(&body).into_owned(), date })
     }
@@ -257,12 +194,13 @@ impl Client {
         agent: &str,
         session: &str,
         what: &str,
-        body: &Value,
+        body: &impl Serialize,
     ) -> Result<Decided, ClientError> {
         match self.post(&path(agent, session, what), body) {
-            Err(ClientError::Refused(problem)) if problem.decision.is_some() => {
-                problem.decision.ok_or_else(|| ClientError::Malformed("no decision".to_owned()))
-            }
+            Err(ClientError::Refused(mut refusal)) => match refusal.decision.take() {
+                Some(decision) => Ok(decision),
+                None => Err(ClientError::Refused(refusal)),
+            },
             other => other,
         }
     }
@@ -274,32 +212,29 @@ fn read<T: DeserializeOwned>(reply: &http::Reply) -> Result<T, ClientError> {
         return serde_json::from_slice(body)
             .map_err(|_| ClientError::Malformed("its answer is not of our API".to_owned()));
     }
-    match serde_json::from_slice::<Problem>(&reply.body) {
-        Ok(problem) => Err(ClientError::Refused(Box::new(problem))),
+    match serde_json::from_slice::<Refusal>(&reply.body) {
+        Ok(refusal) => Err(ClientError::Refused(Box::new(refusal))),
         Err(_) => Err(ClientError::Malformed(format!("it answered with status {}", reply.status))),
     }
-}
-
-fn within(scope: &[String], body: &impl Serialize) -> Value {
-    let mut body = serde_json::to_value(body).unwrap_or_default();
-    body["scope"] = scope.into();
-    body
 }
 
 fn path(agent: &str, session: &str, what: &str) -> String {
     format!("/api/sessions/{}/{}/{what}", escaped(agent), escaped(session))
 }
 
+/// Characters of a name that are not percent-encoded in a path.
+const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~').remove(b'.');
+
 /// A name as a part of a path.
+///
+/// ```
+/// use deadstop_client::escaped;
+/// assert_eq!(escaped("a b/v1.2"), "a%20b%2Fv1.2");
+/// assert_eq!(escaped(".."), "%2E%2E"); // dots alone would lead to the parent folder
+/// ```
 pub fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(byte as char),
-            // Dots alone would be taken for a way up.
-            b'.' if name.bytes().any(|other| other != b'.') => out.push('.'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
+    match name.bytes().all(|byte| byte == b'.') {
+        true => name.replace('.', "%2E"),
+        false => utf8_percent_encode(name, PART).to_string(),
     }
-    out
 }

@@ -91,13 +91,17 @@ impl Line {
         Err(failed)
     }
 
-    /// Lets nothing on it take longer than until then.
-    pub(crate) fn hurry(&self, until: Instant) -> io::Result<()> {
-        let stream = match self {
+    /// Its socket, below TLS.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
             Line::Plain(stream) => stream,
             Line::Secure(stream) => &stream.sock,
-        };
-        let left = left(until)?;
+        }
+    }
+
+    /// Sets the deadline of every read and write on it.
+    pub(crate) fn hurry(&self, until: Instant) -> io::Result<()> {
+        let (stream, left) = (self.socket(), left(until)?);
         stream.set_read_timeout(Some(left))?;
         stream.set_write_timeout(Some(left))
     }
@@ -106,7 +110,7 @@ impl Line {
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     match left.is_zero() {
-        true => Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long")),
+        true => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         false => Ok(left),
     }
 }

@@ -36,7 +36,7 @@ impl Server {
         Ok(Server { url, key, project: filled("DEADSTOP_PROJECT") })
     }
 
-    /// Whether this is no server, by the wish of whoever wrote `none` in its place.
+    /// Whether the user wrote `none` in place of a URL: no server is to be used.
     pub fn is_none(&self) -> bool {
         self.url.trim() == "none"
     }
@@ -57,14 +57,17 @@ impl Key {
         let text = text.trim();
         match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             true => Ok(Key(text.to_owned())),
-            false => Err(ClientError::BadServer("the key is torn: copy it again".to_owned())),
+            false => Err(ClientError::BadServer(
+                "the key is empty or has characters that no key has: copy it again".to_owned(),
+            )),
         }
     }
 
     /// The key in this file.
     pub fn read(file: &Path) -> Result<Key, ClientError> {
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            ClientError::BadServer(format!("cannot read the key in {}: {error}", file.display()))
+        let text = std::fs::read_to_string(file).map_err(|source| ClientError::BadKeyFile {
+            path: file.display().to_string(),
+            source,
         })?;
         Key::new(&text)
     }

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use deadstop_client::{Client, ClientError, Key, Patience, ProposedCall, Server};
+use deadstop_client::{Cancel, Client, ClientError, Key, Patience, Proposal, ProposedCall, Server};
 use deadstop_core::Verdict;
 use serde_json::json;
 
@@ -52,9 +52,14 @@ const ALLOWED: &str =
     r#"{"calls":[{"id":"t","allowed":true,"verdict":"allow","trips":[],"incident":null}]}"#;
 
 fn propose(client: &Client) -> Result<Vec<deadstop_client::Decided>, ClientError> {
-    let arguments = json!({ "path": "a" });
-    let call = ProposedCall { id: "t", tool: "read", server: None, arguments: &arguments };
-    client.propose("a b", "s/1", &["sub".to_owned()], &[call])
+    let call = ProposedCall {
+        id: "t".to_owned(),
+        tool: "read".to_owned(),
+        server: None,
+        arguments: json!({ "path": "a" }),
+    };
+    let scope = vec!["sub".to_owned()];
+    client.propose("a b", "s/1", &Proposal { calls: vec![call], scope, hold_s: 0 })
 }
 
 #[test]
@@ -111,20 +116,43 @@ fn what_goes_wrong_is_told_apart() {
             Err(ClientError::Refused(_)) => "refused",
             Err(ClientError::Malformed(_)) => "malformed",
             Err(ClientError::NotReached { .. }) => "not reached",
-            Err(ClientError::BadServer(_)) => "bad server",
+            Err(_) => "something else",
         };
         assert_eq!(got, expected, "{given}");
     }
 }
 
 #[test]
-fn nobody_waits_for_a_server_that_says_nothing() {
+fn a_server_that_does_not_answer_is_given_up_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let brief = Patience { connect: Duration::from_millis(50), answer: Duration::from_millis(50) };
     let client = Client::patient(&Server::at(&url), brief).unwrap();
-    assert!(propose(&client).unwrap_err().to_string().ends_with("it took too long"));
+    assert!(propose(&client).unwrap_err().to_string().ends_with("no answer in time"));
     drop(silent);
     let client = Client::patient(&Server::at(&url), brief).unwrap();
-    assert!(propose(&client).unwrap_err().is_not_reached());
+    let refused = propose(&client).unwrap_err();
+    assert!(refused.is_not_reached());
+    let source = std::error::Error::source(&refused).unwrap().downcast_ref::<std::io::Error>();
+    assert_eq!(source.unwrap().kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_request_that_waits_for_a_hung_server_can_be_cancelled() {
+    let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", hung.local_addr().unwrap());
+    let cancel = Cancel::default();
+    let client = Client::new(&Server::at(&url)).unwrap().cancelled_by(&cancel);
+    let began = std::time::Instant::now();
+    let waiting = thread::spawn({
+        let client = client.clone();
+        move || propose(&client)
+    });
+    // The request has arrived, so it waits.
+    let (mut stream, _) = hung.accept().unwrap();
+    request(&mut stream);
+    cancel.cancel();
+    assert!(matches!(waiting.join().unwrap(), Err(ClientError::Cancelled)));
+    assert!(began.elapsed() < Duration::from_secs(20), "it waited for its patience to end");
+    assert!(matches!(propose(&client), Err(ClientError::Cancelled)));
 }

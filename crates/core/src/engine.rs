@@ -13,11 +13,13 @@ mod claim;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, Outcome, Status, ToolCall};
+use crate::call::{Call, Outcome, Status, ToolCall, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
-use crate::guard::{End, GUARDS, Lesson, Note, Seat, access, loops, standing, strikes, text_loop};
+use crate::guard::{
+    End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes, text_loop,
+};
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
@@ -178,7 +180,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
     let (reserved, ceiling) = claim(chain, call);
     let cover = Cover::of(chain, call, now);
     let grant = cover.as_ref().map(|cover| &cover.grant);
-    let view = View { call, reserved, grant, now };
+    let view = View { call, reserved, grant, running: SoFar::default(), now };
 
     let stopped = first(chain, &view, standing::admit);
     if !stopped.is_empty() {
@@ -265,7 +267,8 @@ pub fn progress(
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
-    let view = View { call, reserved: ticket.reserved, grant: None, now };
+    let running = SoFar { input: ticket.reserved.input, output: progress.output };
+    let view = View { call, reserved: ticket.reserved, grant: None, running, now };
     let stopped = first(chain, &view, standing::progress);
     if !stopped.is_empty() {
         return decide(chain, stopped, now);
@@ -294,6 +297,28 @@ pub fn progress(
     }
     unasked(&mut trips);
     decide(chain, trips, now)
+}
+
+/// The provider has counted the prompt of a running call: sets that aside in place of the estimate.
+/// Call it before [`progress`], so that an answer that passes both token limits is told as both.
+pub fn prompt_counted(chain: &mut [Link<'_>], call: &Call, ticket: &mut Ticket, input: Tokens) {
+    let (Some(model), Reserved { input: estimated, .. }) = (call.model(), ticket.reserved) else {
+        return;
+    };
+    if input == estimated {
+        return;
+    }
+    let cost = |input| model.rates.cost(&Usage { input, ..Usage::default() });
+    let counted = Reserved {
+        input,
+        cost: ticket.reserved.cost - cost(estimated) + cost(input),
+        ..ticket.reserved
+    };
+    for link in chain.iter_mut() {
+        link.state.ledger.release(ticket.reserved);
+        link.state.ledger.reserve(counted);
+    }
+    ticket.reserved = counted;
 }
 
 /// Ends a call: what it reserved becomes what it used, and the guards learn from its result.
@@ -335,7 +360,8 @@ pub fn settle(
             guard.settle(&mut lesson, &end);
         }
     }
-    let view = View { call, reserved: Reserved::default(), grant: None, now };
+    let (reserved, running) = (Reserved::default(), SoFar::default());
+    let view = View { call, reserved, grant: None, running, now };
     let mut trips = Vec::new();
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
@@ -352,6 +378,7 @@ struct View<'a> {
     call: &'a Call,
     reserved: Reserved,
     grant: Option<&'a Grant>,
+    running: SoFar,
     now: Time,
 }
 
@@ -369,6 +396,7 @@ impl View<'_> {
                 root: &root.state.ledger,
                 depth,
                 innermost: depth + 1 == chain.len(),
+                running: self.running,
                 now: self.now,
             });
         }

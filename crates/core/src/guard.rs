@@ -88,7 +88,16 @@ pub(crate) struct Seat<'a> {
     /// Whether this is the innermost scope: patterns are looked for where the calls are made, so
     /// that parallel branches are not taken for one agent that repeats itself.
     pub(crate) innermost: bool,
+    /// What a running call has used so far. It is not in the ledger before the call is settled.
+    pub(crate) running: SoFar,
     pub(crate) now: Time,
+}
+
+/// Tokens that a running call has used so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SoFar {
+    pub(crate) input: Tokens,
+    pub(crate) output: Tokens,
 }
 
 /// What a guard may write down when a call is admitted.
@@ -129,7 +138,7 @@ impl Seat<'_> {
 
     /// A trip at this seat; the guard fills in what it measured.
     pub(crate) fn trip(&self, guard: GuardId, reason: &str, action: Action) -> Trip {
-        let (own, root) = (&self.scope.ledger.spent, &self.root.spent);
+        let (own, root, running) = (&self.scope.ledger.spent, &self.root.spent, self.running);
         Trip {
             guard,
             reason: reason.to_owned(),
@@ -149,11 +158,11 @@ impl Seat<'_> {
                 who: self.name.to_owned(),
                 kind: self.scope.kind,
                 depth: self.depth,
-                input: own.input,
-                output: own.output,
+                input: own.input + running.input,
+                output: own.output + running.output,
                 elapsed: self.now.since(self.scope.opened),
-                accumulated_input: root.input,
-                accumulated_output: root.output,
+                accumulated_input: root.input + running.input,
+                accumulated_output: root.output + running.output,
             },
         }
     }

@@ -31,7 +31,8 @@ pub use call::{
     ToolCall, Usage,
 };
 pub use engine::{
-    Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress, settle,
+    Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress,
+    prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Approval, Client, ClientError, Decided, Ended, Patience, ProposedCall, Receipt, Server, Used,
-    escaped,
+    Client, ClientError, Decided, DecidedAll, Patience, Proposal, ProposedCall, Receipt, Report,
+    Server, escaped,
 };
 use deadstop_core::{Status, Verdict};
 use deadstop_protocol::mcp::Listed;
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::{Answer, Ask, By, Judged, Place};
@@ -49,15 +48,9 @@ impl Remote {
     }
 
     pub(crate) fn ask(&self, ask: &Ask) -> Result<Answer, Failed> {
-        let Place { agent, session, scope } = &ask.place;
-        let call = ProposedCall {
-            id: &ask.id,
-            tool: &ask.tool,
-            server: ask.server.as_deref(),
-            arguments: &ask.arguments,
-        };
-        let propose =
-            || self.client.propose(agent, session, scope, &[call]).map(|mut all| all.pop());
+        let Place { agent, session, .. } = &ask.place;
+        let proposal = proposal(ask, Duration::ZERO);
+        let propose = || self.client.propose(agent, session, &proposal).map(|mut all| all.pop());
         let first = propose();
         let waits = first.as_ref().ok().and_then(Option::as_ref).and_then(waiting);
         let decided = match waits {
@@ -93,24 +86,13 @@ impl Remote {
         status: Status,
         text: Option<&str>,
     ) -> Result<Answer, Failed> {
-        let receipt = Receipt { id, status: ended(status), usage: Used::default(), text };
-        let Place { agent, session, scope } = place;
-        self.read(self.client.receipt(agent, session, scope, &receipt).map(Some))
+        let receipt = receipt(place, id, status, text);
+        self.read(self.client.receipt(&place.agent, &place.session, &receipt).map(Some))
     }
 
     pub(crate) fn ask_held(&self, ask: &Ask, hold: Duration) -> Result<Answer, Failed> {
-        #[derive(Deserialize)]
-        struct All {
-            calls: Vec<Decided>,
-        }
-        let body = json!({
-            "calls": [{
-                "id": ask.id, "tool": ask.tool, "server": ask.server, "arguments": ask.arguments,
-            }],
-            "scope": ask.place.scope,
-            "hold_s": hold.as_secs(),
-        });
-        let decided = self.client.post::<All>(&path(&ask.place, "proposal"), &body);
+        let proposal = proposal(ask, hold);
+        let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
         // A person was asked: whoever holds calls may ask again for the word.
         let asks =
@@ -130,24 +112,19 @@ impl Remote {
         status: Status,
         text: &str,
     ) -> Result<Answer, Failed> {
-        let status = ended(status);
-        let body = json!({
-            "id": id, "status": status, "text": text, "scope": place.scope, "wait": false,
-        });
-        self.read(self.client.post(&path(place, "receipt"), &body).map(Some))
+        let receipt = Receipt { wait: false, ..receipt(place, id, status, Some(text)) };
+        self.read(self.client.post(&path(place, "receipt"), &receipt).map(Some))
     }
 
     /// Waits until a call is to be stopped.
     pub(crate) fn watch(&self, place: &Place, id: &str, wait: Duration) -> Result<Answer, Failed> {
-        let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        let body = json!({ "id": id, "scope": place.scope, "wait_ms": wait });
-        let decided = match self.client.post(&path(place, "progress"), &body) {
-            Err(ClientError::Refused(problem)) if problem.decision.is_some() => {
-                Ok(problem.decision)
-            }
-            other => other.map(Some),
+        let report = Report {
+            id: id.to_owned(),
+            scope: place.scope.clone(),
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            ..Report::default()
         };
-        self.read(decided)
+        self.read(self.client.progress(&place.agent, &place.session, &report).map(Some))
     }
 
     pub(crate) fn listed(
@@ -210,20 +187,28 @@ impl Remote {
     }
 }
 
-/// The question that waits for a person, if one does.
+/// The id of the question that waits for a person, if one does.
 fn waiting(decided: &Decided) -> Option<String> {
-    match (&decided.approval, decided.verdict) {
-        (Some(Approval::Id(id)), Verdict::Ask) => Some(id.clone()),
-        _ => None,
-    }
+    decided.approval.clone().filter(|_| decided.verdict == Verdict::Ask)
 }
 
-fn ended(status: Status) -> Ended {
-    match status {
-        Status::Ok => Ended::Ok,
-        Status::Error => Ended::Error,
-        Status::Fault => Ended::Fault,
-        Status::Cancelled => Ended::Cancelled,
+fn proposal(ask: &Ask, hold: Duration) -> Proposal {
+    let call = ProposedCall {
+        id: ask.id.clone(),
+        tool: ask.tool.clone(),
+        server: ask.server.clone(),
+        arguments: ask.arguments.clone(),
+    };
+    Proposal { calls: vec![call], scope: ask.place.scope.clone(), hold_s: hold.as_secs() }
+}
+
+fn receipt(place: &Place, id: &str, status: Status, text: Option<&str>) -> Receipt {
+    Receipt {
+        id: id.to_owned(),
+        status: status.into(),
+        text: text.map(str::to_owned),
+        scope: place.scope.clone(),
+        ..Receipt::default()
     }
 }
 

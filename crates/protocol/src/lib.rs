@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod facts;
+pub mod govern;
 pub mod hook;
 pub mod llm;
 pub mod mcp;

@@ -1,4 +1,4 @@
-//! Whoever has the last word over a session: a server, if there is one.
+//! The authority over a session: a server, if there is one.
 //!
 //! # How budgets agree
 //! Every call is judged twice: here, by the session's own engine with the server's policy and the
@@ -15,6 +15,7 @@ use deadstop_core::{Outcome, Verdict};
 use serde_json::Value;
 
 use crate::health::ServerHealth;
+use crate::stop::StopSignal;
 
 /// A call that is about to be made.
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +56,11 @@ pub(crate) enum Told {
     /// Go ahead.
     Allowed,
     /// Do not.
-    Refused(Refusal),
-    /// Nobody answers: the fail mode decides.
+    Refused(Box<Refusal>),
+    /// The server does not answer: the fail mode decides.
     Away,
+    /// The call was stopped, or its caller left, before the server answered.
+    Stopped,
 }
 
 /// Why not, in the server's words.
@@ -66,10 +69,16 @@ pub(crate) struct Refusal {
     pub(crate) verdict: Verdict,
     pub(crate) guard: String,
     pub(crate) reason: String,
+    /// Where the scope that is over is in the tree, if it is the session or above it.
+    pub(crate) ended: Option<usize>,
+    /// The code of what ended the scope, where the reason only says that it is over.
+    pub(crate) cause: Option<String>,
     pub(crate) explain: String,
     pub(crate) measured: Value,
     pub(crate) limit: Value,
     pub(crate) incident: Option<String>,
+    /// What the model should be told.
+    pub(crate) advice: Option<String>,
 }
 
 /// How a call ended.
@@ -82,18 +91,18 @@ pub(crate) struct Report {
     pub(crate) text: Option<String>,
 }
 
-/// Whoever has the last word.
+/// The authority over a session.
 pub(crate) trait Authority: Send + Sync {
-    /// May it?
-    fn ask(&self, question: &Question<'_>) -> Told;
-    /// It has ended. Never waits.
+    /// May a call be made? Returns at once when one of the signals is given.
+    fn ask(&self, question: &Question<'_>, until: [&StopSignal; 2]) -> Told;
+    /// A call has ended. Never waits.
     fn tell(&self, report: Report);
-    /// The session was ended here. With `wait`, returns when that lasts, or after a while.
-    fn killed(&self, reason: &str, wait: bool);
+    /// The session was ended here. Never waits for the server; see [`Authority::flush`].
+    fn killed(&self, reason: &str);
     /// How it is.
     fn health(&self) -> ServerHealth;
-    /// Waits, not for long, until what was told has arrived.
+    /// Waits, at most so long, until everything that was told has arrived.
     fn flush(&self, most: std::time::Duration);
-    /// Nobody asks any more.
+    /// The session is gone: threads may end.
     fn close(&self);
 }

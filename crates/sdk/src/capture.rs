@@ -1,7 +1,8 @@
-//! Captures: what happened to each call, a line each, with names and figures and never what was said.
+//! Captures: one line for each thing that happened to a call, with names and figures, never with what
+//! was said.
 //!
-//! The last ones are kept in memory. Where a file is named they are also written there, in batches;
-//! a kill and the end of the session write what is left.
+//! The latest are kept in memory. Where a file is named they are also written there, in batches; a
+//! kill and the end of the session write the rest.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -17,20 +18,40 @@ const KEPT: usize = 256;
 /// Bytes that wait for the disk at most.
 const BATCH: usize = 64 << 10;
 
+/// What happened to a call or a scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum CaptureKind {
+    /// A call was admitted.
+    Admitted,
+    /// A call was refused.
+    Refused,
+    /// A call was cut off while it ran.
+    Cut,
+    /// A call has ended and was booked.
+    Settled,
+    /// A guard tripped while a call ran, and let it go on.
+    Tripped,
+    /// A scope was ended.
+    Killed,
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Capture {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// `admitted`, `refused`, `cut`, `settled`, `tripped` or `killed`.
-    pub what: &'static str,
+    /// What happened.
+    pub what: CaptureKind,
     /// The scopes inside the session, the outermost first.
     pub scope: Vec<String>,
     /// The tool or the model; empty for a kill.
     pub name: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// What the strictest guard says, if any does.
+    /// What the strictest guard says, if a guard tripped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Dollars that it has cost; once it is settled.

@@ -15,12 +15,15 @@ use deadstop_protocol::llm::{Api, Dialect, Piece, Request};
 use deadstop_redact::excerpt::Excerpt;
 
 use crate::authority::Asked;
+use crate::blocking;
 use crate::refused::Refused;
-use crate::scope::{Running, Scope};
-use crate::stop::Stop;
+use crate::running::Running;
+use crate::scope::Scope;
+use crate::stop::{StopOnDrop, StopSignal};
 
 /// A request to a model API, before it is sent.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Outgoing<'a> {
     /// Which family of APIs it is for.
     pub api: Api,
@@ -32,6 +35,27 @@ pub struct Outgoing<'a> {
     pub path: &'a str,
     /// The body, decoded.
     pub body: &'a [u8],
+}
+
+impl<'a> Outgoing<'a> {
+    /// A `POST` to this host and path. The family of APIs follows from them.
+    pub fn new(host: &'a str, path: &'a str, body: &'a [u8]) -> Outgoing<'a> {
+        Outgoing { api: api_of(host, path), provider: host, method: "POST", path, body }
+    }
+
+    /// Which family of APIs it is for, where the host does not tell.
+    #[must_use]
+    pub fn api(mut self, api: Api) -> Outgoing<'a> {
+        self.api = api;
+        self
+    }
+
+    /// Another HTTP method.
+    #[must_use]
+    pub fn method(mut self, method: &'a str) -> Outgoing<'a> {
+        self.method = method;
+        self
+    }
 }
 
 /// The family of APIs that a host serves, as far as its name and the path tell. Most others are
@@ -72,7 +96,26 @@ pub struct Exchange {
     failure: Option<Failure>,
     /// Whether the answer says that it is over.
     done: bool,
-    stop: Stop,
+    stop: StopSignal,
+    /// Given when the code that reads the answer has left.
+    left: StopSignal,
+}
+
+/// A request that was read, before the call is admitted.
+struct Prepared {
+    call: Call,
+    asked: Asked,
+    dialect: Dialect,
+    stream: bool,
+    input: Tokens,
+    body: Option<Vec<u8>>,
+}
+
+/// What a piece of an answer says, before it is judged.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pass: Pass,
+    pieces: Vec<Piece>,
 }
 
 impl Scope {
@@ -80,17 +123,12 @@ impl Scope {
     /// comes, and pass on what it gives back.
     ///
     /// ```
-    /// use deadstop_protocol::llm::Api;
     /// use deadstop_sdk::{Outgoing, Session};
     ///
     /// let session = Session::builder("writer").open()?;
-    /// let mut exchange = session.root().request(&Outgoing {
-    ///     api: Api::OpenAi,
-    ///     provider: "openai",
-    ///     method: "POST",
-    ///     path: "/v1/chat/completions",
-    ///     body: br#"{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}]}"#,
-    /// })?;
+    /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}]}"#;
+    /// let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body);
+    /// let mut exchange = session.root().request(&outgoing)?;
     /// exchange.answer(200, "application/json");
     /// let answer = br#"{"choices":[{"message":{"content":"Hi"}}],
     ///     "usage":{"prompt_tokens":9,"completion_tokens":2}}"#;
@@ -100,6 +138,24 @@ impl Scope {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn request(&self, outgoing: &Outgoing<'_>) -> Result<Exchange, Refused> {
+        let Prepared { call, asked, dialect, stream, input, body } = self.prepare(outgoing)?;
+        let running = self.admit(call, || asked, &StopSignal::default())?;
+        Ok(Exchange::begin(running, dialect, stream, input, body))
+    }
+
+    /// The same without blocking: a server is asked on another thread.
+    pub async fn request_async(&self, outgoing: &Outgoing<'_>) -> Result<Exchange, Refused> {
+        if self.session.authority().is_none() {
+            return self.request(outgoing);
+        }
+        let Prepared { call, asked, dialect, stream, input, body } = self.prepare(outgoing)?;
+        let (scope, (leaving, left)) = (self.clone(), StopOnDrop::new());
+        let admitted = blocking::run(move || scope.admit(call, || asked, &left)).await;
+        drop(leaving);
+        Ok(Exchange::begin(admitted?, dialect, stream, input, body))
+    }
+
+    fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<Prepared, Refused> {
         let Outgoing { api, provider, method, path, body } = *outgoing;
         let dialect = request::dialect(api, method, path);
         let opened = request::open(dialect, path, body).ok();
@@ -113,35 +169,16 @@ impl Scope {
         };
         self.results(&request)?;
         let call = Call::Model(request.call(provider, self.session.prices(), None));
-        let running = self.admit(call, || Asked::Model {
-            model: request.model.clone(),
+        let asked = Asked::Model {
+            model: request.model,
             provider: Some(provider.to_owned()),
             input: request.input.0,
             max_output: request.max_output.map(|tokens| tokens.0),
             prompt: (request.said.chars() > 0).then(|| request.said.text().to_owned()),
             from_person: request.from_person,
-        })?;
-        Ok(Exchange {
-            stop: running.stop().clone(),
-            running: Some(running),
-            scope: self.clone(),
-            dialect,
-            stream: request.stream,
-            input: request.input,
-            body: changed,
-            reader: None,
-            is_stream: false,
-            words: Words::default(),
-            new: String::new(),
-            said: Excerpt::default(),
-            asked: Vec::new(),
-            waiting: Vec::new(),
-            output: Tokens(0),
-            usage: None,
-            failed: false,
-            failure: None,
-            done: false,
-        })
+        };
+        let (stream, input) = (request.stream, request.input);
+        Ok(Prepared { call, asked, dialect, stream, input, body: changed })
     }
 
     /// Results of tool calls that ran elsewhere.
@@ -161,17 +198,48 @@ impl Scope {
 }
 
 impl Exchange {
+    fn begin(
+        running: Running,
+        dialect: Dialect,
+        stream: bool,
+        input: Tokens,
+        body: Option<Vec<u8>>,
+    ) -> Exchange {
+        Exchange {
+            stop: running.stop_signal().clone(),
+            left: StopSignal::default(),
+            scope: running.scope().clone(),
+            running: Some(running),
+            dialect,
+            stream,
+            input,
+            body,
+            reader: None,
+            is_stream: false,
+            words: Words::default(),
+            new: String::new(),
+            said: Excerpt::default(),
+            asked: Vec::new(),
+            waiting: Vec::new(),
+            output: Tokens(0),
+            usage: None,
+            failed: false,
+            failure: None,
+            done: false,
+        }
+    }
+
     /// The body to send in place of the one that was given, if there is one.
     pub fn body(&self) -> Option<&[u8]> {
         self.body.as_deref()
     }
 
-    /// The stop that this call must obey.
-    pub fn stop(&self) -> &Stop {
+    /// The signal that this call must obey.
+    pub fn stop_signal(&self) -> &StopSignal {
         &self.stop
     }
 
-    /// What was said when it was let pass.
+    /// The warnings with which it was admitted.
     pub fn warnings(&self) -> &[crate::Why] {
         self.running.as_ref().map_or(&[], Running::warnings)
     }
@@ -204,44 +272,81 @@ impl Exchange {
     }
 
     /// The next bytes of the answer (decoded); gives what may be passed on. After an error the call
-    /// is cut off, and nothing of it is to be used.
+    /// is cut off, and nothing of it is to be used. With a server this may wait for the server.
     pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Refused> {
-        if self.stop.is_stopped() {
-            return Err(self.cut(None));
-        }
-        let Some(reader) = &mut self.reader else { return Ok(Cow::Borrowed(bytes)) };
-        let mut pieces = Vec::new();
-        let pass = reader.push(bytes, &mut pieces);
-        // A document says nothing before it is whole.
-        if self.is_stream || !pieces.is_empty() {
-            self.take(&pieces)?;
-        }
-        Ok(match pass {
+        let look = self.look(bytes)?;
+        self.judge(&look)?;
+        Ok(match look.pass {
             Pass::All => Cow::Borrowed(bytes),
             Pass::Bytes(bytes) => Cow::Owned(bytes),
         })
     }
 
-    /// The answer is complete; gives what may still be passed on.
+    /// The answer is complete; gives what may still be passed on. With a server this may wait for the
+    /// server.
     pub fn finish(&mut self) -> Result<Vec<u8>, Refused> {
-        let mut rest = Vec::new();
+        let look = self.look_end()?;
+        self.judge(&look)?;
+        self.settle_end()?;
+        Ok(look.rest())
+    }
+
+    /// Reads the next bytes, without a judgement.
+    pub(crate) fn look(&mut self, bytes: &[u8]) -> Result<Look, Refused> {
+        if self.stop.is_stopped() {
+            return Err(self.cut(None));
+        }
+        let mut pieces = Vec::new();
+        let pass = match &mut self.reader {
+            Some(reader) => reader.push(bytes, &mut pieces),
+            None => Pass::All,
+        };
+        Ok(Look { pass, pieces })
+    }
+
+    /// Reads the end of the answer, without a judgement.
+    pub(crate) fn look_end(&mut self) -> Result<Look, Refused> {
         if self.stop.is_stopped() && self.running.is_some() {
             return Err(self.cut(None));
         }
-        if let Some(reader) = &mut self.reader {
-            let mut pieces = Vec::new();
-            if let Pass::Bytes(bytes) = reader.finish(&mut pieces) {
-                rest = bytes;
-            }
-            self.take(&pieces)?;
+        let mut pieces = Vec::new();
+        let pass = match &mut self.reader {
+            Some(reader) => reader.finish(&mut pieces),
+            None => Pass::All,
+        };
+        Ok(Look { pass, pieces })
+    }
+
+    /// Judges what was read. After an error the call is cut off.
+    pub(crate) fn judge(&mut self, look: &Look) -> Result<(), Refused> {
+        // A document says nothing before it is whole.
+        if self.reader.is_some() && (self.is_stream || !look.pieces.is_empty()) {
+            self.take(&look.pieces)?;
         }
-        match self.settle(Status::Ok) {
-            Ok(()) => Ok(rest),
-            Err(refused) => {
-                self.take_back();
-                Err(refused)
-            }
+        Ok(())
+    }
+
+    /// Whether judging this asks a server: then it may take a while.
+    #[cfg(feature = "tower")]
+    pub(crate) fn asks_server(&self, look: &Look) -> bool {
+        let tool = |piece: &Piece| matches!(piece, Piece::ToolCall { .. });
+        let session = &self.scope.session;
+        session.authority().is_some() && session.0.watches_answers && look.pieces.iter().any(tool)
+    }
+
+    /// Settles a call whose whole answer was judged.
+    pub(crate) fn settle_end(&mut self) -> Result<(), Refused> {
+        let settled = self.settle(Status::Ok);
+        if settled.is_err() {
+            self.take_back();
         }
+        settled
+    }
+
+    /// Given by the code that reads the answer when it leaves.
+    #[cfg(feature = "tower")]
+    pub(crate) fn leave_with(&mut self, left: StopSignal) {
+        self.left = left;
     }
 
     /// The call was not answered, or its answer broke off.
@@ -252,8 +357,8 @@ impl Exchange {
         self.settle(Status::Fault).ok();
     }
 
-    /// Whoever asked does not want the rest. What was generated until now is paid; an answer that
-    /// said that it is over has nothing left but its end.
+    /// The caller does not want the rest. What was generated until now is paid. An answer that has said
+    /// that it is complete is settled as such.
     pub fn abandon(&mut self) {
         if self.done && !self.stop.is_stopped() {
             self.settle(Status::Ok).ok();
@@ -263,7 +368,7 @@ impl Exchange {
         self.settle(Status::Cancelled).ok();
     }
 
-    /// It was stopped: breaks it off, and tells why.
+    /// The call was stopped: breaks it off, and tells why.
     pub fn cut_off(&mut self) -> Refused {
         self.cut(None)
     }
@@ -276,8 +381,11 @@ impl Exchange {
         let judged = self.read(pieces).and_then(|()| {
             let text = std::mem::take(&mut self.new);
             self.words.push(&text);
+            // A document is complete: it is settled next, with the provider's own figures.
+            let output = if self.is_stream { self.output } else { Tokens(0) };
+            let prompt = self.usage.filter(|_| self.is_stream).map(|usage| usage.counted_input());
             match &mut self.running {
-                Some(running) => running.progress(self.output.0, &text),
+                Some(running) => running.progress_of(prompt, output, &text),
                 None => Ok(()),
             }
         });
@@ -295,11 +403,12 @@ impl Exchange {
                     let call = facts::tool_call(name, arguments);
                     self.asked.push(call.signature);
                     if self.scope.session.0.watches_answers {
-                        let running = self.scope.admit(Call::Tool(call), || Asked::Tool {
+                        let asked = || Asked::Tool {
                             tool: name.clone(),
                             server: None,
                             arguments: arguments.clone(),
-                        })?;
+                        };
+                        let running = self.scope.admit(Call::Tool(call), asked, &self.left)?;
                         self.waiting.extend(running.wait_as(id.clone()));
                     }
                 }
@@ -315,11 +424,14 @@ impl Exchange {
     fn cut(&mut self, refused: Option<Refused>) -> Refused {
         let refused = refused.unwrap_or_else(|| self.scope.why_stopped());
         self.take_back();
-        self.settle(Status::Cancelled).ok();
-        refused
+        // Booking it may end the scope, which is more than a call that was refused.
+        match self.settle(Status::Cancelled) {
+            Err(killed) if !refused.is_killed() => killed,
+            _ => refused,
+        }
     }
 
-    /// The agent will not act on this answer: its tool calls are waited for no longer.
+    /// The agent will not act on this answer: gives up its tool calls.
     fn take_back(&mut self) {
         let numbers = std::mem::take(&mut self.waiting);
         if numbers.is_empty() {
@@ -335,7 +447,7 @@ impl Exchange {
         let estimated = Usage { output: self.output, input: self.input, ..Usage::default() };
         let usage = match (self.usage, status) {
             (Some(usage), _) => Usage { output: usage.output.max(self.output), ..usage },
-            // Nobody bills for a request that failed, unless an answer had begun.
+            // A request that failed is not billed, unless an answer had begun.
             (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
             (None, _) => estimated,
         };
@@ -354,9 +466,28 @@ impl Exchange {
     }
 }
 
+impl Look {
+    /// What is left to pass on at the end of an answer.
+    pub(crate) fn rest(self) -> Vec<u8> {
+        match self.pass {
+            Pass::All => Vec::new(),
+            Pass::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// What is passed on in place of the bytes that were read, if something is.
+    #[cfg(feature = "tower")]
+    pub(crate) fn instead(self) -> Option<Vec<u8>> {
+        match self.pass {
+            Pass::All => None,
+            Pass::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
-        // Still open: whoever asked went away.
+        // Still open: the caller has left.
         if self.running.is_some() {
             self.abandon();
         }

@@ -1,29 +1,34 @@
-//! A server that has the last word: asked before each call, told afterwards, and listened to.
+//! The connection to a server that governs a session: it is asked before each call, told afterwards,
+//! and listened to.
 //!
-//! Questions are asked on the thread that makes the call. Ends are told by a thread of their own, in
-//! order, out of a bounded queue. Another thread listens: a kill, a hold or a new policy arrives as
-//! soon as the server knows of it. Once the server does not answer nobody waits for it any more,
-//! until the first of these threads has found it again.
+//! The thread that makes a call asks. A thread of its own reports how calls ended, in order, out of a
+//! bounded queue. Another one listens: a kill, a hold or a new policy arrives as soon as the server
+//! knows of it. Once the server does not answer, calls no longer wait for it, until the reporting
+//! thread has reached it again.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Approval, Client, ClientError, Decided, Ended, Patience, Preflight, Problem, ProposedCall,
-    Receipt, Server, Used, escaped,
+    Cancel, Client, ClientError, Decided, Patience, Preflight, Proposal, ProposedCall, Receipt,
+    Server, escaped,
 };
-use deadstop_core::{FailMode, Status, Verdict};
+use deadstop_core::{FailMode, Verdict};
 use deadstop_protocol::policy_file;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::authority::{Asked, Authority, Question, Refusal, Remote, Report, Told};
 use crate::health::ServerHealth;
+use crate::pending::{PendingKill, pending, usual_folder};
+use crate::refused::Refused;
 use crate::session::{Inner, OpenError, Session};
-use crate::tree::SESSION;
+use crate::stop::StopSignal;
+use crate::tree::{AGENT, SESSION};
 
-/// Ends that wait to be told.
+/// The most reports that wait to be sent.
 const MOST_WAITING: usize = 4096;
 /// How long a call waits for an answer before it goes by the fail mode, unless `DEADSTOP_PATIENCE`
 /// says otherwise, in seconds.
@@ -32,16 +37,16 @@ const ASKING: Patience =
 /// The server holds a listener for less than this.
 const LISTENING: Patience =
     Patience { connect: Duration::from_secs(1), answer: Duration::from_secs(60) };
-/// How long a question waits for the ends before it.
+/// How long a question waits for the reports before it.
 const TURN: Duration = Duration::from_secs(2);
-/// How long a kill waits to be lasting.
-const LASTING: Duration = Duration::from_secs(2);
-/// Between two attempts to find a server that is away.
+/// How often a waiting question looks for a stop.
+const LOOK: Duration = Duration::from_millis(20);
+/// Back-off between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// What the server says of a session whose limit was used up.
 pub(crate) const USED_UP: &str = "session_killed_budget";
-/// How often is looked whether calls that may finish have.
+/// How often a draining session is checked for calls in flight.
 const DRAINING: Duration = Duration::from_millis(10);
 
 /// How long a call waits for an answer here.
@@ -55,40 +60,62 @@ fn asking() -> Patience {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Address {
     pub(crate) url: String,
+    /// Where kills are kept until the server has them.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 impl Address {
-    fn server(self) -> Result<Server, ClientError> {
-        Ok(Server { url: self.url, ..Server::from_env()? })
+    fn server(&self) -> Result<Server, ClientError> {
+        Ok(Server { url: self.url.clone(), ..Server::from_env()? })
     }
 }
 
-/// Opens a session at its server. One that is away is looked for from then on.
-pub(crate) fn connect(session: &Session, address: Address) -> Result<(), OpenError> {
-    let bad = |error: ClientError| OpenError::Server(error.to_string());
-    let server = address.server().map_err(bad)?;
-    let line = Arc::new(Line::new(session, &server).map_err(bad)?);
+/// Opens a session at its server. A server that does not answer is tried again in the background.
+pub(crate) fn connect(session: &Session, address: &Address) -> Result<(), OpenError> {
+    let server = address.server()?;
+    let line = Arc::new(Line::new(session, address, &server)?);
+    let noted = line.deliver();
     match line.open() {
-        Ok(()) => {}
-        Err(error) if error.is_not_reached() => line.lost(&error),
-        Err(error) => return Err(bad(error)),
+        // It was killed in an earlier process, and the server has not heard of it yet.
+        Ok(()) if noted.is_some() => {}
+        Ok(()) => return line.start(session, &server).map_err(OpenError::from),
+        Err(error) if error.is_not_reached() && noted.is_none() => line.lost(&error),
+        Err(error) if error.is_not_reached() => {}
+        Err(error) => match error.death() {
+            Some(death) => return Err(killed(session, &death.detail)),
+            None => return Err(error.into()),
+        },
     }
-    line.start(session, &server).map_err(bad)
+    match noted {
+        Some(noted) => Err(killed(session, &noted.reason)),
+        None => Ok(line.start(session, &server)?),
+    }
 }
 
-/// The same for a process that was forked off, which cannot be told what is wrong. The session is
-/// open there, and its first call finds out whether the server is.
-pub(crate) fn connect_later(session: &Session, address: Address) {
+/// The error for a session that was killed before it was opened.
+fn killed(session: &Session, why: &str) -> OpenError {
+    session.end("the server", why);
+    match session.root().why_stopped() {
+        Refused::Killed(killed) => OpenError::Killed(killed),
+        Refused::Blocked(_) => OpenError::Server(ClientError::Malformed(why.to_owned())),
+    }
+}
+
+/// The same for a forked process, which cannot be told what is wrong. The session is open at the
+/// server, and its first call learns whether the server answers.
+pub(crate) fn connect_later(session: &Session, address: &Address) {
     let Ok(server) = address.server() else { return };
-    let Ok(line) = Line::new(session, &server) else { return };
+    let Ok(line) = Line::new(session, address, &server) else { return };
     let _ = Arc::new(line).start(session, &server);
 }
 
-/// The line to the server.
+/// The connection to the server.
 struct Line {
     session: Weak<Inner>,
     client: Client,
     url: String,
+    project: Option<String>,
+    folder: Option<PathBuf>,
     agent: String,
     name: String,
     queue: Mutex<Queue>,
@@ -98,13 +125,13 @@ struct Line {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Report>,
-    /// How many were put in, and how many are done with.
+    /// How many reports were queued, and how many were sent or dropped.
     put: u64,
     done: u64,
     dropped: u64,
     /// What went wrong, while the server is away.
     away: Option<String>,
-    /// A kill that it has not heard of.
+    /// A kill that the server has not heard of.
     kill: Option<String>,
     knows_kill: bool,
     closed: bool,
@@ -114,18 +141,39 @@ struct Queue {
 #[derive(Debug, Deserialize)]
 struct Standing {
     version: String,
-    /// `running`, `paused`, `draining` or `killed`.
-    state: String,
+    state: Stands,
     why: Option<String>,
+    /// Which scope is over: `session`, `agent` or `project`.
+    #[serde(default)]
+    ended: Option<String>,
     policy: Value,
 }
 
+/// How a session stands at the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Stands {
+    /// Calls are admitted.
+    Running,
+    /// An operator holds it.
+    Paused,
+    /// It is over, and calls in flight may finish.
+    Draining,
+    /// It is over.
+    Killed,
+    /// A state that a newer server has.
+    #[serde(other)]
+    Other,
+}
+
 impl Line {
-    fn new(session: &Session, server: &Server) -> Result<Line, ClientError> {
+    fn new(session: &Session, address: &Address, server: &Server) -> Result<Line, ClientError> {
         Ok(Line {
             session: Arc::downgrade(&session.0),
             client: Client::patient(server, asking())?,
             url: server.url.clone(),
+            project: server.project.clone(),
+            folder: address.folder.clone().or_else(usual_folder),
             agent: session.agent().to_owned(),
             name: session.name().to_owned(),
             queue: Mutex::default(),
@@ -160,6 +208,40 @@ impl Line {
         self.changed.wait_timeout(queue, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Tells the server about kills of earlier processes; gives that of this session, if the server
+    /// still has not heard of it.
+    fn deliver(&self) -> Option<PendingKill> {
+        let folder = self.folder.as_deref()?;
+        let kept = pending(folder, &self.url, self.project.as_deref());
+        let is_own = |kill: &&PendingKill| kill.agent == self.agent && kill.session == self.name;
+        let mut own = kept.iter().find(is_own).cloned();
+        for kill in &kept {
+            match self.post_kill(&kill.agent, &kill.session, &kill.reason) {
+                Err(error) if error.is_not_reached() => break,
+                Err(error) if error.death().is_none() => continue,
+                Ok(_) | Err(_) => kill.delivered(folder),
+            }
+            if is_own(&kill) {
+                own = None;
+            }
+        }
+        own
+    }
+
+    fn post_kill(&self, agent: &str, session: &str, reason: &str) -> Result<Value, ClientError> {
+        let path = format!("/api/sessions/{}/{}/kill", escaped(agent), escaped(session));
+        let reason: String = reason.chars().take(900).collect();
+        let body = json!({ "reason": reason, "by": "the agent's process" });
+        match self.client.post(&path, &body) {
+            // A session that made no call yet is not known after a restart: it is opened, to be killed.
+            Err(ClientError::Refused(refusal)) if refusal.status == 404 => {
+                self.client.open(agent, Some(session), None)?;
+                self.client.post(&path, &body)
+            }
+            told => told,
+        }
+    }
+
     /// Opens the session there and takes its policy over.
     fn open(&self) -> Result<(), ClientError> {
         let opened = self.client.open(&self.agent, Some(&self.name), None)?;
@@ -176,42 +258,48 @@ impl Line {
         }
     }
 
-    /// The server does not answer: from now on nobody waits for it.
+    /// The server does not answer: calls no longer wait for it.
     fn lost(&self, error: &ClientError) {
         self.queue().away = Some(error.to_string());
         self.changed.notify_all();
     }
 
-    /// The session is dead at the server.
-    fn dead(&self, why: &str) {
+    /// The session, its agent or its project is dead at the server.
+    fn dead(&self, at: usize, why: &str) {
         self.queue().knows_kill = true;
         self.changed.notify_all();
         if let Some(session) = self.session() {
-            session.end("the server", why);
+            session.end_at(at, "the server", why);
         }
     }
 
-    fn put(&self, question: &Question<'_>) -> Result<Decided, ClientError> {
+    fn put(&self, client: &Client, question: &Question<'_>) -> Result<Decided, ClientError> {
         let Question { id, scope, call } = *question;
-        let (agent, name) = (&self.agent, &self.name);
+        let (agent, name, scope) = (&self.agent, &self.name, scope.to_vec());
         match call {
             Asked::Tool { tool, server, arguments } => {
-                let call = ProposedCall { id, tool, server: server.as_deref(), arguments };
-                let decided = self.client.propose(agent, name, scope, &[call])?;
-                let first = decided.into_iter().next();
+                let call = ProposedCall {
+                    id: id.to_owned(),
+                    tool: tool.clone(),
+                    server: server.clone(),
+                    arguments: arguments.clone(),
+                };
+                let proposal = Proposal { calls: vec![call], scope, hold_s: 0 };
+                let first = client.propose(agent, name, &proposal)?.into_iter().next();
                 first.ok_or_else(|| ClientError::Malformed("no decision".to_owned()))
             }
             Asked::Model { model, provider, input, max_output, prompt, from_person } => {
                 let call = Preflight {
-                    id,
-                    model,
-                    provider: provider.as_deref(),
+                    id: id.to_owned(),
+                    model: model.clone(),
+                    provider: provider.clone(),
                     input_tokens: *input,
                     max_output_tokens: *max_output,
-                    prompt: prompt.as_deref(),
+                    prompt: prompt.clone(),
                     from_person: *from_person,
+                    scope,
                 };
-                self.client.preflight(agent, name, scope, &call)
+                client.preflight(agent, name, &call)
             }
         }
     }
@@ -221,27 +309,40 @@ impl Line {
             Ok(decided) if decided.allowed => Told::Allowed,
             Ok(decided) => {
                 let first = decided.trips.into_iter().next();
-                let Some(trip) = first else { return Told::Refused(unspoken("refused")) };
-                Told::Refused(Refusal {
+                let Some(trip) = first else {
+                    return Told::Refused(Box::new(unspoken("refused")));
+                };
+                Told::Refused(Box::new(Refusal {
                     verdict: decided.verdict.max(Verdict::Ask),
                     guard: trip.guard,
+                    ended: match trip.reason.as_str() {
+                        "project_killed" => Some(0),
+                        "agent_killed" => Some(AGENT),
+                        _ => None,
+                    },
                     reason: trip.reason,
+                    cause: None,
                     explain: trip.explain,
                     measured: trip.measured,
                     limit: trip.limit,
                     incident: decided.incident,
-                })
+                    advice: trip.advice,
+                }))
             }
+            Err(ClientError::Cancelled) => Told::Stopped,
             Err(ClientError::Refused(problem)) if problem.status < 500 => {
-                let verdict = if dies(&problem) { Verdict::Kill } else { Verdict::Block };
-                if dies(&problem) {
+                let verdict = if problem.is_death() { Verdict::Kill } else { Verdict::Block };
+                if problem.is_death() {
                     self.queue().knows_kill = true;
                 }
                 let explain = match verdict {
                     Verdict::Kill => format!("stopped: {}", problem.detail),
                     _ => format!("blocked: {}", problem.detail),
                 };
-                Told::Refused(Refusal { verdict, explain, ..unspoken(&problem.code) })
+                let guard = if problem.is_death() { "killed" } else { "server" }.to_owned();
+                let ended = problem.is_death().then(|| ended_at(problem.ended.as_deref()));
+                let told = unspoken(&problem.code);
+                Told::Refused(Box::new(Refusal { verdict, guard, explain, ended, ..told }))
             }
             Err(error) => {
                 self.lost(&error);
@@ -250,7 +351,7 @@ impl Line {
         }
     }
 
-    /// Tells of ends and kills, one after the other.
+    /// Reports ends and kills, one after the other.
     fn telling(&self) {
         loop {
             let mut queue = self.queue();
@@ -277,7 +378,7 @@ impl Line {
             let Some(report) = queue.waiting.pop_front() else { continue };
             drop(queue);
             if let Err(error) = self.report(&report) {
-                // It is told when the server is back, before all others.
+                // It is reported first when the server is back.
                 let mut queue = self.queue();
                 queue.waiting.push_front(report);
                 queue.away = Some(error.to_string());
@@ -299,83 +400,91 @@ impl Line {
         queue
     }
 
-    /// Looks for a server that was away.
+    /// Tries to reach a server that did not answer.
     fn find(&self) {
         match self.open() {
             Ok(()) => {}
-            Err(ClientError::Refused(problem)) if dies(&problem) => {
+            Err(ClientError::Refused(problem)) if problem.is_death() => {
                 self.queue().away = None;
-                self.dead(&problem.detail);
+                self.dead(ended_at(problem.ended.as_deref()), &problem.detail);
             }
             Err(error) => self.queue().away = Some(error.to_string()),
         }
     }
 
     fn tell_kill(&self, reason: &str) {
-        let path = format!("/api/sessions/{}/{}/kill", escaped(&self.agent), escaped(&self.name));
-        let reason: String = reason.chars().take(900).collect();
-        let body = json!({ "reason": reason, "by": "the agent's process" });
-        let told: Result<Value, ClientError> = self.client.post(&path, &body);
+        let told = self.post_kill(&self.agent, &self.name, reason);
         let mut queue = self.queue();
         match told {
             Ok(_) => (queue.kill, queue.knows_kill) = (None, true),
             Err(ClientError::Refused(problem)) if problem.status < 500 => {
                 queue.kill = None;
-                queue.knows_kill = dies(&problem);
+                queue.knows_kill = problem.is_death();
             }
             Err(error) => queue.away = Some(error.to_string()),
         }
+        let heard = queue.kill.is_none();
         drop(queue);
+        if let Some(folder) = self.folder.as_deref().filter(|_| heard) {
+            self.pending_kill(reason).delivered(folder);
+        }
         self.changed.notify_all();
     }
 
-    /// Tells how a call ended, and that it was made, if the server was away then.
+    fn pending_kill(&self, reason: &str) -> PendingKill {
+        PendingKill {
+            url: self.url.clone(),
+            project: self.project.clone(),
+            agent: self.agent.clone(),
+            session: self.name.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Reports how a call ended; first that it was made, if the server was away then.
     fn report(&self, report: &Report) -> Result<(), ClientError> {
         let Remote { id, late } = &report.remote;
         if let Some(asked) = late {
             let question = Question { id, scope: &report.scope, call: asked };
-            match self.told(self.put(&question)) {
+            match self.told(self.put(&self.client, &question)) {
                 Told::Allowed => {}
-                Told::Away => return Err(ClientError::Malformed("away".to_owned())),
+                Told::Away | Told::Stopped => {
+                    return Err(ClientError::Malformed("away".to_owned()));
+                }
                 Told::Refused(refusal) if refusal.verdict == Verdict::Kill => {
-                    self.dead(&refusal.explain);
+                    self.dead(SESSION, &refusal.explain);
                     return Ok(());
                 }
                 Told::Refused(_) => return Ok(()),
             }
         }
-        let usage = &report.outcome.usage;
         let receipt = Receipt {
-            id,
-            status: match report.outcome.status {
-                Status::Ok => Ended::Ok,
-                Status::Error => Ended::Error,
-                Status::Fault => Ended::Fault,
-                Status::Cancelled => Ended::Cancelled,
-            },
-            usage: Used {
-                input: usage.input.0,
-                output: usage.output.0,
-                cache_read: usage.cache_read.0,
-                cache_write: usage.cache_write.0,
-            },
-            text: report.text.as_deref(),
+            id: id.clone(),
+            status: report.outcome.status.into(),
+            usage: report.outcome.usage.into(),
+            text: report.text.clone(),
+            scope: report.scope.clone(),
+            ..Receipt::default()
         };
-        match self.client.receipt(&self.agent, &self.name, &report.scope, &receipt) {
+        match self.client.receipt(&self.agent, &self.name, &receipt) {
             Ok(decided) if decided.verdict == Verdict::Kill => {
-                let why = decided.trips.first().map(|trip| trip.explain.clone());
-                self.dead(&why.unwrap_or_default());
+                let trip = decided.trips.into_iter().next();
+                let (why, code) = trip.map(|trip| (trip.explain, trip.reason)).unwrap_or_default();
+                if let Some(session) = self.session().filter(|_| !code.contains("killed")) {
+                    session.tree().caused_by(SESSION, &code);
+                }
+                self.dead(SESSION, &why);
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(ClientError::Refused(problem)) if dies(&problem) => {
-                // Where a limit was used up others may finish; the listener hears of it.
+            Err(ClientError::Refused(problem)) if problem.is_death() => {
+                // A used-up limit lets other calls finish; the listener hears when it is over.
                 if problem.code != USED_UP {
-                    self.dead(&problem.detail);
+                    self.dead(ended_at(problem.ended.as_deref()), &problem.detail);
                 }
                 Ok(())
             }
-            // The server has forgotten the call, or does not want to hear of it.
+            // The server does not know the call, or does not accept the report.
             Err(ClientError::Refused(problem)) if problem.status < 500 => Ok(()),
             Err(error) => Err(error),
         }
@@ -398,7 +507,7 @@ impl Line {
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) | Err(_) => {
-                    // The other thread looks for the server.
+                    // The reporting thread tries to reach the server.
                     if let Err(error) = &heard
                         && error.is_not_reached()
                     {
@@ -412,7 +521,7 @@ impl Line {
         }
     }
 
-    /// The session is over at the server, and what runs may finish: nothing new is let through there.
+    /// The session is over at the server, and calls in flight may finish: new ones are refused there.
     fn drain(&self, session: &Session, why: &str) {
         self.queue().knows_kill = true;
         self.changed.notify_all();
@@ -427,44 +536,57 @@ impl Line {
             }
         };
         if std::thread::Builder::new().name("deadstop-drains".to_owned()).spawn(waiting).is_err() {
-            session.end("the server", "no thread could be had to wait for calls that run");
+            session.end("the server", "no thread was left to wait for calls in flight");
         }
     }
 
     fn hear(&self, standing: &Standing) {
         let Some(session) = self.session() else { return };
         let why = standing.why.as_deref().unwrap_or("no reason given");
-        match standing.state.as_str() {
-            "killed" => self.dead(why),
-            "draining" => self.drain(&session, why),
-            "paused" => session.tree().pause(SESSION, Some(why), session.now()),
-            _ => session.tree().pause(SESSION, None, session.now()),
+        if matches!(standing.state, Stands::Running | Stands::Paused) && session.revive() {
+            let mut queue = self.queue();
+            (queue.knows_kill, queue.kill) = (false, None);
+        }
+        match standing.state {
+            Stands::Killed => self.dead(ended_at(standing.ended.as_deref()), why),
+            Stands::Draining => self.drain(&session, why),
+            Stands::Paused => session.tree().pause(SESSION, Some(why), session.now()),
+            Stands::Running | Stands::Other => {
+                session.tree().pause(SESSION, None, session.now());
+            }
         }
         self.follow(&standing.policy);
     }
 }
 
 impl Authority for Line {
-    fn ask(&self, question: &Question<'_>) -> Told {
+    fn ask(&self, question: &Question<'_>, until: [&StopSignal; 2]) -> Told {
+        let stopped = || until.iter().any(|signal| signal.is_stopped());
         let mut queue = self.queue();
-        let turn = queue.put;
-        let until = Instant::now() + TURN;
-        while queue.away.is_none() && queue.done < turn {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            queue = self.wait(queue, left);
+        let (turn, latest) = (queue.put, Instant::now() + TURN);
+        while queue.away.is_none() && queue.done < turn && !stopped() {
+            let Some(left) = latest.checked_duration_since(Instant::now()) else { break };
+            queue = self.wait(queue, left.min(LOOK));
         }
         if queue.away.is_some() {
             return Told::Away;
         }
         drop(queue);
+        // A stop ends the request, however long the server takes.
+        let cancel = Cancel::default();
+        let client = self.client.cancelled_by(&cancel);
+        let _watches = until.map(|signal| {
+            let cancel = cancel.clone();
+            signal.on_stop(move || cancel.cancel())
+        });
         loop {
-            let decided = self.put(question);
+            let decided = self.put(&client, question);
             let Some(id) = waits_for(&decided) else { return self.told(decided) };
-            // A person is asked. Who waits obeys a stop all the same.
-            let over = self.session().is_none_or(|session| session.is_killed());
-            let path = format!("/api/approvals/{}?wait=2", escaped(&id));
-            if over || self.client.get(&path).is_err() {
-                return self.told(decided);
+            // A person is asked.
+            match client.get(&format!("/api/approvals/{}?wait=2", escaped(&id))) {
+                Ok(_) => {}
+                Err(ClientError::Cancelled) => return Told::Stopped,
+                Err(_) => return self.told(decided),
             }
         }
     }
@@ -482,18 +604,18 @@ impl Authority for Line {
         self.changed.notify_all();
     }
 
-    fn killed(&self, reason: &str, wait: bool) {
+    fn killed(&self, reason: &str) {
         let mut queue = self.queue();
-        if queue.knows_kill {
+        if queue.knows_kill || queue.kill.is_some() {
             return;
         }
-        queue.kill.get_or_insert_with(|| reason.to_owned());
-        self.changed.notify_all();
-        let until = Instant::now() + LASTING;
-        while wait && !queue.knows_kill && queue.kill.is_some() && queue.away.is_none() {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            queue = self.wait(queue, left);
+        queue.kill = Some(reason.to_owned());
+        drop(queue);
+        if let Some(folder) = &self.folder {
+            // Without a file the kill still holds here, and the server is told all the same.
+            let _ = self.pending_kill(reason).keep(folder);
         }
+        self.changed.notify_all();
     }
 
     fn health(&self) -> ServerHealth {
@@ -527,18 +649,19 @@ impl Authority for Line {
     }
 }
 
-/// The question to a person that a call waits for, if it does.
+/// The id of the question to a person that a call waits for, if it does.
 fn waits_for(decided: &Result<Decided, ClientError>) -> Option<String> {
     let decided = decided.as_ref().ok().filter(|decided| decided.verdict == Verdict::Ask)?;
-    match decided.approval.as_ref()? {
-        Approval::Id(id) => Some(id.clone()),
-        Approval::Whole(all) => all["id"].as_str().map(str::to_owned),
-    }
+    decided.approval.clone()
 }
 
-/// Whether a refusal says that the session, or what it belongs to, is over.
-fn dies(problem: &Problem) -> bool {
-    problem.code.contains("killed")
+/// Where a scope that is over is in the tree.
+fn ended_at(kind: Option<&str>) -> usize {
+    match kind {
+        Some("project") => 0,
+        Some("agent") => AGENT,
+        _ => SESSION,
+    }
 }
 
 fn unspoken(code: &str) -> Refusal {
@@ -546,9 +669,12 @@ fn unspoken(code: &str) -> Refusal {
         verdict: Verdict::Block,
         guard: "server".to_owned(),
         reason: code.to_owned(),
+        ended: None,
+        cause: None,
         explain: format!("blocked: {}", code.replace('_', " ")),
         measured: json!({ "unit": "none" }),
         limit: json!({ "unit": "none" }),
         incident: None,
+        advice: None,
     }
 }

@@ -1,13 +1,16 @@
 //! What a session says of itself: its state, frozen by a kill, and its health.
 
+use std::fmt;
+
 use deadstop_core::{FailMode, Mode, ScopeState};
 use serde::Serialize;
 
 use crate::session::Session;
-use crate::tree::Tree;
+use crate::tree::{SESSION, Tree};
 
-/// A session's state. After a kill it is what it was then.
+/// A session's state. A kill freezes it: only calls that were in flight at the kill are still booked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct State {
     /// The agent.
     pub agent: String,
@@ -19,7 +22,7 @@ pub struct State {
     pub killed: bool,
     /// Why, if it is.
     pub kill_reason: Option<String>,
-    /// Changes with everything that happens; stands still once it is over.
+    /// Changes with every decision; a kill freezes it.
     pub state_version: u64,
     /// Tools that the policy denies.
     pub forbidden_tools: Vec<String>,
@@ -32,6 +35,7 @@ pub struct State {
 
 /// What a scope has used.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Figures {
     /// Tool calls.
     pub steps: u64,
@@ -45,12 +49,13 @@ pub struct Figures {
     pub cost_usd: f64,
     /// Dollars set aside for calls that run.
     pub reserved_usd: f64,
-    /// Calls that run.
+    /// Calls in flight.
     pub in_flight: u64,
 }
 
 /// What a scope inside the session has used.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ScopeFigures {
     /// Its names, the outermost first.
     pub path: Vec<String>,
@@ -76,49 +81,128 @@ impl Figures {
     }
 }
 
+/// What a kill freezes.
+#[derive(Debug, Clone)]
+pub(crate) struct Frozen {
+    pub(crate) mode: Mode,
+    pub(crate) version: u64,
+    pub(crate) forbidden_tools: Vec<String>,
+}
+
+impl Frozen {
+    pub(crate) fn of(tree: &Tree) -> Frozen {
+        let denied = tree.policy(SESSION).access.deny.iter();
+        Frozen {
+            mode: tree.mode(),
+            version: tree.version,
+            forbidden_tools: denied.map(ToString::to_string).collect(),
+        }
+    }
+}
+
 impl State {
-    pub(crate) fn of(session: &Session, tree: &Tree) -> State {
+    pub(crate) fn of(session: &Session, tree: &Tree, frozen: Option<Frozen>) -> State {
         let scope = |at| ScopeFigures {
             path: tree.names(at),
             killed: tree.state(at).killed().is_some(),
             figures: Figures::of(tree.state(at)),
         };
-        let at = crate::tree::SESSION;
-        let denied = tree.policy(at).access.deny.iter();
+        let Frozen { mode, version, forbidden_tools } = frozen.unwrap_or_else(|| Frozen::of(tree));
         State {
             agent: session.agent().to_owned(),
             session: session.name().to_owned(),
-            mode: tree.mode(),
+            mode,
             killed: tree.killed().is_some(),
             kill_reason: tree.killed().map(|kill| kill.because.clone()),
-            state_version: tree.version,
-            forbidden_tools: denied.map(ToString::to_string).collect(),
-            figures: Figures::of(tree.state(at)),
+            state_version: version,
+            forbidden_tools,
+            figures: Figures::of(tree.state(SESSION)),
             scopes: tree.all().skip(1).map(scope).collect(),
         }
     }
 }
 
+/// Declares states as words.
+macro_rules! words {
+    ($( $(#[doc = $doc:literal])* $name:ident { $( $(#[doc = $about:literal])* $word:ident = $text:literal, )* } )*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+            #[serde(rename_all = "lowercase")]
+            #[non_exhaustive]
+            pub enum $name {
+                $( $(#[doc = $about])* $word, )*
+            }
+
+            impl $name {
+                /// The state as a word, as it is serialised.
+                pub fn as_str(self) -> &'static str {
+                    match self { $( $name::$word => $text, )* }
+                }
+            }
+
+            impl fmt::Display for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str(self.as_str())
+                }
+            }
+        )*
+    };
+}
+
+words! {
+    /// What the authority over a session (its server, or this process) says about it.
+    AuthorityState {
+        /// Calls are admitted.
+        Active = "active",
+        /// An operator holds the session.
+        Paused = "paused",
+        /// The session was killed.
+        Killed = "killed",
+        /// The server does not answer.
+        Unreachable = "unreachable",
+    }
+    /// Whether a session works.
+    SessionStatus {
+        /// It works.
+        Active = "active",
+        /// Its server does not answer; the policy's fail mode decides.
+        Degraded = "degraded",
+        /// It was killed or restored.
+        Inactive = "inactive",
+    }
+    /// Where a kill is kept.
+    Durability {
+        /// In this process only: there is no server.
+        Process = "process",
+        /// In this process, and in a file until the server has it.
+        Pending = "pending",
+        /// At the server.
+        Server = "server",
+    }
+}
+
 /// How a session is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Health {
     /// Whether it is over.
     pub killed: bool,
-    /// Who has the say and what was said: `active`, `paused`, `killed`, or `unreachable` while the
-    /// server is away.
-    pub authority_state: &'static str,
-    /// `active`, `degraded` while the server is away, `inactive` once it is killed or restored.
-    pub status: &'static str,
-    /// Where a kill lasts: `process`, `pending` until the server has it, `server`.
-    pub durability: &'static str,
+    /// What the authority says about it.
+    pub authority_state: AuthorityState,
+    /// Whether it works.
+    pub status: SessionStatus,
+    /// Where a kill is kept.
+    pub durability: Durability,
     /// The server, if there is one.
     pub server: Option<ServerHealth>,
     /// Captures that could not be written.
     pub lost_captures: u64,
 }
 
-/// How the line to the server is.
+/// The connection to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ServerHealth {
     /// Its address.
     pub url: String,

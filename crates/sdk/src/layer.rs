@@ -1,9 +1,9 @@
-//! A tower layer for HTTP clients: whatever speaks a known model API through it is guarded.
+//! A tower layer for HTTP clients: requests to a known model API that pass through it are guarded.
 //!
 //! Requests are read before they are sent, answers as they come. A call that is stopped ends at
-//! once, whether it waits for its answer or reads it.
+//! once, whether it waits for its answer or reads it. Where a server is asked, another thread waits
+//! for it: the executor is never blocked.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,10 +15,11 @@ use http_body_util::{BodyExt, Full};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::exchange::{Exchange, Outgoing, api_of};
+use crate::blocking::{self, Blocking};
+use crate::exchange::{Exchange, Look, Outgoing};
 use crate::refused::Refused;
 use crate::scope::Scope;
-use crate::stop::Stopped;
+use crate::stop::{StopOnDrop, Stopped};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -39,7 +40,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///         .body(Full::new(Bytes::from(answer)))?;
 ///     Ok::<_, http::Error>(answer)
 /// });
-/// let one = Limits { max_model_calls: Some(1), ..Limits::default() };
+/// let one = Limits::new().max_model_calls(1);
 /// let session = Session::builder("writer").limits(one).open()?;
 /// let client = GuardLayer::new(session.root()).layer(client);
 ///
@@ -82,24 +83,16 @@ pub struct Guarded<S> {
 }
 
 /// A call that was refused, or that failed by itself.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GuardError {
     /// Deadstop refused it, or cut it off. Do not retry.
-    Refused(Refused),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     /// The client failed.
-    Client(BoxError),
+    #[error("the HTTP client failed: {0}")]
+    Client(#[source] BoxError),
 }
-
-impl fmt::Display for GuardError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GuardError::Refused(refused) => refused.fmt(f),
-            GuardError::Client(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for GuardError {}
 
 impl<S, B, R> Service<Request<B>> for Guarded<S>
 where
@@ -135,20 +128,15 @@ where
                 return Ok(response.map(GuardedBody::open));
             }
             let host = parts.uri.host().unwrap_or_default().to_owned();
-            let outgoing = Outgoing {
-                api: api_of(&host, parts.uri.path()),
-                provider: &host,
-                method: parts.method.as_str(),
-                path: parts.uri.path(),
-                body: &body,
-            };
-            let mut exchange = scope.request(&outgoing).map_err(GuardError::Refused)?;
-            // What is packed cannot be read.
+            let outgoing = Outgoing::new(&host, parts.uri.path(), &body);
+            let outgoing = outgoing.method(parts.method.as_str());
+            let mut exchange = scope.request_async(&outgoing).await?;
+            // A compressed answer cannot be read.
             parts.headers.remove(header::ACCEPT_ENCODING);
             let body = exchange.body().map_or(body, Bytes::copy_from_slice);
             parts.headers.remove(header::CONTENT_LENGTH);
             let sending = client.call(Request::from_parts(parts, Full::new(body)));
-            let stopped = exchange.stop().stopped();
+            let stopped = exchange.stop_signal().stopped();
             let response = match race(sending, stopped).await {
                 Some(Ok(response)) => response,
                 Some(Err(error)) => {
@@ -181,23 +169,107 @@ async fn race<T>(work: impl Future<Output = T>, mut stopped: Stopped) -> Option<
 #[derive(Debug)]
 pub struct GuardedBody<R> {
     body: Option<R>,
-    guard: Option<(Exchange, Stopped)>,
+    guard: Guard,
+    /// Tells a judge on another thread when this answer is dropped.
+    _leaving: Option<StopOnDrop>,
 }
+
+/// How far the judgement of an answer is.
+#[derive(Debug)]
+enum Guard {
+    /// Not guarded, or not any more.
+    Open,
+    /// The next bytes are awaited.
+    Reading(Box<Exchange>, Stopped),
+    /// A server is asked about what was read.
+    Judging(Blocking<Judged>),
+}
+
+/// What was judged, and what is passed on then.
+struct Judged {
+    exchange: Box<Exchange>,
+    refused: Option<Refused>,
+    then: Then,
+}
+
+/// What is passed on once it was judged.
+#[derive(Debug)]
+enum Then {
+    /// These bytes.
+    Pass(Bytes),
+    /// The end of the answer, with the bytes before it.
+    End(Vec<u8>),
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, GuardError>>>;
 
 impl<R> GuardedBody<R> {
     fn open(body: R) -> GuardedBody<R> {
-        GuardedBody { body: Some(body), guard: None }
+        GuardedBody { body: Some(body), guard: Guard::Open, _leaving: None }
     }
 
-    fn guarded(body: R, exchange: Exchange) -> GuardedBody<R> {
-        let stopped = exchange.stop().stopped();
-        GuardedBody { body: Some(body), guard: Some((exchange, stopped)) }
+    fn guarded(body: R, mut exchange: Exchange) -> GuardedBody<R> {
+        let (leaving, left) = StopOnDrop::new();
+        exchange.leave_with(left);
+        let guard = Guard::reading(Box::new(exchange));
+        GuardedBody { body: Some(body), guard, _leaving: Some(leaving) }
     }
 
     /// It is over: the rest of the answer is not read.
-    fn refuse(&mut self, refused: Refused) -> Poll<Option<Result<Frame<Bytes>, GuardError>>> {
-        (self.body, self.guard) = (None, None);
+    fn refuse(&mut self, refused: Refused) -> Polled {
+        (self.body, self.guard) = (None, Guard::Open);
         Poll::Ready(Some(Err(GuardError::Refused(refused))))
+    }
+
+    /// Judges what was read: here, or on another thread if a server is asked. `None` while that waits.
+    fn judge(
+        &mut self,
+        mut exchange: Box<Exchange>,
+        look: Look,
+        then: Option<Bytes>,
+    ) -> Option<Polled> {
+        let asks = exchange.asks_server(&look);
+        let work = move || {
+            let refused = exchange.judge(&look).err();
+            let then = match then {
+                Some(bytes) => Then::Pass(look.instead().map_or(bytes, Bytes::from)),
+                None => Then::End(look.rest()),
+            };
+            Judged { exchange, refused, then }
+        };
+        if asks {
+            self.guard = Guard::Judging(blocking::run(work));
+            return None;
+        }
+        Some(self.judged(work()))
+    }
+
+    fn judged(&mut self, judged: Judged) -> Polled {
+        let Judged { mut exchange, refused, then } = judged;
+        if let Some(refused) = refused {
+            return self.refuse(refused);
+        }
+        match then {
+            Then::Pass(bytes) => {
+                self.guard = Guard::reading(exchange);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Then::End(rest) => match exchange.settle_end() {
+                Err(refused) => self.refuse(refused),
+                Ok(()) => {
+                    (self.body, self.guard) = (None, Guard::Open);
+                    let last = (!rest.is_empty()).then(|| Ok(Frame::data(rest.into())));
+                    Poll::Ready(last)
+                }
+            },
+        }
+    }
+}
+
+impl Guard {
+    fn reading(exchange: Box<Exchange>) -> Guard {
+        let stopped = exchange.stop_signal().stopped();
+        Guard::Reading(exchange, stopped)
     }
 }
 
@@ -209,47 +281,47 @@ where
     type Data = Bytes;
     type Error = GuardError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, GuardError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let this = &mut *self;
-        if let Some((exchange, stopped)) = &mut this.guard
-            && Pin::new(stopped).poll(context).is_ready()
-        {
-            let refused = exchange.cut_off();
-            return this.refuse(refused);
-        }
-        let Some(body) = &mut this.body else { return Poll::Ready(None) };
-        let frame = std::task::ready!(Pin::new(body).poll_frame(context));
-        let Some((exchange, _)) = &mut this.guard else {
-            return Poll::Ready(frame.map(|f| f.map_err(|e| GuardError::Client(e.into()))));
-        };
-        match frame {
-            None => {
-                let rest = exchange.finish();
-                (this.body, this.guard) = (None, None);
-                match rest {
-                    Ok(rest) if rest.is_empty() => Poll::Ready(None),
-                    Ok(rest) => Poll::Ready(Some(Ok(Frame::data(rest.into())))),
-                    Err(refused) => this.refuse(refused),
+        loop {
+            if let Guard::Judging(work) = &mut this.guard {
+                let judged = std::task::ready!(Pin::new(work).poll(context));
+                return this.judged(judged);
+            }
+            if let Guard::Reading(exchange, stopped) = &mut this.guard
+                && Pin::new(stopped).poll(context).is_ready()
+            {
+                let refused = exchange.cut_off();
+                return this.refuse(refused);
+            }
+            let Some(body) = &mut this.body else { return Poll::Ready(None) };
+            let frame = std::task::ready!(Pin::new(body).poll_frame(context));
+            let mut exchange = match std::mem::replace(&mut this.guard, Guard::Open) {
+                Guard::Reading(exchange, _) => exchange,
+                guard => {
+                    this.guard = guard;
+                    return Poll::Ready(frame.map(|f| f.map_err(|e| GuardError::Client(e.into()))));
                 }
+            };
+            let (look, then) = match frame.map(|frame| frame.map(Frame::into_data)) {
+                None => (exchange.look_end(), None),
+                Some(Err(error)) => {
+                    exchange.broken();
+                    return Poll::Ready(Some(Err(GuardError::Client(error.into()))));
+                }
+                Some(Ok(Err(trailers))) => {
+                    this.guard = Guard::reading(exchange);
+                    return Poll::Ready(Some(Ok(trailers)));
+                }
+                Some(Ok(Ok(bytes))) => (exchange.look(&bytes), Some(bytes)),
+            };
+            let judged = match look {
+                Ok(look) => this.judge(exchange, look, then),
+                Err(refused) => Some(this.refuse(refused)),
+            };
+            if let Some(polled) = judged {
+                return polled;
             }
-            Some(Err(error)) => {
-                exchange.broken();
-                this.guard = None;
-                Poll::Ready(Some(Err(GuardError::Client(error.into()))))
-            }
-            Some(Ok(frame)) => match frame.into_data() {
-                Err(trailers) => Poll::Ready(Some(Ok(trailers))),
-                Ok(bytes) => match exchange.push(&bytes) {
-                    Ok(std::borrow::Cow::Borrowed(_)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                    Ok(std::borrow::Cow::Owned(kept)) => {
-                        Poll::Ready(Some(Ok(Frame::data(kept.into()))))
-                    }
-                    Err(refused) => this.refuse(refused),
-                },
-            },
         }
     }
 }

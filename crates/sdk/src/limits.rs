@@ -1,18 +1,19 @@
-//! Limits of one scope, as whoever opens it says them.
+//! Limits of one scope, as its opener sets them.
 
 use deadstop_core::{Dollars, NanoUsd, Policy, Seconds, Tokens};
 use serde::{Deserialize, Serialize};
 
-/// Limits of a scope: for all that happens in it and below it. What is not set is not limited here.
+/// Limits of a scope: they hold for all calls in it and below it. What is not set is not limited here.
 ///
 /// ```
 /// use deadstop_sdk::Limits;
-/// let limits = Limits { input_token_limit: Some(100_000), ..Limits::default() };
+/// let limits = Limits::new().input_token_limit(100_000).max_steps(20);
 /// assert!(limits.check().is_ok());
-/// assert!(Limits { max_cost_usd: Some(-1.0), ..limits }.check().is_err());
+/// assert!(limits.max_cost_usd(-1.0).check().is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct Limits {
     /// Input tokens, without cache reads.
     pub input_token_limit: Option<u64>,
@@ -30,9 +31,10 @@ pub struct Limits {
     pub max_wall_time_seconds: Option<u64>,
 }
 
-/// A limit that cannot be.
+/// A limit that has no meaning.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {problem}; leave it out for no limit")]
+#[non_exhaustive]
 pub struct BadLimit {
     /// Which.
     pub name: &'static str,
@@ -40,8 +42,46 @@ pub struct BadLimit {
     pub problem: &'static str,
 }
 
+/// Declares a method that sets one limit.
+macro_rules! setters {
+    ($( $(#[doc = $doc:literal])* $name:ident: $kind:ty, )*) => {
+        impl Limits {
+            $(
+                $(#[doc = $doc])*
+                #[must_use]
+                pub fn $name(mut self, limit: $kind) -> Limits {
+                    self.$name = Some(limit);
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    /// Limits input tokens, without cache reads.
+    input_token_limit: u64,
+    /// Limits output tokens, reasoning included.
+    output_token_limit: u64,
+    /// Limits input and output tokens together.
+    total_token_limit: u64,
+    /// Limits dollars, for models and tools.
+    max_cost_usd: f64,
+    /// Limits tool calls.
+    max_steps: u64,
+    /// Limits model calls.
+    max_model_calls: u64,
+    /// Limits the seconds since the scope was opened.
+    max_wall_time_seconds: u64,
+}
+
 impl Limits {
-    /// Whether they can be.
+    /// No limits yet.
+    pub fn new() -> Limits {
+        Limits::default()
+    }
+
+    /// Checks that every limit has a meaning.
     pub fn check(&self) -> Result<(), BadLimit> {
         for (name, limit) in [
             ("input_token_limit", self.input_token_limit),
@@ -56,14 +96,21 @@ impl Limits {
             }
         }
         match self.max_cost_usd {
-            Some(dollars) if NanoUsd::from_dollars(dollars).is_none() => {
-                Err(BadLimit { name: "max_cost_usd", problem: "must be an amount of 0 or more" })
-            }
+            Some(dollars) if NanoUsd::from_dollars(dollars).is_none() => Err(BadLimit {
+                name: "max_cost_usd",
+                problem: "must be a finite amount of 0 or more",
+            }),
             _ => Ok(()),
         }
     }
 
-    /// These, and where they say nothing, those.
+    /// These limits, and the others where these are not set.
+    ///
+    /// ```
+    /// use deadstop_sdk::Limits;
+    /// let both = Limits::new().max_steps(5).or(Limits::new().max_steps(9).max_cost_usd(1.0));
+    /// assert_eq!((both.max_steps, both.max_cost_usd), (Some(5), Some(1.0)));
+    /// ```
     #[must_use]
     pub fn or(self, others: Limits) -> Limits {
         Limits {
@@ -77,7 +124,7 @@ impl Limits {
         }
     }
 
-    /// Lays them over a policy. A limit of the policy's own that is stricter stays.
+    /// Lays them over a policy. Where both limit something the stricter limit holds.
     pub(crate) fn over(&self, policy: &mut Policy) {
         fn least<T: Ord>(own: &mut Option<T>, typed: Option<T>) {
             *own = match (own.take(), typed) {
@@ -104,18 +151,20 @@ mod tests {
     #[test]
     fn the_stricter_limit_holds() {
         let mut policy = Policy::none();
-        let ten = Limits { max_steps: Some(10), max_cost_usd: Some(2.0), ..Limits::default() };
+        let ten = Limits::new().max_steps(10).max_cost_usd(2.0);
         ten.over(&mut policy);
-        Limits { max_steps: Some(20), max_cost_usd: Some(1.0), ..ten }.over(&mut policy);
+        ten.max_steps(20).max_cost_usd(1.0).over(&mut policy);
         assert_eq!(policy.steps.max_steps, Some(10));
         assert_eq!(policy.budget.max_cost_usd.unwrap().0, NanoUsd::DOLLAR);
         assert_eq!(Limits::default().or(ten), ten);
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
-        let bad = Limits { max_steps: Some(0), ..Limits::default() }.check().unwrap_err();
+    fn a_limit_without_a_meaning_is_refused() {
+        let bad = Limits::new().max_steps(0).check().unwrap_err();
         assert_eq!(bad.to_string(), "max_steps: must be 1 or more; leave it out for no limit");
-        assert!(Limits { max_cost_usd: Some(f64::NAN), ..Limits::default() }.check().is_err());
+        for dollars in [f64::NAN, f64::INFINITY, -1.0] {
+            assert!(Limits::new().max_cost_usd(dollars).check().is_err());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A session: one run of an agent in this process, with its policy, its scopes and its kill switch.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -7,21 +8,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use deadstop_client::ClientError;
 use deadstop_core::{Mode, NanoUsd, PolicySet, Preset, Rates, Time, Trip, Verdict};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_file::{self, PolicyError};
 use deadstop_protocol::prices::Prices;
 
 use crate::authority::Authority;
-use crate::capture::{Capture, Captures};
-use crate::health::{Health, State};
+use crate::blocking;
+use crate::capture::{Capture, CaptureKind, Captures};
+use crate::health::{AuthorityState, Durability, Frozen, Health, SessionStatus, State};
 use crate::limits::{BadLimit, Limits};
-use crate::refused::Why;
+use crate::refused::{Killed, Why};
 use crate::scope::Scope;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 use crate::tree::{Ended, Observer, SESSION, ScopeError, Tree};
 
-/// Tells the time: the system's, or in a test whatever it likes.
+/// Tells the time: the system's, or a test's own.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// One run of an agent. Cheap to clone, and every clone is the same session, on any thread.
@@ -54,20 +57,26 @@ pub(crate) struct Inner {
     clock: Clock,
     captures: Captures,
     restored: AtomicBool,
-    frozen: OnceLock<State>,
+    /// What the kill froze, once the session is over.
+    frozen: Mutex<Option<Frozen>>,
     authority: OnceLock<Arc<dyn Authority>>,
     /// Makes the ids of calls.
     run: String,
     calls: AtomicU64,
-    /// Calls about which a server is being asked.
+    /// How many calls a server is being asked about.
     pub(crate) asking: AtomicUsize,
     /// Whether tool calls are looked at in the answers that ask for them.
     pub(crate) watches_answers: bool,
+    state_folder: Option<PathBuf>,
 }
 
 /// A session that cannot be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
+    /// The session was killed before. Open one with another name.
+    #[error(transparent)]
+    Killed(Box<Killed>),
     /// The agent's or the session's name.
     #[error("`{0}` cannot be a name: 1 to 200 printable characters")]
     Name(String),
@@ -91,9 +100,9 @@ pub enum OpenError {
     /// The price of a model.
     #[error("the price of `{0}` must be two amounts of dollars per million tokens, 0 or more")]
     Price(String),
-    /// The server, which answered with a refusal.
-    #[error("the server refuses this session: {0}")]
-    Server(String),
+    /// The server refuses the session, or cannot be used.
+    #[error("cannot open the session at the server: {0}")]
+    Server(#[from] ClientError),
 }
 
 fn hinted(error: &PolicyError) -> String {
@@ -103,11 +112,11 @@ fn hinted(error: &PolicyError) -> String {
     }
 }
 
-/// What a session is opened with.
+/// What a session is opened with: see [`Session::builder`].
 pub struct Builder {
     agent: String,
     session: Option<String>,
-    pub(crate) policies: Option<PolicySet>,
+    policies: Option<PolicySet>,
     mode: Option<Mode>,
     limits: Limits,
     prices: HashMap<String, (f64, f64)>,
@@ -115,11 +124,24 @@ pub struct Builder {
     clock: Option<Clock>,
     observer: Option<Observer>,
     watches_answers: bool,
-    pub(crate) server: Option<crate::govern::Address>,
+    server: Option<String>,
+    state_folder: Option<PathBuf>,
 }
 
 impl Session {
     /// Begins a session of an agent.
+    ///
+    /// ```
+    /// use deadstop_sdk::{Limits, Mode, Session};
+    /// let session = Session::builder("researcher")
+    ///     .session("run-7")
+    ///     .policy("strict")?
+    ///     .mode(Mode::LogOnly)
+    ///     .limits(Limits::new().max_cost_usd(5.0))
+    ///     .open()?;
+    /// assert_eq!((session.agent(), session.name()), ("researcher", "run-7"));
+    /// # Ok::<(), deadstop_sdk::OpenError>(())
+    /// ```
     pub fn builder(agent: impl Into<String>) -> Builder {
         Builder {
             agent: agent.into(),
@@ -133,6 +155,7 @@ impl Session {
             observer: None,
             watches_answers: true,
             server: None,
+            state_folder: None,
         }
     }
 
@@ -156,72 +179,90 @@ impl Session {
         self.root().scope(name, limits)
     }
 
-    /// Ends the session, for good: nothing more is let through, calls in flight are cut, its state
-    /// stands still, captures are written. Where there is a server the end lasts there; see
-    /// [`Health::durability`]. May be said from anywhere, and more than once: the first reason stays.
+    /// Ends the session, for good: no further call is admitted, calls in flight are cut, its state is
+    /// frozen, captures are written. It may be called on any thread and more than once: the first
+    /// reason stays.
+    ///
+    /// It never waits for a server: the server is told in the background, and a file keeps the kill
+    /// until it was. [`Session::flush`] waits; [`Health::durability`] says where the kill is kept.
+    ///
+    /// ```
+    /// use deadstop_sdk::{AuthorityState, Session};
+    /// let session = Session::builder("mail").open()?;
+    /// session.kill("it deletes my mail");
+    /// assert!(session.tool("read", &serde_json::json!({})).unwrap_err().is_killed());
+    /// assert_eq!(session.health().authority_state, AuthorityState::Killed);
+    /// assert_eq!(session.state().kill_reason.as_deref(), Some("it deletes my mail"));
+    /// # Ok::<(), deadstop_sdk::OpenError>(())
+    /// ```
     pub fn kill(&self, reason: &str) {
         let reason = if reason.trim().is_empty() { "no reason given" } else { reason };
         self.end("the agent's process", reason);
         if let Some(authority) = self.authority() {
-            authority.killed(reason, true);
+            authority.killed(reason);
         }
     }
 
-    /// Lets go of the clients that it guards; they are again what they were. The session itself
-    /// stays what it is: one that was killed stays dead.
+    /// Ends the guarding of clients: they are again what they were. A session that was killed stays
+    /// dead.
     pub fn restore(&self) {
         self.0.restored.store(true, Ordering::Release);
         self.0.captures.flush();
-        if let Some(authority) = self.authority() {
-            authority.flush(Duration::from_secs(1));
-        }
     }
 
-    /// Whether its clients were let go.
+    /// Whether [`Session::restore`] was called.
     pub fn is_restored(&self) -> bool {
         self.0.restored.load(Ordering::Acquire)
     }
 
     /// Whether it is over.
     pub fn is_killed(&self) -> bool {
-        self.0.frozen.get().is_some() || self.tree().killed().is_some()
+        self.tree().killed().is_some()
     }
 
-    /// The stop that comes when it is killed.
-    pub fn stop(&self) -> Stop {
+    /// The signal that is given when it is killed.
+    pub fn stop_signal(&self) -> StopSignal {
         self.tree().stop(SESSION)
     }
 
-    /// What it has used so far. After a kill: what it had used by then.
+    /// What it has used. A kill freezes the state: afterwards only calls that were in flight are still
+    /// booked.
     pub fn state(&self) -> State {
-        if let Some(frozen) = self.0.frozen.get() {
-            return frozen.clone();
-        }
-        State::of(self, &self.tree())
+        let tree = self.tree();
+        State::of(self, &tree, self.frozen().clone())
     }
 
     /// How it is.
+    ///
+    /// ```
+    /// use deadstop_sdk::{Durability, Session, SessionStatus};
+    /// let session = Session::builder("a").open()?;
+    /// let health = session.health();
+    /// assert_eq!(health.status, SessionStatus::Active);
+    /// assert_eq!(health.durability, Durability::Process); // there is no server
+    /// # Ok::<(), deadstop_sdk::OpenError>(())
+    /// ```
     pub fn health(&self) -> Health {
         let killed = self.is_killed();
         let server = self.authority().map(|authority| authority.health());
         let paused = self.tree().state(SESSION).paused().is_some();
         let away = server.as_ref().is_some_and(|server| !server.connected);
         let authority_state = match (killed, away, paused) {
-            (true, _, _) => "killed",
-            (false, true, _) => "unreachable",
-            (false, false, true) => "paused",
-            (false, false, false) => "active",
+            (true, _, _) => AuthorityState::Killed,
+            (false, true, _) => AuthorityState::Unreachable,
+            (false, false, true) => AuthorityState::Paused,
+            (false, false, false) => AuthorityState::Active,
         };
         let status = match (killed || self.is_restored(), away) {
-            (true, _) => "inactive",
-            (false, true) => "degraded",
-            (false, false) => "active",
+            (true, _) => SessionStatus::Inactive,
+            (false, true) => SessionStatus::Degraded,
+            (false, false) => SessionStatus::Active,
         };
         let durability = match &server {
-            None => "process",
-            Some(server) if killed && !server.knows_kill => "pending",
-            Some(server) if !killed && !server.connected => "pending",
-            Some(_) => "server",
+            None => Durability::Process,
+            Some(server) if killed && !server.knows_kill => Durability::Pending,
+            Some(server) if !killed && !server.connected => Durability::Pending,
+            Some(_) => Durability::Server,
         };
         let lost_captures = self.0.captures.lost();
         Health { killed, authority_state, status, durability, server, lost_captures }
@@ -232,8 +273,25 @@ impl Session {
         self.0.captures.last()
     }
 
-    /// Has a function told of everything that trips, in any of its scopes. It cannot prevent
-    /// anything, and if it panics nothing happens but that.
+    /// Calls a function once for each trip in any of its scopes: when a guard refuses a call or ends a
+    /// scope, and in log-only mode when it would have. It cannot prevent anything; a panic in it is
+    /// contained, and calls that it makes itself do not call it again.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use deadstop_sdk::{Limits, Session};
+    /// let session = Session::builder("a").limits(Limits::new().max_steps(1)).open()?;
+    /// let told = Arc::new(Mutex::new(Vec::new()));
+    /// session.on_tripped({
+    ///     let told = Arc::clone(&told);
+    ///     move |why| told.lock().unwrap().push(why.reason().to_owned())
+    /// });
+    /// for n in 0..4 {
+    ///     let _ = session.tool("look", &serde_json::json!({ "n": n }));
+    /// }
+    /// assert_eq!(*told.lock().unwrap(), ["max_steps"]);
+    /// # Ok::<(), deadstop_sdk::OpenError>(())
+    /// ```
     pub fn on_tripped(&self, observer: impl Fn(&Why) + Send + Sync + 'static) {
         self.root().on_tripped(observer);
     }
@@ -256,13 +314,13 @@ impl Session {
         Arc::clone(self.tree().policies())
     }
 
-    /// Where other processes find this session: variables for their environment. With a server they
-    /// are governed as one.
+    /// Variables with which another process continues this session. With a server both are governed as
+    /// one.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         self.root().environment()
     }
 
-    /// Waits, at most so long, until what happened is at the server and on disk.
+    /// Waits, at most so long, until the server has every report and kill, and the disk every capture.
     pub fn flush(&self, most: Duration) {
         self.0.captures.flush();
         if let Some(authority) = self.authority() {
@@ -270,8 +328,14 @@ impl Session {
         }
     }
 
-    /// The same session for a process that was forked off: what was used until then counts, calls
-    /// in flight stay with the parent, and a server is asked anew.
+    /// The same without blocking the thread.
+    pub async fn flush_async(&self, most: Duration) {
+        let session = self.clone();
+        blocking::run(move || session.flush(most)).await;
+    }
+
+    /// The same session for a forked process: what was used until then counts, calls in flight stay
+    /// with the parent, and a server is asked anew.
     #[must_use]
     pub fn forked(&self) -> Session {
         let copy = Session(Arc::new(Inner {
@@ -282,16 +346,18 @@ impl Session {
             clock: Arc::clone(&self.0.clock),
             captures: Captures::default(),
             restored: AtomicBool::new(self.is_restored()),
-            frozen: self.0.frozen.clone(),
+            frozen: Mutex::new(self.frozen().clone()),
             authority: OnceLock::new(),
             run: uuid::Uuid::now_v7().simple().to_string(),
             calls: AtomicU64::new(0),
             asking: AtomicUsize::new(0),
             watches_answers: self.0.watches_answers,
+            state_folder: self.0.state_folder.clone(),
         }));
         if let Some(authority) = self.authority() {
-            let address = crate::govern::Address { url: authority.health().url };
-            crate::govern::connect_later(&copy, address);
+            let folder = self.0.state_folder.clone();
+            let address = crate::govern::Address { url: authority.health().url, folder };
+            crate::govern::connect_later(&copy, &address);
         }
         copy
     }
@@ -327,25 +393,43 @@ impl Session {
             && self.tree().state(SESSION).ledger().in_flight == 0
     }
 
-    /// Ends the session by somebody's word.
+    fn frozen(&self) -> MutexGuard<'_, Option<Frozen>> {
+        self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the session by an order.
     pub(crate) fn end(&self, by: &str, reason: &str) {
-        let mut tree = self.tree();
-        let ended = tree.kill(SESSION, by, reason, self.now());
-        drop(tree);
+        self.end_at(SESSION, by, reason);
+    }
+
+    /// Ends the session, its agent or its project by an order.
+    pub(crate) fn end_at(&self, at: usize, by: &str, reason: &str) {
+        let ended = self.tree().kill(at, by, reason, self.now());
         self.carry_out(ended.into_iter().collect());
+    }
+
+    /// The agent or the project was cleared: calls are admitted again, unless the session itself was
+    /// killed.
+    pub(crate) fn revive(&self) -> bool {
+        let mut tree = self.tree();
+        let revived = tree.revive();
+        if revived && tree.killed().is_none() {
+            *self.frozen() = None;
+        }
+        revived
     }
 
     /// Carries out what a decision has ended, without any lock: cuts calls, freezes, writes, tells.
     pub(crate) fn carry_out(&self, ended: Vec<Ended>) {
         for Ended { at, name, kill, stops } in ended {
             if at <= SESSION {
-                let state = State::of(self, &self.tree());
-                let _ = self.0.frozen.set(state);
+                let tree = self.tree();
+                self.frozen().get_or_insert_with(|| Frozen::of(&tree));
             }
-            stops.iter().for_each(Stop::stop);
+            stops.iter().for_each(StopSignal::stop);
             self.0.captures.add(Capture {
                 at_ms: kill.at.0,
-                what: "killed",
+                what: CaptureKind::Killed,
                 scope: if at <= SESSION { Vec::new() } else { vec![name.to_string()] },
                 name: String::new(),
                 verdict: Verdict::Kill,
@@ -354,9 +438,8 @@ impl Session {
             });
             if at <= SESSION {
                 self.0.captures.flush();
-                // A guard's kill is no reason for the call that it refuses to wait.
                 if let Some(authority) = self.authority().filter(|_| kill.guard.is_some()) {
-                    authority.killed(&kill.because, false);
+                    authority.killed(&kill.because);
                 }
             }
         }
@@ -366,15 +449,40 @@ impl Session {
         self.0.captures.add(capture);
     }
 
-    /// Tells observers of trips, without any lock. What they do is their own business.
+    /// Tells observers about trips, without any lock.
     pub(crate) fn tell(&self, at: usize, trips: &[Trip]) {
         if trips.is_empty() {
             return;
         }
         let told = self.tree().observers(at, trips);
-        for (observer, why) in told {
-            let _ = catch_unwind(AssertUnwindSafe(|| observer(&why)));
+        told.into_iter().for_each(|(observer, why)| tell(&observer, &why));
+    }
+
+    /// Tells observers about a trip at the server.
+    pub(crate) fn tell_why(&self, at: usize, why: &Why) {
+        let told = self.tree().observers_of(at, why);
+        told.into_iter().for_each(|(observer, why)| tell(&observer, &why));
+    }
+}
+
+thread_local! {
+    /// The observers that run on this thread.
+    static TELLING: RefCell<Vec<Observer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls an observer, unless the trip comes from a call that this observer makes itself.
+fn tell(observer: &Observer, why: &Why) {
+    let entered = TELLING.with_borrow_mut(|running| {
+        let fresh = !running.iter().any(|one| Arc::ptr_eq(one, observer));
+        if fresh {
+            running.push(Arc::clone(observer));
         }
+        fresh
+    });
+    if entered {
+        // A panic in an observer changes nothing here.
+        let _ = catch_unwind(AssertUnwindSafe(|| observer(why)));
+        TELLING.with_borrow_mut(Vec::pop);
     }
 }
 
@@ -413,7 +521,7 @@ impl Builder {
         self
     }
 
-    /// Whether verdicts are carried out, whatever the policy says.
+    /// Whether verdicts are carried out. It overrides the policy's mode.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Builder {
         self.mode = Some(mode);
@@ -457,14 +565,14 @@ impl Builder {
         self
     }
 
-    /// Has a function told of everything that trips.
+    /// Calls a function once for each trip: see [`Session::on_tripped`].
     #[must_use]
     pub fn on_tripped(mut self, observer: impl Fn(&Why) + Send + Sync + 'static) -> Builder {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// Whether tool calls are judged when a model's answer asks for them (they are), or only where
+    /// Whether tool calls are judged when a model's answer asks for them (the default), or only where
     /// they run.
     #[must_use]
     pub fn watch_answers(mut self, watch: bool) -> Builder {
@@ -472,11 +580,18 @@ impl Builder {
         self
     }
 
-    /// A server that has the last word: its address, such as `http://127.0.0.1:4141`. A key comes
+    /// A server that governs the session, over all processes that use it: its address, such as `http://127.0.0.1:4141`. A key comes
     /// from `DEADSTOP_KEY` or `DEADSTOP_KEY_FILE`, a project from `DEADSTOP_PROJECT`.
     #[must_use]
     pub fn server(mut self, url: impl Into<String>) -> Builder {
-        self.server = Some(crate::govern::Address { url: url.into() });
+        self.server = Some(url.into());
+        self
+    }
+
+    /// Where kills are kept until the server has them; below `$XDG_STATE_HOME` if not given.
+    #[must_use]
+    pub fn state_folder(mut self, folder: impl Into<PathBuf>) -> Builder {
+        self.state_folder = Some(folder.into());
         self
     }
 
@@ -512,21 +627,23 @@ impl Builder {
             clock,
             captures,
             restored: AtomicBool::new(false),
-            frozen: OnceLock::new(),
+            frozen: Mutex::default(),
             authority: OnceLock::new(),
             run: uuid::Uuid::now_v7().simple().to_string(),
             calls: AtomicU64::new(0),
             asking: AtomicUsize::new(0),
             watches_answers: self.watches_answers,
+            state_folder: self.state_folder.clone(),
         }));
-        if let Some(address) = self.server {
-            crate::govern::connect(&session, address)?;
+        if let Some(url) = self.server {
+            let address = crate::govern::Address { url, folder: self.state_folder };
+            crate::govern::connect(&session, &address)?;
         }
         Ok(session)
     }
 }
 
-/// The catalogue takes a while to unpack, so that all sessions share one; own prices go on top.
+/// Unpacking the catalogue takes a while, so all sessions share one; own prices are laid over it.
 fn price_list(own: HashMap<String, (f64, f64)>) -> Result<Arc<Prices>, OpenError> {
     static BUILTIN: OnceLock<Arc<Prices>> = OnceLock::new();
     if own.is_empty() {

@@ -1,6 +1,6 @@
-//! A stop that whoever runs a call can see, wait for, or be told of, on any thread.
+//! A signal that tells the code which runs a call to stop, on any thread.
 //!
-//! No runtime is needed: a blocking call asks or waits, a future is woken, and whoever can only be
+//! No runtime is needed: blocking code asks or waits, a future is woken, and code that can only be
 //! interrupted from outside (a socket, another language's task) leaves a callback.
 
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A stop that comes once, and stays.
+/// A signal that is given once, and stays given.
 ///
 /// ```
 /// use deadstop_sdk::Session;
 /// let session = Session::builder("coder").open()?;
-/// let stop = session.stop();
+/// let stop = session.stop_signal();
 /// assert!(!stop.is_stopped());
 /// session.kill("enough");
 /// assert!(stop.is_stopped());
 /// # Ok::<(), deadstop_sdk::OpenError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Stop(Arc<Inner>);
+pub struct StopSignal(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -42,13 +42,13 @@ struct Waiting {
     callbacks: BTreeMap<u64, Callback>,
 }
 
-impl Stop {
-    /// Whether it has come.
+impl StopSignal {
+    /// Whether it was given.
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Waits for it, at most so long; whether it has come.
+    /// Waits for it, at most so long. Returns whether it was given.
     pub fn wait(&self, most: Duration) -> bool {
         let until = Instant::now() + most;
         let mut waiting = self.waiting();
@@ -60,13 +60,27 @@ impl Stop {
         true
     }
 
-    /// Done when it has come.
+    /// A future that is ready when it was given.
     pub fn stopped(&self) -> Stopped {
         Stopped { stop: self.clone(), watch: None }
     }
 
-    /// Has a function called when it comes, on the thread that stops; at once if it has come. Who
-    /// drops the watch is not called any more.
+    /// Calls a function when it is given, on the thread that gives it; at once if it was given.
+    /// Dropping the watch forgets the function.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// let session = deadstop_sdk::Session::builder("coder").open()?;
+    /// let seen = Arc::new(AtomicBool::new(false));
+    /// let watch = session.stop_signal().on_stop({
+    ///     let seen = Arc::clone(&seen);
+    ///     move || seen.store(true, Ordering::SeqCst)
+    /// });
+    /// session.kill("enough");
+    /// assert!(seen.load(Ordering::SeqCst));
+    /// # drop(watch);
+    /// # Ok::<(), deadstop_sdk::OpenError>(())
+    /// ```
     #[must_use = "a watch that is dropped is not called"]
     pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) -> Watch {
         let mut waiting = self.waiting();
@@ -81,7 +95,7 @@ impl Stop {
         Watch { stop: self.clone(), number }
     }
 
-    /// Stops. Callbacks run on this thread, without any lock; one that panics hurts nobody.
+    /// Gives it. Callbacks run on this thread, without any lock; a panic in one is contained.
     pub(crate) fn stop(&self) {
         let mut waiting = self.waiting();
         if self.0.stopped.swap(true, Ordering::AcqRel) {
@@ -98,21 +112,39 @@ impl Stop {
     }
 }
 
-fn quietly(callback: Callback) {
-    // Nothing of ours is half changed while somebody else's code runs.
-    let _ = catch_unwind(AssertUnwindSafe(callback));
-}
+/// Gives a signal when it is dropped: the code that held it has left.
+#[derive(Debug)]
+pub(crate) struct StopOnDrop(StopSignal);
 
-impl fmt::Debug for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stop").field("stopped", &self.is_stopped()).finish()
+impl StopOnDrop {
+    /// The holder, and the signal.
+    pub(crate) fn new() -> (StopOnDrop, StopSignal) {
+        let signal = StopSignal::default();
+        (StopOnDrop(signal.clone()), signal)
     }
 }
 
-/// A callback that waits for a stop.
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn quietly(callback: Callback) {
+    // No state of ours is half changed while the callback runs.
+    let _ = catch_unwind(AssertUnwindSafe(callback));
+}
+
+impl fmt::Debug for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopSignal").field("stopped", &self.is_stopped()).finish()
+    }
+}
+
+/// A callback that waits for a stop signal.
 #[derive(Debug)]
 pub struct Watch {
-    stop: Stop,
+    stop: StopSignal,
     number: u64,
 }
 
@@ -124,10 +156,10 @@ impl Drop for Watch {
     }
 }
 
-/// Done when a stop has come.
+/// Ready when a stop signal was given.
 #[derive(Debug)]
 pub struct Stopped {
-    stop: Stop,
+    stop: StopSignal,
     watch: Option<Watch>,
 }
 
@@ -152,8 +184,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn everybody_who_waits_is_told_once() {
-        let (stop, told) = (Stop::default(), Arc::new(AtomicU32::new(0)));
+    fn each_watcher_is_told_once() {
+        let (stop, told) = (StopSignal::default(), Arc::new(AtomicU32::new(0)));
         let count = |told: &Arc<AtomicU32>| {
             let told = Arc::clone(told);
             move || {
@@ -162,7 +194,7 @@ mod tests {
         };
         let _kept = stop.on_stop(count(&told));
         drop(stop.on_stop(count(&told)));
-        let _bad = stop.on_stop(|| panic!("a callback of somebody else"));
+        let _bad = stop.on_stop(|| panic!("a callback that fails"));
         let waiting = std::thread::spawn({
             let stop = stop.clone();
             move || stop.wait(Duration::from_secs(60))
@@ -178,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_future_is_woken() {
-        let stop = Stop::default();
+        let stop = StopSignal::default();
         let waiting = tokio::spawn(stop.stopped());
         tokio::task::yield_now().await;
         stop.stop();

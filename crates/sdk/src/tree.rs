@@ -1,39 +1,42 @@
 //! The scopes of one session, under one lock: project ▸ agent ▸ session ▸ what is nested in it.
 //!
 //! The chain is the server's, so that the same events give the same verdicts and the same depths.
-//! A scope below is found by its name: whoever opens `researcher` twice in one place opens the same
-//! scope, and what was spent and seen there stays spent and seen. A decision takes a microsecond, so
-//! one lock is enough.
+//! A scope below is found by its name: opening `researcher` twice in one place gives the same scope,
+//! and what was spent and seen there stays spent and seen. A decision takes a microsecond, so one lock
+//! is enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use deadstop_core::{
-    Call, Kill, Link, Mode, Policy, PolicySet, ScopeKind, ScopeState, Ticket, Time, Trip,
+    Admission, Call, Decision, GuardId, Kill, Link, Mode, Policy, PolicySet, ScopeKind, ScopeState,
+    Ticket, Time, Trip, Verdict,
 };
 use deadstop_protocol::llm::request::Seen;
 use smallvec::SmallVec;
 
 use crate::authority::Remote;
 use crate::limits::Limits;
-use crate::refused::{ABOVE, Why};
-use crate::stop::Stop;
+use crate::refused::{ABOVE, Refused, Why};
+use crate::stop::StopSignal;
 
-/// Scopes that a session may have: somebody who makes up a name for each call would fill the memory.
+/// The most scopes of a session: an agent that makes up a name for each call would fill the memory.
 const MOST_SCOPES: usize = 16_384;
 /// Tool calls of answers that wait to be run.
 const MOST_PENDING: usize = 256;
 /// Where the session is in every tree.
 pub(crate) const SESSION: usize = ABOVE;
+/// Where the agent is in every tree.
+pub(crate) const AGENT: usize = 1;
 
-/// Is told of what trips; cannot prevent anything.
+/// Is told of each trip. It cannot prevent anything.
 pub type Observer = Arc<dyn Fn(&Why) + Send + Sync>;
 
 /// The scopes of a session.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     policies: Arc<PolicySet>,
-    /// What the session was opened with, whatever the policy says.
+    /// The mode that the session was opened with; it overrides the policy's.
     mode: Option<Mode>,
     /// Changes with every decision.
     pub(crate) version: u64,
@@ -45,15 +48,17 @@ struct Node {
     state: ScopeState,
     limits: Limits,
     policy: Policy,
-    stop: Stop,
+    stop: StopSignal,
     children: HashMap<Arc<str>, usize>,
     below: Vec<usize>,
     observers: Vec<Observer>,
     seen: Seen,
     pending: VecDeque<Pending>,
+    /// The code of what ended it, for calls that come later.
+    cause: Option<String>,
 }
 
-/// A tool call that an answer asks for, and that nobody has run yet.
+/// A tool call that an answer asks for, and that has not run yet.
 pub(crate) struct Pending {
     pub(crate) id: String,
     pub(crate) call: Call,
@@ -68,11 +73,30 @@ pub(crate) struct Ended {
     pub(crate) name: Arc<str>,
     pub(crate) kill: Kill,
     /// The stops of the calls that must not go on.
-    pub(crate) stops: Vec<Stop>,
+    pub(crate) stops: Vec<StopSignal>,
+}
+
+/// What the engine says about a call.
+pub(crate) trait Judged {
+    /// Every guard that tripped, the strictest first.
+    fn trips(&self) -> &[Trip];
+}
+
+impl Judged for Admission {
+    fn trips(&self) -> &[Trip] {
+        &self.trips
+    }
+}
+
+impl Judged for Decision {
+    fn trips(&self) -> &[Trip] {
+        &self.trips
+    }
 }
 
 /// A scope that cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScopeError {
     /// Its name.
     #[error("`{0}` cannot be a scope's name: 1 to 200 printable characters without a slash")]
@@ -108,7 +132,7 @@ impl Tree {
             self.nodes[above].children.insert(Arc::clone(&name), at);
             self.nodes[above].below.push(at);
         }
-        let stop = Stop::default();
+        let stop = StopSignal::default();
         if above.is_some_and(|above| self.nodes[above].stop.is_stopped()) {
             stop.stop();
         }
@@ -124,6 +148,7 @@ impl Tree {
             observers: Vec::new(),
             seen: Seen::default(),
             pending: VecDeque::new(),
+            cause: None,
         });
         self.renew(at);
         at
@@ -190,20 +215,61 @@ impl Tree {
         self.nodes[at].observers.push(observer);
     }
 
-    /// Whom these trips concern.
+    /// The observers that these trips concern. A trip is a call that a guard refuses or ends, or, in
+    /// log-only mode, one that it would have; a call in a scope that is over or held is none.
     pub(crate) fn observers(&self, at: usize, trips: &[Trip]) -> Vec<(Observer, Why)> {
         let path = &self.nodes[at].path;
         let mut told = Vec::new();
         for trip in trips {
             let Some(here) = path.get(trip.context.depth) else { continue };
-            let why = Why::of(trip);
-            // A container hears of what trips in it.
-            for above in self.nodes[*here].path.iter().rev() {
-                let observers = self.nodes[*above].observers.iter();
-                told.extend(observers.map(|observer| (Arc::clone(observer), why.clone())));
+            let log_only = self.nodes[*here].policy.mode == Mode::LogOnly;
+            let least = if log_only { Verdict::Warn } else { Verdict::Block };
+            if trip.verdict < least || matches!(trip.guard, GuardId::Killed | GuardId::Paused) {
+                continue;
             }
+            told.extend(self.observers_of(*here, &self.why(at, trip)));
         }
         told
+    }
+
+    /// The observers of a scope and of those that contain it, the innermost first.
+    pub(crate) fn observers_of(&self, at: usize, why: &Why) -> Vec<(Observer, Why)> {
+        let mut told = Vec::new();
+        for above in self.nodes[at].path.iter().rev() {
+            let observers = self.nodes[*above].observers.iter();
+            told.extend(observers.map(|observer| (Arc::clone(observer), why.clone())));
+        }
+        told
+    }
+
+    /// What a guard says about a call in a scope.
+    pub(crate) fn why(&self, at: usize, trip: &Trip) -> Why {
+        let here = self.nodes[at].path.get(trip.context.depth).copied().unwrap_or(at);
+        let over = trip.guard == GuardId::Killed;
+        let cause = self.nodes[here].cause.as_deref().filter(|_| over);
+        Why::of(trip, self.path(here), cause)
+    }
+
+    /// The refusal for the strictest trip, if it refuses.
+    pub(crate) fn refused(&self, at: usize, trips: &[Trip]) -> Option<Refused> {
+        let trip = trips.first().filter(|trip| trip.verdict >= Verdict::Ask)?;
+        Some(Refused::new(self.why(at, trip)))
+    }
+
+    /// The code of what ended a scope, if it is over and the code is known.
+    pub(crate) fn cause(&self, at: usize) -> Option<&str> {
+        self.nodes[at].cause.as_deref()
+    }
+
+    /// Remembers what ended a scope. The first cause stays.
+    pub(crate) fn caused_by(&mut self, at: usize, code: &str) {
+        self.nodes[at].cause.get_or_insert_with(|| code.to_owned());
+    }
+
+    /// A scope's names from the agent down; the project's own for the project.
+    pub(crate) fn path(&self, at: usize) -> Vec<String> {
+        let path = self.nodes[at].path.iter().skip(usize::from(at >= AGENT));
+        path.map(|at| self.nodes[*at].name.to_string()).collect()
     }
 
     pub(crate) fn state(&self, at: usize) -> &ScopeState {
@@ -218,7 +284,7 @@ impl Tree {
         &self.nodes[at].policy
     }
 
-    pub(crate) fn stop(&self, at: usize) -> Stop {
+    pub(crate) fn stop(&self, at: usize) -> StopSignal {
         self.nodes[at].stop.clone()
     }
 
@@ -252,7 +318,7 @@ impl Tree {
     }
 
     /// Asks the engine about a call in a scope; tells which scopes that has ended.
-    pub(crate) fn decide<T>(
+    pub(crate) fn decide<T: Judged>(
         &mut self,
         at: usize,
         decide: impl FnOnce(&mut [Link<'_>]) -> T,
@@ -274,10 +340,18 @@ impl Tree {
         drop(links);
         let fresh = path.iter().zip(alive).filter(|(_, alive)| *alive).map(|(at, _)| *at);
         let fresh: SmallVec<[usize; 6]> = fresh.collect();
-        (decision, fresh.into_iter().filter_map(|at| self.ended(at)).collect())
+        let ended: Vec<Ended> = fresh.into_iter().filter_map(|at| self.ended(at)).collect();
+        for Ended { at, kill, .. } in &ended {
+            let kills =
+                |trip: &&Trip| trip.verdict == Verdict::Kill && Some(trip.guard) == kill.guard;
+            if let Some(trip) = decision.trips().iter().find(kills) {
+                self.caused_by(*at, &trip.reason);
+            }
+        }
+        (decision, ended)
     }
 
-    /// Asks the engine about a call on a copy: nothing comes of it.
+    /// Asks the engine about a call on a copy, which is then dropped.
     pub(crate) fn attempt<T>(&self, at: usize, decide: impl FnOnce(&mut [Link<'_>]) -> T) -> T {
         let path = self.nodes[at].path.iter();
         let mut states: Vec<_> =
@@ -290,7 +364,7 @@ impl Tree {
         decide(&mut links.collect::<Vec<_>>())
     }
 
-    /// Ends a scope by somebody's word. `None` if it was over.
+    /// Ends a scope by an order. `None` if it was over.
     pub(crate) fn kill(&mut self, at: usize, by: &str, because: &str, now: Time) -> Option<Ended> {
         let over = self.nodes[at].state.killed().is_some_and(|kill| !kill.drains);
         if over {
@@ -322,6 +396,30 @@ impl Tree {
         }
     }
 
+    /// An operator has cleared the agent or the project: calls are admitted again. A session or a scope
+    /// that was killed itself stays dead. Tells whether anything was cleared.
+    pub(crate) fn revive(&mut self) -> bool {
+        let mut cleared = false;
+        for node in &mut self.nodes[..SESSION] {
+            cleared |= node.state.killed().is_some() && node.state.clear().is_ok();
+            node.cause = None;
+        }
+        if !cleared {
+            return false;
+        }
+        self.version += 1;
+        for at in 0..self.nodes.len() {
+            let dead =
+                self.nodes[at].path.iter().any(|at| self.nodes[*at].state.killed().is_some());
+            if !dead {
+                // What tripped before must not trip again at once.
+                self.nodes[at].state.forget();
+                self.nodes[at].stop = StopSignal::default();
+            }
+        }
+        true
+    }
+
     fn ended(&self, at: usize) -> Option<Ended> {
         let kill = self.nodes[at].state.killed()?.clone();
         let stops = if kill.drains { Vec::new() } else { self.stops(at) };
@@ -329,7 +427,7 @@ impl Tree {
     }
 
     /// The stops of a scope and of all below it.
-    fn stops(&self, at: usize) -> Vec<Stop> {
+    fn stops(&self, at: usize) -> Vec<StopSignal> {
         let mut stops = Vec::new();
         let mut left = vec![at];
         while let Some(at) = left.pop() {
@@ -385,7 +483,7 @@ impl Tree {
         taken.into()
     }
 
-    /// The states as they are, for another process: names, limits and blobs from the project down.
+    /// A copy for a forked process.
     pub(crate) fn copy(&self) -> Tree {
         let nodes = self.nodes.iter().map(|node| {
             let mut state = node.state.clone();
@@ -397,12 +495,13 @@ impl Tree {
                 state,
                 limits: node.limits,
                 policy: node.policy.clone(),
-                stop: Stop::default(),
+                stop: StopSignal::default(),
                 children: node.children.clone(),
                 below: node.below.clone(),
                 observers: node.observers.clone(),
                 seen: Seen::default(),
                 pending: VecDeque::new(),
+                cause: node.cause.clone(),
             }
         });
         let tree = Tree {
@@ -413,7 +512,7 @@ impl Tree {
         };
         for at in 0..tree.nodes.len() {
             if tree.nodes[at].state.killed().is_some_and(|kill| !kill.drains) {
-                tree.stops(at).iter().for_each(Stop::stop);
+                tree.stops(at).iter().for_each(StopSignal::stop);
             }
         }
         tree

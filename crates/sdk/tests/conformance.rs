@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deadstop_sdk::{
-    Limits, ModelAsk, Refused, Running, Scope, Session, Status, Time, Tokens, Usage,
+    CaptureKind, Limits, ModelAsk, Refused, Running, Scope, Session, Status, Time, Tokens, Usage,
 };
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn said(admitted: &Result<Running, Refused>) -> String {
     };
     match why {
         None => "allow".to_owned(),
-        Some(why) => format!("{} {}/{}", why.verdict, why.guard, why.reason()),
+        Some(why) => format!("{} {}/{}", why.verdict, why.guard, why.code),
     }
 }
 
@@ -28,14 +28,13 @@ fn ask(scope: &Scope, step: &Value) -> Result<Running, Refused> {
     if let Some(tool) = step["tool"].as_str() {
         return scope.tool_on(tool, step["server"].as_str(), &step["arguments"]);
     }
-    scope.model(&ModelAsk {
-        model: step["model"].as_str().unwrap(),
-        provider: step["provider"].as_str(),
-        input_tokens: step["input_tokens"].as_u64().unwrap_or_default(),
-        max_output_tokens: step["max_output_tokens"].as_u64(),
-        prompt: step["prompt"].as_str(),
-        from_person: step["from_person"].as_bool().unwrap_or_default(),
-    })
+    let mut ask = ModelAsk::new(step["model"].as_str().unwrap());
+    ask.provider = step["provider"].as_str();
+    ask.input_tokens = step["input_tokens"].as_u64().unwrap_or_default();
+    ask.max_output_tokens = step["max_output_tokens"].as_u64();
+    ask.prompt = step["prompt"].as_str();
+    ask.from_person = step["from_person"].as_bool().unwrap_or_default();
+    scope.model(&ask)
 }
 
 /// Settles a call; the verdict stands in its capture.
@@ -53,7 +52,7 @@ fn end(session: &Session, running: Running, step: &Value) -> String {
         false => running.end(status, step["result"].as_str().unwrap_or_default()),
     };
     let captures = session.captures();
-    let settled = captures.iter().rev().find(|capture| capture.what == "settled");
+    let settled = captures.iter().rev().find(|capture| capture.what == CaptureKind::Settled);
     settled.unwrap().verdict.to_string()
 }
 

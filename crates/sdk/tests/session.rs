@@ -5,7 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use deadstop_sdk::{Api, Limits, Mode, ModelAsk, Outgoing, Refused, Scope, Session, Tokens, Usage};
+use deadstop_sdk::{
+    AuthorityState, Durability, Limits, Mode, ModelAsk, Outgoing, Refused, Scope, Session,
+    SessionStatus, Tokens, Usage,
+};
 use serde_json::json;
 
 fn session(policy: &str) -> Session {
@@ -18,7 +21,7 @@ fn usage(input: u64, output: u64) -> Usage {
 
 /// One model call of this size.
 fn think(scope: &Scope, input: u64, output: u64) -> Result<(), Refused> {
-    let ask = ModelAsk { model: "gpt-4o", input_tokens: 1, ..ModelAsk::default() };
+    let ask = ModelAsk::new("gpt-4o").input_tokens(1);
     scope.model(&ask)?.answered(usage(input, output), "a thought")
 }
 
@@ -29,7 +32,7 @@ fn the_kill_switch_and_what_comes_after() {
     let session = Session::builder("mail").captures(&file).open().unwrap();
     session.tool("read_mail", &json!({})).unwrap().done("42 mails").unwrap();
     let running = session.tool("delete_mail", &json!({ "id": 1 })).unwrap();
-    let stop = running.stop().clone();
+    let stop = running.stop_signal().clone();
     assert!(!stop.is_stopped());
 
     session.kill("STOP");
@@ -52,7 +55,7 @@ fn the_kill_switch_and_what_comes_after() {
     assert!(health.killed);
     assert_eq!(
         (health.authority_state, health.status, health.durability),
-        ("killed", "inactive", "process")
+        (AuthorityState::Killed, SessionStatus::Inactive, Durability::Process)
     );
     let lines = std::fs::read_to_string(&file).unwrap();
     assert!(lines.contains(r#""what":"killed""#) && lines.contains("read_mail"), "{lines}");
@@ -70,7 +73,7 @@ fn a_call_that_is_cut_knows_which_scope_was_ended() {
     let running = worker.tool("read", &json!({})).unwrap();
     crew.kill("enough of this");
     let why = running.done("text").unwrap_err().why().clone();
-    assert_eq!((why.context.who.as_str(), why.context.depth), ("crew", 1));
+    assert_eq!((why.context.who.as_str(), why.context.depth), ("agent/s1/crew", 1));
     assert_eq!((why.reason(), session.is_killed()), ("scope_killed", false));
     assert!(why.explain.contains("enough of this"), "{}", why.explain);
 }
@@ -116,7 +119,7 @@ fn all_eight_kinds_of_containers() {
         let session = session("[budget]\n");
         let container = session.scope(kind, Limits::default()).unwrap();
         // Set after construction, as the page does.
-        let limits = Limits { input_token_limit: Some(1000), ..Limits::default() };
+        let limits = Limits::new().input_token_limit(1000);
         container.set_limits(limits).unwrap();
         let tripped = Arc::new(AtomicUsize::new(0));
         container.on_tripped({
@@ -149,10 +152,10 @@ fn all_eight_kinds_of_containers() {
         assert!(ends.iter().all(Refused::is_killed), "{kind}: {ends:?}");
         let first = ends.iter().find(|end| end.why().reason() == "input_exceeded");
         let context = &first.expect(kind).why().context;
-        assert_eq!((context.who.as_str(), context.depth), (kind, 1));
+        assert_eq!((context.path[2].as_str(), context.depth), (kind, 1));
         assert_eq!(context.accumulated_input_tokens, context.input_tokens_spent);
         assert!(context.input_tokens_spent >= 1000, "{context:?}");
-        assert!(tripped.load(Ordering::SeqCst) >= 1, "{kind}");
+        assert_eq!(tripped.load(Ordering::SeqCst), 1, "{kind}: once per trip");
         // What is beside the container goes on.
         assert!(think(&session.root(), 1, 1).is_ok(), "{kind}");
     }
@@ -185,12 +188,7 @@ fn a_hundred_at_once_and_not_a_cent_over() {
         for _ in 0..100 {
             let session = session.clone();
             threads.spawn(move || {
-                let ask = ModelAsk {
-                    model: "gpt-4o",
-                    input_tokens: 400,
-                    max_output_tokens: Some(400),
-                    ..ModelAsk::default()
-                };
+                let ask = ModelAsk::new("gpt-4o").input_tokens(400).max_output_tokens(400);
                 let Ok(call) = session.model(&ask) else { return };
                 std::thread::yield_now();
                 let _ = call.answered(usage(400, 400), "");
@@ -207,13 +205,7 @@ fn a_hundred_at_once_and_not_a_cent_over() {
 fn a_call_is_one_call_in_the_answer_and_where_it_runs() {
     let session = session("[steps]\nmax_steps = 1\n");
     let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"tidy up"}]}"#;
-    let outgoing = Outgoing {
-        api: Api::OpenAi,
-        provider: "openai",
-        method: "POST",
-        path: "/v1/chat/completions",
-        body,
-    };
+    let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body);
     let mut exchange = session.root().request(&outgoing).unwrap();
     exchange.answer(200, "application/json");
     let call = json!({ "id": "c1", "type": "function",
@@ -231,15 +223,10 @@ fn a_call_is_one_call_in_the_answer_and_where_it_runs() {
 }
 
 #[test]
-fn what_an_answer_asks_for_is_judged_before_anybody_sees_it() {
+fn what_an_answer_asks_for_is_judged_before_the_agent_sees_it() {
     let session = session("[access]\ndeny = [\"drop_*\"]\n");
-    let outgoing = Outgoing {
-        api: Api::Anthropic,
-        provider: "anthropic",
-        method: "POST",
-        path: "/v1/messages",
-        body: br#"{"model":"claude-sonnet-4-5","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}"#,
-    };
+    let body = br#"{"model":"claude-sonnet-4-5","max_tokens":100,"messages":[{"role":"user","content":"hi"}]}"#;
+    let outgoing = Outgoing::new("api.anthropic.com", "/v1/messages", body);
     let mut exchange = session.root().request(&outgoing).unwrap();
     exchange.answer(200, "application/json");
     let answer = json!({ "content": [{ "type": "tool_use", "id": "t", "name": "drop_table",
@@ -256,7 +243,7 @@ fn what_an_answer_asks_for_is_judged_before_anybody_sees_it() {
 fn a_name_a_limit_and_a_policy_that_cannot_be() {
     let bad = |result: Result<Session, deadstop_sdk::OpenError>| result.unwrap_err().to_string();
     assert!(bad(Session::builder("").open()).contains("cannot be a name"));
-    let limits = Limits { max_steps: Some(0), ..Limits::default() };
+    let limits = Limits::new().max_steps(0);
     assert!(bad(Session::builder("a").limits(limits).open()).contains("1 or more"));
     let bad = |result: Result<_, deadstop_sdk::OpenError>| result.err().unwrap().to_string();
     let text = bad(Session::builder("a").policy("[budget]\nmax_cost_used = 1"));
@@ -274,4 +261,122 @@ fn a_process_that_was_forked_off_goes_on_from_where_it_was() {
     child.tool("b", &json!({})).unwrap().done("2").unwrap();
     assert!(child.tool("c", &json!({})).unwrap_err().is_killed());
     session.tool("b", &json!({})).unwrap().done("2").unwrap();
+}
+
+/// A stream of OpenAI's, with text and at last the usage.
+fn stream(session: &Session, input: u64, output: u64) -> Result<(), Refused> {
+    let body = br#"{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+    let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body);
+    let mut exchange = session.root().request(&outgoing)?;
+    exchange.answer(200, "text/event-stream");
+    let said = json!({ "choices": [{ "delta": { "content": "Hello" } }] });
+    exchange.push(format!("data: {said}\n\n").as_bytes())?;
+    let used = json!({ "choices": [],
+        "usage": { "prompt_tokens": input, "completion_tokens": output } });
+    exchange.push(format!("data: {used}\n\ndata: [DONE]\n\n").as_bytes())?;
+    exchange.finish().map(drop)
+}
+
+/// A document of OpenAI's.
+fn document(session: &Session, input: u64, output: u64) -> Result<(), Refused> {
+    let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#;
+    let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body);
+    let mut exchange = session.root().request(&outgoing)?;
+    exchange.answer(200, "application/json");
+    let answer = json!({ "choices": [{ "message": { "content": "Hello" } }],
+        "usage": { "prompt_tokens": input, "completion_tokens": output } });
+    exchange.push(answer.to_string().as_bytes())?;
+    exchange.finish().map(drop)
+}
+
+#[test]
+fn a_trip_has_the_figures_of_the_answer_that_tripped_and_so_has_the_frozen_state() {
+    for run in [stream, document] {
+        for (input, output, reason) in [
+            (2_000, 61_000, "input_and_output_exceeded"),
+            (10, 61_000, "output_exceeded"),
+            (2_000, 10, "input_exceeded"),
+        ] {
+            let session =
+                session("[tokens]\ninput_token_limit = 1000\noutput_token_limit = 1000\n");
+            let killed = run(&session, input, output).unwrap_err();
+            assert!(killed.is_killed(), "{killed}");
+            let at = &killed.why().context;
+            assert_eq!(at.reason, reason);
+            let spent = (at.input_tokens_spent, at.output_tokens_spent);
+            assert_eq!(spent, (input, output));
+            assert_eq!((at.accumulated_input_tokens, at.accumulated_output_tokens), spent);
+            let told =
+                format!("[{reason} | input_tokens={input} | output_tokens={output} | elapsed_ms=");
+            assert!(killed.to_string().contains(&told), "{killed}");
+            // The frozen state has the killing answer, and later calls know the cause.
+            let figures = session.state().figures;
+            assert_eq!((figures.input_tokens, figures.output_tokens), spent);
+            assert_eq!(figures.in_flight, 0);
+            let later = session.tool("look", &json!({})).unwrap_err();
+            assert_eq!(
+                (later.why().reason(), later.why().code.as_str()),
+                (reason, "session_killed_budget")
+            );
+        }
+    }
+}
+
+#[test]
+fn calls_in_flight_when_a_limit_trips_are_counted_down() {
+    let session = session("[steps]\nmax_steps = 10\n");
+    let look = |n: u32| session.tool("look", &json!({ "n": n }));
+    let running: Vec<_> = (0..10).map(|n| look(n).unwrap()).collect();
+    assert!(look(10).unwrap_err().is_killed());
+    let version = session.state().state_version;
+    assert_eq!(session.state().figures.in_flight, 10);
+    for (n, call) in running.into_iter().enumerate() {
+        call.done("seen").unwrap();
+        assert_eq!(session.state().figures.in_flight, 9 - n as u64);
+    }
+    assert_eq!(session.state().state_version, version, "nothing else has changed");
+}
+
+#[test]
+fn limits_that_are_not_given_stay() {
+    let session = session("balanced");
+    let crew = session.scope("crew", Limits::new().max_cost_usd(5.0).max_model_calls(2)).unwrap();
+    crew.set_limits(Limits::new().max_steps(100)).unwrap();
+    assert_eq!(crew.limits(), Limits::new().max_cost_usd(5.0).max_model_calls(2).max_steps(100));
+    crew.replace_limits(Limits::new().max_steps(1)).unwrap();
+    assert_eq!(crew.limits(), Limits::new().max_steps(1));
+    assert!(crew.set_limits(Limits::new().max_cost_usd(f64::NAN)).is_err());
+}
+
+#[test]
+fn an_observer_is_called_once_per_trip_and_not_by_its_own_calls() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let session = session("[access]\ndeny = [\"rm\"]\n[strikes]\nenabled = false\n");
+    session.on_tripped({
+        let (told, session) = (Arc::clone(&told), session.clone());
+        move |_| {
+            told.fetch_add(1, Ordering::SeqCst);
+            // A callback that does what tripped is not called again for that.
+            assert!(session.tool("rm", &json!({})).is_err());
+        }
+    });
+    assert!(session.tool("rm", &json!({})).is_err());
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert!(session.tool("rm", &json!({})).is_err());
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+    session.kill("enough");
+    for _ in 0..3 {
+        assert!(session.tool("look", &json!({})).unwrap_err().is_killed());
+    }
+    assert_eq!(told.load(Ordering::SeqCst), 2, "a call in a dead session is no trip");
+}
+
+#[test]
+fn errors_tell_their_sources() {
+    use std::error::Error as _;
+    let missing = std::path::Path::new("no/such/folder/captures.jsonl");
+    let error = Session::builder("a").captures(missing).open().unwrap_err();
+    assert!(error.source().unwrap().downcast_ref::<std::io::Error>().is_some());
+    let error = Session::builder("a").server("nowhere").open().unwrap_err();
+    assert!(error.source().unwrap().downcast_ref::<deadstop_sdk::ClientError>().is_some());
 }

@@ -3846,11 +3846,13 @@ export interface components {
                     };
                     budget: {
                         action: string;
+                        ceiling_share: number;
                         max_cost_usd: number | null;
                         per: string;
                         reservation: string;
                         soft_alert_threshold_usd: number | null;
                         tool_prices: Record<string, never>;
+                        wait_s: number;
                     };
                     destructive: {
                         action: string;
@@ -3862,11 +3864,26 @@ export interface components {
                         window_s: number;
                     };
                     fail_mode: string;
+                    harm: {
+                        allow: unknown[];
+                        catastrophic: string;
+                        enabled: boolean;
+                        recoverable: string;
+                        secrets: string;
+                        serious: string;
+                        unknown: string;
+                        unreadable: string;
+                    };
                     loop: {
                         action: string;
+                        block_at: string;
                         enabled: boolean;
+                        end_at: string;
                         ends: string;
+                        max_wait_s: number;
+                        steer_at: string;
                         threshold: number;
+                        tools: Record<string, never>;
                     };
                     mode: string;
                     offline_calls: number;
@@ -3890,12 +3907,15 @@ export interface components {
                         consecutive_blocks: number;
                         consecutive_errors: number;
                         enabled: boolean;
+                        provider_errors: boolean;
                     };
                     text_loop: {
                         action: string;
                         enabled: boolean;
+                        end_at: string;
                         ends: string;
                         max_repeated_answers: number;
+                        steer_at: string;
                     };
                     time: {
                         action: string;
@@ -3916,11 +3936,13 @@ export interface components {
                 ask_timeout_s: number;
                 budget: {
                     action: string;
+                    ceiling_share: number;
                     max_cost_usd: number | null;
                     per: string;
                     reservation: string;
                     soft_alert_threshold_usd: number | null;
                     tool_prices: Record<string, never>;
+                    wait_s: number;
                 };
                 destructive: {
                     action: string;
@@ -3932,11 +3954,26 @@ export interface components {
                     window_s: number;
                 };
                 fail_mode: string;
+                harm: {
+                    allow: unknown[];
+                    catastrophic: string;
+                    enabled: boolean;
+                    recoverable: string;
+                    secrets: string;
+                    serious: string;
+                    unknown: string;
+                    unreadable: string;
+                };
                 loop: {
                     action: string;
+                    block_at: number;
                     enabled: boolean;
+                    end_at: number;
                     ends: string;
+                    max_wait_s: number;
+                    steer_at: number;
                     threshold: number;
+                    tools: Record<string, never>;
                 };
                 mode: string;
                 nested: {
@@ -3958,11 +3995,13 @@ export interface components {
                     };
                     budget: {
                         action: string;
+                        ceiling_share: number;
                         max_cost_usd: number | null;
                         per: string;
                         reservation: string;
                         soft_alert_threshold_usd: number | null;
                         tool_prices: Record<string, never>;
+                        wait_s: number;
                     };
                     destructive: {
                         action: string;
@@ -3974,11 +4013,26 @@ export interface components {
                         window_s: number;
                     };
                     fail_mode: string;
+                    harm: {
+                        allow: unknown[];
+                        catastrophic: string;
+                        enabled: boolean;
+                        recoverable: string;
+                        secrets: string;
+                        serious: string;
+                        unknown: string;
+                        unreadable: string;
+                    };
                     loop: {
                         action: string;
+                        block_at: number;
                         enabled: boolean;
+                        end_at: number;
                         ends: string;
+                        max_wait_s: number;
+                        steer_at: number;
                         threshold: number;
+                        tools: Record<string, never>;
                     };
                     mode: string;
                     offline_calls: number;
@@ -4002,12 +4056,15 @@ export interface components {
                         consecutive_blocks: number;
                         consecutive_errors: number;
                         enabled: boolean;
+                        provider_errors: boolean;
                     };
                     text_loop: {
                         action: string;
                         enabled: boolean;
+                        end_at: number;
                         ends: string;
                         max_repeated_answers: number;
+                        steer_at: number;
                     };
                     time: {
                         action: string;
@@ -4047,12 +4104,15 @@ export interface components {
                     consecutive_blocks: number;
                     consecutive_errors: number;
                     enabled: boolean;
+                    provider_errors: boolean;
                 };
                 text_loop: {
                     action: string;
                     enabled: boolean;
+                    end_at: number;
                     ends: string;
                     max_repeated_answers: number;
+                    steer_at: number;
                 };
                 time: {
                     action: string;
@@ -5687,6 +5747,8 @@ export interface components {
             decision?: components["schemas"]["Decided"] | null;
             /** @description What went wrong, in words, and what to do about it. */
             detail: string;
+            /** @description Which scope is over, if one is: `session`, or its `agent` or `project`, which may be cleared. */
+            ended?: string | null;
             /** @description The fields that are wrong; none for a refusal. */
             errors: components["schemas"]["FieldFault"][];
             /**
@@ -5980,6 +6042,8 @@ export interface components {
         };
         /** @description How a session stands. */
         Standing: {
+            /** @description Which scope is over, if one is: `session`, or its `agent` or `project`, which may be cleared. */
+            ended: string | null;
             /** @description The policy in force. */
             policy: unknown;
             /**
@@ -6303,11 +6367,13 @@ export interface components {
                 };
                 budget: {
                     action: string;
+                    ceiling_share: number;
                     max_cost_usd: number | null;
                     per: string;
                     reservation: string;
                     soft_alert_threshold_usd: number | null;
                     tool_prices: Record<string, never>;
+                    wait_s: number;
                 };
                 destructive: {
                     action: string;
@@ -6319,11 +6385,26 @@ export interface components {
                     window_s: number;
                 };
                 fail_mode: string;
+                harm: {
+                    allow: unknown[];
+                    catastrophic: string;
+                    enabled: boolean;
+                    recoverable: string;
+                    secrets: string;
+                    serious: string;
+                    unknown: string;
+                    unreadable: string;
+                };
                 loop: {
                     action: string;
+                    block_at: string;
                     enabled: boolean;
+                    end_at: string;
                     ends: string;
+                    max_wait_s: number;
+                    steer_at: string;
                     threshold: number;
+                    tools: Record<string, never>;
                 };
                 mode: string;
                 offline_calls: number;
@@ -6347,12 +6428,15 @@ export interface components {
                     consecutive_blocks: number;
                     consecutive_errors: number;
                     enabled: boolean;
+                    provider_errors: boolean;
                 };
                 text_loop: {
                     action: string;
                     enabled: boolean;
+                    end_at: string;
                     ends: string;
                     max_repeated_answers: number;
+                    steer_at: string;
                 };
                 time: {
                     action: string;
@@ -6373,11 +6457,13 @@ export interface components {
             ask_timeout_s: number;
             budget: {
                 action: string;
+                ceiling_share: number;
                 max_cost_usd: number | null;
                 per: string;
                 reservation: string;
                 soft_alert_threshold_usd: number | null;
                 tool_prices: Record<string, never>;
+                wait_s: number;
             };
             destructive: {
                 action: string;
@@ -6389,11 +6475,26 @@ export interface components {
                 window_s: number;
             };
             fail_mode: string;
+            harm: {
+                allow: unknown[];
+                catastrophic: string;
+                enabled: boolean;
+                recoverable: string;
+                secrets: string;
+                serious: string;
+                unknown: string;
+                unreadable: string;
+            };
             loop: {
                 action: string;
+                block_at: number;
                 enabled: boolean;
+                end_at: number;
                 ends: string;
+                max_wait_s: number;
+                steer_at: number;
                 threshold: number;
+                tools: Record<string, never>;
             };
             mode: string;
             nested: {
@@ -6415,11 +6516,13 @@ export interface components {
                 };
                 budget: {
                     action: string;
+                    ceiling_share: number;
                     max_cost_usd: number | null;
                     per: string;
                     reservation: string;
                     soft_alert_threshold_usd: number | null;
                     tool_prices: Record<string, never>;
+                    wait_s: number;
                 };
                 destructive: {
                     action: string;
@@ -6431,11 +6534,26 @@ export interface components {
                     window_s: number;
                 };
                 fail_mode: string;
+                harm: {
+                    allow: unknown[];
+                    catastrophic: string;
+                    enabled: boolean;
+                    recoverable: string;
+                    secrets: string;
+                    serious: string;
+                    unknown: string;
+                    unreadable: string;
+                };
                 loop: {
                     action: string;
+                    block_at: number;
                     enabled: boolean;
+                    end_at: number;
                     ends: string;
+                    max_wait_s: number;
+                    steer_at: number;
                     threshold: number;
+                    tools: Record<string, never>;
                 };
                 mode: string;
                 offline_calls: number;
@@ -6459,12 +6577,15 @@ export interface components {
                     consecutive_blocks: number;
                     consecutive_errors: number;
                     enabled: boolean;
+                    provider_errors: boolean;
                 };
                 text_loop: {
                     action: string;
                     enabled: boolean;
+                    end_at: number;
                     ends: string;
                     max_repeated_answers: number;
+                    steer_at: number;
                 };
                 time: {
                     action: string;
@@ -6503,11 +6624,13 @@ export interface components {
                 };
                 budget: {
                     action: string;
+                    ceiling_share: number;
                     max_cost_usd: number | null;
                     per: string;
                     reservation: string;
                     soft_alert_threshold_usd: number | null;
                     tool_prices: Record<string, never>;
+                    wait_s: number;
                 };
                 destructive: {
                     action: string;
@@ -6519,11 +6642,26 @@ export interface components {
                     window_s: number;
                 };
                 fail_mode: string;
+                harm: {
+                    allow: unknown[];
+                    catastrophic: string;
+                    enabled: boolean;
+                    recoverable: string;
+                    secrets: string;
+                    serious: string;
+                    unknown: string;
+                    unreadable: string;
+                };
                 loop: {
                     action: string;
+                    block_at: string;
                     enabled: boolean;
+                    end_at: string;
                     ends: string;
+                    max_wait_s: number;
+                    steer_at: string;
                     threshold: number;
+                    tools: Record<string, never>;
                 };
                 mode: string;
                 offline_calls: number;
@@ -6547,12 +6685,15 @@ export interface components {
                     consecutive_blocks: number;
                     consecutive_errors: number;
                     enabled: boolean;
+                    provider_errors: boolean;
                 };
                 text_loop: {
                     action: string;
                     enabled: boolean;
+                    end_at: string;
                     ends: string;
                     max_repeated_answers: number;
+                    steer_at: string;
                 };
                 time: {
                     action: string;
@@ -6590,12 +6731,15 @@ export interface components {
                 consecutive_blocks: number;
                 consecutive_errors: number;
                 enabled: boolean;
+                provider_errors: boolean;
             };
             text_loop: {
                 action: string;
                 enabled: boolean;
+                end_at: number;
                 ends: string;
                 max_repeated_answers: number;
+                steer_at: number;
             };
             time: {
                 action: string;

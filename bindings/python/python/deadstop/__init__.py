@@ -12,8 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Mapping, TypeVar
 
+from ._clients import share
 from ._errors import DeadstopBlocked, DeadstopError, DeadstopKilled, KillContext, Trip
-from ._session import Health, OnTripped, Scope, Session, State, open_session
+from ._native import __version__
+from ._session import Health, OnTripped, Scope, Session, State, current_session, open_session
 
 C = TypeVar("C")
 
@@ -28,8 +30,11 @@ __all__ = [
     "Session",
     "State",
     "Trip",
+    "__version__",
+    "current_session",
     "guard",
     "session",
+    "share",
 ]
 
 
@@ -59,15 +64,17 @@ def guard(
     :param session: This run's name; from ``DEADSTOP_SESSION``, or made up.
     :param policy: A preset (``observe``, ``balanced``, ``strict``), a file, a text, or a mapping.
     :param mode: ``enforce``, or ``log-only``: trips are told and nothing is refused.
-    :param server: A Deadstop server that has the last word; from ``DEADSTOP_SERVER``, or none.
-        ``""`` is none, whatever the environment says. Its policy then replaces ``policy``.
-    :param on_tripped: Is told of everything that trips; cannot prevent anything.
+    :param server: A Deadstop server that governs the session; from ``DEADSTOP_SERVER``, or none.
+        ``""`` is none, also if the environment names one. Its policy then replaces ``policy``.
+    :param on_tripped: A function, sync or async, that is called with a :class:`KillContext` once for
+        each trip: when a guard refuses a call or ends a scope. It cannot prevent anything.
     :param captures: A file that gets a line for everything that happens.
     :param pricing_table: Dollars per million tokens, in and out, of models of your own.
     :param watch_answers: Whether tool calls are judged when an answer asks for them.
 
-    Limits are those of the session, beside the policy's. The client is guarded in place, and is
-    ``session.client``; a second guard on it is an error until ``session.restore()``.
+    Limits are those of the session in this process, beside the policy's. Limits for all processes
+    belong into the server's policy. The client is guarded in place, and is ``session.client``; a
+    second guard on it is an error until ``session.restore()``.
     """
     limits = {
         name: value

@@ -1,17 +1,20 @@
-"""Guards HTTP clients in place: those of OpenAI and Anthropic, and plain httpx.
+"""Guards HTTP clients: those of OpenAI and Anthropic, and plain httpx.
 
 Only the method that sends requests is replaced, on the one client that is guarded; its type stays
-what it was, and so do those of all answers.
+what it was, and so do those of all answers. A client is guarded in place, or a copy of it is, which
+shares its connections and leaves the original as it is.
 """
 
 from __future__ import annotations
 
 import contextvars
+import copy
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, TypeVar
 
 from . import _stopping
+from ._context import entered
 from ._errors import DeadstopBlocked, DeadstopError
 from ._native import Exchange, Stop
 from ._stopping import Stopped
@@ -20,10 +23,14 @@ if TYPE_CHECKING:
     from ._session import Session
 
 
-class Guarded:
-    """A client that is guarded, and what it was before."""
+C = TypeVar("C")
 
-    def __init__(self, session: Session[Any], client: Any) -> None:
+
+class Guarded:
+    """A client that is guarded, and what it was before. Without a session of its own it charges each
+    call to the session that the caller is in."""
+
+    def __init__(self, session: Session[Any] | None, client: Any) -> None:
         self._session = session
         self.client = client
         self._http = http_of(client)
@@ -31,14 +38,10 @@ class Guarded:
         # Two clients may share one connection pool (``client.with_options()``).
         current = self._http.__dict__.get("send")
         if current is not None and getattr(current, "deadstop", None) is not None:
-            other = current.deadstop
-            raise DeadstopError(
-                f"this client is already guarded by the session {other.name} of {other.agent}; "
-                "call its restore() first"
-            )
+            raise already(current.deadstop)
         self._send = self._http.send
         send = self._sender_async() if is_async(self._http) else self._sender()
-        send.deadstop = session  # type: ignore[attr-defined]
+        send.deadstop = session or SHARED  # type: ignore[attr-defined]
         self._http.send = send
         if self._errors is not None and callable(getattr(client, "request", None)):
             client.request = self._requester()
@@ -75,7 +78,7 @@ class Guarded:
         return request_async if is_async(self._http) else request
 
     def _sender(self) -> Callable[..., Any]:
-        original, session = self._send, self._session
+        original = self._send
 
         def send(request: Any, *, stream: bool = False, **options: Any) -> Any:
             exchange, request = self._ask(request, request.read())
@@ -85,10 +88,17 @@ class Guarded:
                 )
             except Stopped:
                 raise exchange.cut_off() from None
-            except BaseException:
+            except Exception:
                 exchange.broken()
                 raise
+            except BaseException:
+                # The caller has left: a task was cancelled, a key was pressed. Not a failed call.
+                exchange.abandon()
+                raise
             _begin(exchange, response)
+            if hasattr(response, "_content"):
+                self._whole(exchange, response.content)
+                return response
             response.stream = _sync_stream(response)(response.stream, exchange, self._blocked)
             if not stream:
                 try:
@@ -101,15 +111,15 @@ class Guarded:
                     raise
             return response
 
-        send.__doc__ = f"Sends a request, if {session.name} lets it."
+        send.__doc__ = "Sends a request, if its session admits it."
         return send
 
     def _sender_async(self) -> Callable[..., Any]:
-        original, session = self._send, self._session
+        original = self._send
 
         async def send(request: Any, *, stream: bool = False, **options: Any) -> Any:
             body = await request.aread()
-            if session._native.governed:
+            if self._now()._native.governed:
                 import asyncio
 
                 exchange, request = await asyncio.to_thread(self._ask, request, body)
@@ -121,10 +131,22 @@ class Guarded:
                 )
             except Stopped:
                 raise exchange.cut_off() from None
-            except BaseException:
+            except Exception:
                 exchange.broken()
                 raise
+            except BaseException:
+                # The caller has left: a task was cancelled, a key was pressed. Not a failed call.
+                exchange.abandon()
+                raise
             _begin(exchange, response)
+            if hasattr(response, "_content"):
+                if exchange.governed:
+                    import asyncio
+
+                    await asyncio.to_thread(self._whole, exchange, response.content)
+                else:
+                    self._whole(exchange, response.content)
+                return response
             response.stream = _async_stream(response)(response.stream, exchange, self._blocked)
             if not stream:
                 try:
@@ -137,13 +159,25 @@ class Guarded:
                     raise
             return response
 
-        send.__doc__ = f"Sends a request, if {session.name} lets it."
+        send.__doc__ = "Sends a request, if its session admits it."
         return send
+
+    def _now(self) -> Session[Any]:
+        """The session that a call is charged to."""
+        if self._session is not None:
+            return self._session
+        scopes = entered.get()
+        if not scopes:
+            raise DeadstopError(
+                "a shared client was called outside of every session; call it inside "
+                "`with deadstop.session(...):`"
+            )
+        return scopes[-1]._session
 
     def _ask(self, request: Any, body: bytes) -> tuple[Exchange, Any]:
         """Asks whether a request may be sent; gives the one to send."""
         url = request.url
-        scope = self._session._scope()
+        scope = self._now()._scope()
         try:
             exchange = scope.request(self._api, url.host, request.method, url.path, body)
         except DeadstopBlocked as blocked:
@@ -161,6 +195,14 @@ class Guarded:
             request.method, url, headers=headers, content=content, extensions=request.extensions
         )
         return exchange, sent
+
+    def _whole(self, exchange: Exchange, content: bytes) -> None:
+        """Judges an answer that was read before it came here: out of a cache, or of a test's transport."""
+        try:
+            exchange.push(content)
+            exchange.finish()
+        except DeadstopBlocked as blocked:
+            raise self._passing(blocked) from None
 
     def _passing(self, blocked: DeadstopBlocked) -> BaseException:
         """A block that gets out of the client."""
@@ -195,6 +237,63 @@ class _Carried(BaseException):
 
 def _plain(blocked: DeadstopBlocked) -> tuple[Any, ...]:
     return DeadstopBlocked, (blocked.args[0], blocked._why)
+
+
+class _Shared:
+    """Marks clients that charge each call to the session that the caller is in."""
+
+
+SHARED = _Shared()
+
+
+def share(client: C) -> C:
+    """A copy of a client for many sessions at once: each call is charged to the session that the
+    caller is in. The original stays as it is.
+
+    For servers: make it once, and open a session for each request.
+
+        client = deadstop.share(openai.AsyncOpenAI())
+
+        async def handle(request):
+            with deadstop.session(agent="support", session=request.id, max_cost_usd=0.50):
+                return await client.chat.completions.create(...)
+    """
+    shared = copy_of(client)
+    Guarded(None, shared)
+    return shared
+
+
+def already(holder: Any) -> DeadstopError:
+    """The error for a second guard on a client."""
+    if holder is SHARED:
+        return DeadstopError("this client is shared by many sessions; guard the original")
+    return DeadstopError(
+        f"this client is already guarded by the session {holder.name} of {holder.agent}; call its "
+        "restore() first, or use session.guarded(client), which guards a copy"
+    )
+
+
+def copy_of(client: Any) -> Any:
+    """A copy of a client that is not guarded and shares its connections."""
+    http = http_of(client)
+    shell = copy.copy(http)
+    shell.__dict__.pop("send", None)
+    shell.__class__ = _shell(type(http))
+    return shell if http is client else client.with_options(http_client=shell)
+
+
+_shells: dict[type, type] = {}
+
+
+def _shell(kind: type) -> type:
+    """HTTP clients close their connections when they are collected. A copy must not: they are not its
+    own."""
+    if getattr(kind, "__deadstop_shell__", False):
+        return kind
+    if kind not in _shells:
+        own = {"__deadstop_shell__": True, "__del__": lambda self: None, "__module__": kind.__module__}
+        _shells[kind] = type(kind.__name__, (kind,), own)
+    return _shells[kind]
 
 
 def http_of(client: Any) -> Any:
@@ -232,7 +331,7 @@ def _begin(exchange: Exchange, response: Any) -> None:
 
 
 class _Cut:
-    """Wakes whoever reads an answer when a stop comes: the connection is shut."""
+    """Wakes the code that reads an answer when a stop comes: the connection is shut."""
 
     def __init__(self, response: Any, stop: Stop) -> None:
         self._stream = response.extensions.get("network_stream")
@@ -315,7 +414,7 @@ class _SyncStream:
             exchange.broken()
             raise
         except GeneratorExit:
-            # Whoever read it has left; what holds it may be collected much later.
+            # The reader has left; the generator may be collected much later.
             exchange.abandon()
             raise
         finally:

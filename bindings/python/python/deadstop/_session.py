@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
-import contextvars
 import functools
 import inspect
 import json
@@ -15,21 +15,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Awaitable, Callable, Generic, Mapping, ParamSpec, TypeVar, cast, overload
 
-from . import _native, _stopping
-from ._clients import Guarded, http_of
-from ._errors import DeadstopError, DeadstopKilled, Trip
+from . import _context, _native, _stopping
+from ._callbacks import OnTripped, adapt
+from ._clients import Guarded, already, copy_of, http_of
+from ._context import entered as _entered
+from ._errors import DeadstopError, DeadstopKilled
 from ._stopping import Stopped
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+T = TypeVar("T")
 
-OnTripped = Callable[[Trip], object]
-
-#: The scopes that this thread or task is in, of any session, the innermost last.
-_entered: contextvars.ContextVar[tuple["Scope", ...]] = contextvars.ContextVar(
-    "deadstop_scopes", default=()
+_LIMITS = (
+    "input_token_limit",
+    "output_token_limit",
+    "total_token_limit",
+    "max_cost_usd",
+    "max_steps",
+    "max_model_calls",
+    "max_wall_time_seconds",
 )
+#: How long a kill waits until the server has it, outside of event loops.
+_LASTING = 2.0
 _alive: weakref.WeakSet[Session[Any]]
 
 
@@ -53,7 +61,7 @@ class Health:
 
 @dataclass(frozen=True)
 class State:
-    """What a session has used. After a kill: what it had used by then."""
+    """What a session has used. A kill freezes it: only calls in flight are still booked."""
 
     agent: str
     session: str
@@ -104,7 +112,8 @@ class Scope:
         max_model_calls: int | None = None,
         max_wall_time_seconds: int | None = None,
     ) -> None:
-        """Sets its limits, also while it is in use; they hold from the next call on."""
+        """Sets limits, also while it is in use; they hold from the next call on. Limits that are not
+        given stay; :meth:`clear_limits` removes them."""
         self._native.set_limits(
             _limits(
                 input_token_limit,
@@ -121,14 +130,23 @@ class Scope:
         """Its limits."""
         return self._native.limits()
 
+    def clear_limits(self, *names: str) -> None:
+        """Removes these limits, or all of them."""
+        known = {name: limit for name, limit in self._native.limits().items() if limit is not None}
+        unknown = [name for name in names if name not in _LIMITS]
+        if unknown:
+            raise DeadstopError(f"there is no limit `{unknown[0]}`; there are {', '.join(_LIMITS)}")
+        kept = {name: limit for name, limit in known.items() if names and name not in names}
+        self._native.replace_limits(kept)
+
     def get_figures(self) -> dict[str, Any]:
         """What it has used."""
         return self._native.figures()
 
     def on_tripped(self, callback: OnTripped) -> None:
-        """Has a function told of what trips in it. It cannot prevent anything; what it raises is
-        reported and changes nothing."""
-        self._native.on_tripped(callback)
+        """Calls a function, sync or async, with a :class:`KillContext` once for each trip in it. It
+        cannot prevent anything; what it raises is reported and changes nothing."""
+        self._native.on_tripped(adapt(callback))
 
     def kill(self, reason: str = "") -> None:
         """Ends it, for good; what is beside it goes on."""
@@ -140,7 +158,7 @@ class Scope:
             return self._session.scope(name, **limits)
 
     def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs something inside it: for threads, which begin outside of every scope."""
+        """Runs a function inside it."""
         with self:
             return work(*args, **kwargs)
 
@@ -149,6 +167,7 @@ class Scope:
         return self._native.environment()
 
     def __enter__(self) -> Scope:
+        _context.inherit()
         _entered.set((*_entered.get(), self))
         return self
 
@@ -193,6 +212,7 @@ class Session(Generic[C]):
         for name in base:
             self._root = self._root.scope(name)
         self._guarded: list[Guarded] = []
+        self._own = Scope(self, self._root)
         self._client = client
         self._lock = threading.Lock()
         _alive.add(self)
@@ -226,15 +246,23 @@ class Session(Generic[C]):
             self._guarded.append(guarded)
         return client
 
+    def guarded(self, client: T) -> T:
+        """A copy of a client that is guarded with this session. It shares the connections of the
+        original, which stays as it is."""
+        return cast(T, self.attach(copy_of(client)))
+
     def guards(self, client: Any) -> bool:
         """Whether a client is guarded by this session."""
         send = http_of(client).__dict__.get("send")
         return getattr(send, "deadstop", None) is self
 
     def kill(self, reason: str = "") -> None:
-        """Ends the session, for good: every later call raises, calls in flight are cut, its state
-        stands still. From any thread, task or signal handler. The first reason stays."""
-        self._native.kill(reason)
+        """Ends the session, for good: every later call raises, calls in flight are cut, its state is
+        frozen. From any thread, task or signal handler. The first reason stays.
+
+        With a server it waits until the server has the kill, for two seconds at most. Inside an event
+        loop it does not wait. A file keeps the kill until the server has it."""
+        self._native.kill(reason, 0.0 if _in_loop() else _LASTING)
 
     def restore(self) -> None:
         """Makes the clients what they were. A session that was killed stays dead; to go on, guard
@@ -246,7 +274,7 @@ class Session(Generic[C]):
         self._native.restore()
 
     def get_state(self) -> State:
-        """What it has used so far; after a kill, what it had used by then."""
+        """What it has used. A kill freezes it: afterwards only calls in flight are still booked."""
         return State(**self._native.state())
 
     def get_health(self) -> Health:
@@ -262,12 +290,21 @@ class Session(Generic[C]):
         self._native.set_policy(read_policy(policy) or "balanced")
 
     def on_tripped(self, callback: OnTripped) -> None:
-        """Has a function told of everything that trips. It cannot prevent anything."""
-        self._root.on_tripped(callback)
+        """Calls a function, sync or async, with a :class:`KillContext` once for each trip: when a guard
+        refuses a call or ends a scope. It cannot prevent anything."""
+        self._root.on_tripped(adapt(callback))
 
     def set_limits(self, **limits: Any) -> None:
-        """Sets limits of the session itself, beside those of its policy."""
-        Scope(self, self._root).set_limits(**limits)
+        """Sets limits of the session itself, beside those of its policy. The others stay."""
+        self._own.set_limits(**limits)
+
+    def get_limits(self) -> dict[str, Any]:
+        """Limits of the session itself, beside those of its policy."""
+        return self._root.limits()
+
+    def clear_limits(self, *names: str) -> None:
+        """Removes these limits of the session itself, or all of them."""
+        self._own.clear_limits(*names)
 
     def flush(self, seconds: float = 5.0) -> None:
         """Waits, at most so long, until what happened is at the server and on disk."""
@@ -302,23 +339,13 @@ class Session(Generic[C]):
         )
         native = self._scope().scope(name, limits)
         if on_tripped is not None:
-            native.on_tripped(on_tripped)
+            native.on_tripped(adapt(on_tripped))
         return Scope(self, native)
 
     def bind(self, work: Callable[P, R]) -> Callable[P, R]:
-        """A function that runs in the scopes that are entered now, on whatever thread it is called:
-        for thread pools, whose threads know nothing of scopes."""
-        scopes = _entered.get()
-
-        @functools.wraps(work)
-        def bound(*args: P.args, **kwargs: P.kwargs) -> R:
-            token = _entered.set(scopes)
-            try:
-                return work(*args, **kwargs)
-            finally:
-                _entered.reset(token)
-
-        return bound
+        """A function that runs in the scopes that are entered now, on whichever thread it is called.
+        Threads and ``ThreadPoolExecutor`` inherit scopes without it; other pools need it."""
+        return cast(Callable[P, R], _context.inside(_entered.get(), work))
 
     def environment(self) -> dict[str, str]:
         """Variables with which another process continues in this scope: its ``deadstop.guard()``
@@ -386,8 +413,6 @@ class Session(Generic[C]):
         """The same for one that is awaited; it is cancelled when the session is killed."""
         scope = self._scope()
         if self._native.governed:
-            import asyncio
-
             running = await asyncio.to_thread(scope.tool, name, arguments, server)
         else:
             running = scope.tool(name, arguments, server)
@@ -427,9 +452,12 @@ class Session(Generic[C]):
         self._root = self._native.root()
         for name in path:
             self._root = self._root.scope(name)
+        self._own._native = self._root
         self._lock = threading.Lock()
 
     def __enter__(self) -> Session[C]:
+        """Makes it the session of this thread or task: shared clients charge their calls to it."""
+        self._own.__enter__()
         return self
 
     def __exit__(
@@ -438,7 +466,19 @@ class Session(Generic[C]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._own.__exit__(kind, error, trace)
         self.restore()
+
+    async def __aenter__(self) -> Session[C]:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
 
     def __reduce__(self) -> tuple[Any, ...]:
         health = self._native.health()
@@ -458,6 +498,20 @@ class Session(Generic[C]):
 _alive = weakref.WeakSet()
 
 
+def current_session() -> Session[Any] | None:
+    """The session that this thread or task is in: the one of the innermost ``with``."""
+    scopes = _entered.get()
+    return scopes[-1]._session if scopes else None
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def open_session(
     client: C,
     agent: str | None,
@@ -474,11 +528,7 @@ def open_session(
     if client is not None:
         send = http_of(client).__dict__.get("send")
         if getattr(send, "deadstop", None) is not None:
-            other = send.deadstop
-            raise DeadstopError(
-                f"this client is already guarded by the session {other.name} of {other.agent}; "
-                "call its restore() first"
-            )
+            raise already(send.deadstop)
     named = environment.get("DEADSTOP_SERVER") if server is None else server
     inherited = agent is None or agent == environment.get("DEADSTOP_AGENT")
     base = environment.get("DEADSTOP_SCOPE", "") if inherited and session is None else ""
@@ -518,16 +568,7 @@ def read_policy(policy: str | Path | Mapping[str, Any] | None) -> str | None:
 
 
 def _limits(*limits: Any) -> dict[str, Any]:
-    names = (
-        "input_token_limit",
-        "output_token_limit",
-        "total_token_limit",
-        "max_cost_usd",
-        "max_steps",
-        "max_model_calls",
-        "max_wall_time_seconds",
-    )
-    return {name: limit for name, limit in zip(names, limits) if limit is not None}
+    return {name: limit for name, limit in zip(_LIMITS, limits) if limit is not None}
 
 
 def _cancel(running: _native.Running) -> None:
@@ -547,6 +588,8 @@ def _guard_tool(
 ) -> Any:
     if getattr(work, "__deadstop_session__", None) is session:
         return work
+    # A tool that another session guards is guarded anew: a call is charged to one session.
+    work = getattr(work, "__deadstop_original__", work)
     tool = name or getattr(work, "__name__", type(work).__name__)
     names = _parameters(work)
 
@@ -580,6 +623,7 @@ def _guard_tool(
         guarded = called
 
     guarded.__deadstop_session__ = session
+    guarded.__deadstop_original__ = work
     return guarded
 
 
@@ -594,7 +638,7 @@ def _parameters(work: Callable[..., Any]) -> list[str]:
 
 
 def _flush_all() -> None:
-    """At the end of the interpreter: what waits is sent, but nobody waits for long."""
+    """At the end of the interpreter: sends what waits, for a second at most."""
     for session in list(_alive):
         session._native.flush(1.0)
 

@@ -32,9 +32,9 @@ class _Task:
 
 
 class _Helpers:
-    """Threads that wait for answers, so that whoever asked can leave when a stop comes.
+    """Threads that wait for answers, so that the caller can leave when a stop comes.
 
-    They are daemons: one that waits for an answer which nobody wants holds no interpreter up.
+    They are daemons: a thread that waits for an answer does not keep the interpreter alive.
     """
 
     def __init__(self) -> None:
@@ -56,10 +56,10 @@ class _Helpers:
             task = inbox.get()
             try:
                 task.value = task.context.run(task.work)
-            except BaseException as error:  # handed to whoever waits
+            except BaseException as error:  # handed to the caller
                 task.error = error
             if task.left and task.value is not None:
-                # Nobody wants the answer any more: close what it came through.
+                # The caller has left: close what the answer came through.
                 try:
                     task.value.close()
                 except Exception:
@@ -108,7 +108,7 @@ async def arun(work: Awaitable[T], stop: Stop) -> T:
 
     def cancel() -> None:
         nonlocal cut
-        # Only while the task waits here: whatever it does afterwards is not ours to cancel.
+        # Only while the task waits here: what it does afterwards is not ours to cancel.
         if waiting and not cut and task is not None:
             cut = True
             task.cancel()

@@ -35,11 +35,13 @@ def guard_llm(session: Session[Any], llm: M) -> M:
 
 
 def guard_tools(session: Session[Any], tools: Iterable[Any]) -> list[Any]:
-    """Guards tools, in place: those made with ``@tool`` and objects of a ``BaseTool``."""
+    """Guarded copies of tools: those made with ``@tool`` and objects of a ``BaseTool``. The originals
+    stay as they are."""
     from crewai.utilities.string_utils import sanitize_tool_name
 
     guarded: list[Any] = []
     for tool in tools:
+        tool = tool.model_copy()
         # A model asks for a tool by this name, and a call counts once.
         name = sanitize_tool_name(tool.name)
         # What is made with ``@tool`` has one function for all; a class has its methods.
@@ -61,6 +63,7 @@ def _guard(session: Session[Any], tool: Any, name: str, work: Callable[..., Any]
     """Guards one method of a tool. Often one of them calls the other, which is no second call."""
     if getattr(work, "__deadstop_session__", None) is session:
         return work
+    work = getattr(work, "__deadstop_original__", work)
     me, guard = id(tool), session.tool(name=name)
 
     if inspect.iscoroutinefunction(work):
@@ -75,6 +78,7 @@ def _guard(session: Session[Any], tool: Any, name: str, work: Callable[..., Any]
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             return await (work if me in _running.get() else judged)(*args, **kwargs)
 
+        awaited.__deadstop_original__ = work  # type: ignore[attr-defined]
         return awaited
 
     @guard
@@ -87,6 +91,7 @@ def _guard(session: Session[Any], tool: Any, name: str, work: Callable[..., Any]
     def called(*args: Any, **kwargs: Any) -> Any:
         return (work if me in _running.get() else judged_now)(*args, **kwargs)
 
+    called.__deadstop_original__ = work  # type: ignore[attr-defined]
     return called
 
 

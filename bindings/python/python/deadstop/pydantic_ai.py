@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -11,13 +12,15 @@ M = TypeVar("M")
 
 
 def guard_model(session: Session[Any], model: M) -> M:
-    """Guards the client of a model (``OpenAIChatModel``, ``AnthropicModel``), in place."""
-    client = getattr(model, "client", None)
-    if client is None:
-        client = getattr(getattr(model, "_provider", None), "client", None)
-    if not session.guards(client):
-        session.attach(client)
-    return model
+    """A copy of a model (``OpenAIChatModel``, ``AnthropicModel``) whose client is guarded. The model
+    that was given stays as it is."""
+    copied: Any = copy.copy(model)
+    if "client" in vars(copied):
+        copied.client = session.guarded(copied.client)
+        return copied
+    provider = copied._provider = copy.copy(copied._provider)
+    provider._client = session.guarded(provider.client)
+    return copied
 
 
 def guard_toolset(session: Session[Any], toolset: Any) -> Any:

@@ -45,6 +45,9 @@ pub(crate) struct Standing {
     /// Why it is paused or killed.
     #[schema(required)]
     why: Option<String>,
+    /// Which scope is over, if one is: `session`, or its `agent` or `project`, which may be cleared.
+    #[schema(required)]
+    ended: Option<&'static str>,
     /// The policy in force.
     policy: Value,
 }
@@ -86,13 +89,14 @@ pub(crate) async fn follow(
 
 fn stands(chain: &Chain) -> Standing {
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
-    let (mut state, mut why) = ("running", None);
+    let (mut state, mut why, mut ended) = ("running", None, None);
     for scope in chain.scopes() {
         let scope = scope.state();
         match (scope.killed(), scope.paused()) {
             (Some(kill), _) => {
                 let over = if kill.drains { "draining" } else { "killed" };
                 (state, why) = (over, Some(kill.because.clone()));
+                ended = Some(scope.kind().name());
                 break;
             }
             (None, Some(pause)) if state == "running" => {
@@ -102,5 +106,6 @@ fn stands(chain: &Chain) -> Standing {
         }
     }
     let told = format!("{state}\n{}\n{policy}", why.as_deref().unwrap_or_default());
-    Standing { version: format!("{:016x}", Digest::of(told.as_bytes()).0), state, why, policy }
+    let version = format!("{:016x}", Digest::of(told.as_bytes()).0);
+    Standing { version, state, why, ended, policy }
 }

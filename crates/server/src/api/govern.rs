@@ -14,12 +14,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Answer, Call, Decision, Digest, GuardId, ModelCall, Outcome, Status, TextFacts, TextHasher,
-    Tokens, Trip, Usage, Verdict,
+    Call, Decision, GuardId, ModelCall, TextFacts, TextHasher, Tokens, Trip, Verdict,
 };
 use deadstop_protocol::facts;
+use deadstop_protocol::govern::{
+    Decided, DecidedAll, Ended, Opening, Preflight, Proposal, Receipt, Refusal, Report, Spoken,
+};
 use deadstop_redact::excerpt::Excerpt;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -31,23 +33,11 @@ use super::live::Row;
 use super::problem::{Code, Problem};
 use deadstop_warden::{Approval, Booked, Chain, Proposed, Refused};
 
-/// Opens a session.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Opening {
-    /// The agent.
-    #[schema(min_length = 1, max_length = 200)]
-    agent: String,
-    /// The session's name; one is made up if none is given.
-    #[schema(min_length = 1, max_length = 200)]
-    session: Option<String>,
-    /// What a person has just said to it, where no model call tells that: new words let calls be
-    /// made again that would have been repetition.
-    #[schema(max_length = 1_000_000)]
-    said: Option<String>,
-}
-
 impl Strict for Opening {}
+impl Strict for Preflight {}
+impl Strict for Proposal {}
+impl Strict for Report {}
+impl Strict for Receipt {}
 
 /// A session that is open.
 #[derive(Debug, Serialize, ToSchema)]
@@ -60,243 +50,6 @@ pub(crate) struct Opened {
     policy: Value,
     /// The session as it is now.
     scope: Row,
-}
-
-/// A model call that is about to be made.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Preflight {
-    /// The client's id for this call.
-    #[schema(min_length = 1, max_length = 200)]
-    id: String,
-    /// The model.
-    #[schema(min_length = 1, max_length = 200)]
-    model: String,
-    /// The provider.
-    #[schema(max_length = 200)]
-    provider: Option<String>,
-    /// Tokens of the prompt, as far as they are known.
-    #[serde(default)]
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    input_tokens: u64,
-    /// The most tokens that the answer may have.
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    max_output_tokens: Option<u64>,
-    /// What is new in the prompt since the last call.
-    prompt: Option<String>,
-    /// Whether a person has said it.
-    #[serde(default)]
-    from_person: bool,
-    /// The nested scopes in which it is made, the outermost first.
-    #[serde(default)]
-    #[schema(max_items = 16)]
-    scope: Vec<String>,
-}
-
-impl Strict for Preflight {}
-
-/// Tool calls that an answer asks for.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Proposal {
-    /// The calls, in order.
-    #[schema(min_items = 1, max_items = 256)]
-    calls: Vec<ProposedCall>,
-    /// The nested scopes in which they are made, the outermost first.
-    #[serde(default)]
-    #[schema(max_items = 16)]
-    scope: Vec<String>,
-    /// How long they may be held while the session is paused, in seconds; 0 refuses them at once.
-    #[serde(default)]
-    #[schema(maximum = 600)]
-    hold_s: u64,
-}
-
-impl Strict for Proposal {}
-
-/// A tool call that an answer asks for.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProposedCall {
-    /// The client's id for this call.
-    #[schema(min_length = 1, max_length = 200)]
-    id: String,
-    /// The tool.
-    #[schema(min_length = 1, max_length = 200)]
-    tool: String,
-    /// The server that it runs on.
-    #[schema(max_length = 200)]
-    server: Option<String>,
-    /// Its arguments: an object as a rule, but whatever the model made up is judged.
-    #[serde(default)]
-    arguments: Value,
-}
-
-/// How far a call is.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Report {
-    /// The client's id for the call.
-    #[schema(min_length = 1, max_length = 200)]
-    id: String,
-    /// Tokens of the answer so far.
-    #[serde(default)]
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    output_tokens: u64,
-    /// What was said since the last report.
-    #[serde(default)]
-    text: String,
-    /// The nested scopes in which it was made, the outermost first.
-    #[serde(default)]
-    #[schema(max_items = 16)]
-    scope: Vec<String>,
-    /// Answers when the call is to be stopped, or after so many milliseconds.
-    #[serde(default)]
-    #[schema(maximum = 60_000)]
-    wait_ms: u64,
-}
-
-impl Strict for Report {}
-
-/// How a call ended.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Receipt {
-    /// The client's id for the call.
-    #[schema(min_length = 1, max_length = 200)]
-    id: String,
-    /// How it ended.
-    status: Ended,
-    /// The tokens that it used, by the provider's figures.
-    #[serde(default)]
-    usage: Used,
-    /// A model's answer, or a tool's result.
-    text: Option<String>,
-    /// The nested scopes in which it was made, the outermost first.
-    #[serde(default)]
-    #[schema(max_items = 16)]
-    scope: Vec<String>,
-    /// Whether to answer only when it is on disk. A session that is dead always is.
-    #[serde(default = "yes")]
-    #[schema(default = true)]
-    wait: bool,
-}
-
-fn yes() -> bool {
-    true
-}
-
-impl Strict for Receipt {}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Ended {
-    /// It did what it should.
-    Ok,
-    /// It was answered with an error.
-    Error,
-    /// It was not answered.
-    Fault,
-    /// It was cut off.
-    Cancelled,
-}
-
-impl Ended {
-    fn status(self) -> Status {
-        match self {
-            Ended::Ok => Status::Ok,
-            Ended::Error => Status::Error,
-            Ended::Fault => Status::Fault,
-            Ended::Cancelled => Status::Cancelled,
-        }
-    }
-}
-
-/// Tokens that a call used.
-#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Used {
-    /// Of the prompt, without those of the cache.
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    input: u64,
-    /// Of the answer.
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    output: u64,
-    /// Read from the provider's cache.
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    cache_read: u64,
-    /// Written to it.
-    #[schema(maximum = 1_000_000_000_000_u64)]
-    cache_write: u64,
-}
-
-/// What was decided.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Decided {
-    /// The client's id for the call.
-    id: String,
-    /// Whether it may go ahead.
-    allowed: bool,
-    /// `allow`, `warn`, `ask`, `block` or `kill`. After `ask`, wait at `/api/approvals/{approval}`
-    /// and ask again with the same id.
-    verdict: String,
-    /// Every guard that has something to say, the strictest first.
-    trips: Vec<Spoken>,
-    /// The incident that it became, if it is a new one.
-    #[schema(required)]
-    incident: Option<String>,
-    /// What waits for a person's word, if it does.
-    #[schema(required)]
-    approval: Option<String>,
-}
-
-/// What a guard says.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Spoken {
-    /// The guard.
-    guard: &'static str,
-    /// Its code for why.
-    reason: String,
-    /// Why, in a sentence.
-    explain: String,
-    /// What was measured.
-    #[schema(value_type = Object)]
-    measured: Value,
-    /// The limit.
-    #[schema(value_type = Object)]
-    limit: Value,
-    /// What the model should be told, where the verdict is `steer` or stricter and a pattern guard
-    /// decided: put it behind the tool's result.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-/// A refusal: an error whose code is a guard's, with what was decided.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "only its schema is used: it is made where trips become words")]
-pub(crate) struct Refusal {
-    /// Always `about:blank`: the code tells more.
-    r#type: String,
-    /// The status in words.
-    title: String,
-    /// The status.
-    status: u16,
-    /// `session_killed…`, a guard's code for why, or one of the API's own codes.
-    code: String,
-    /// What went wrong, in words, and what to do about it.
-    detail: String,
-    /// The fields that are wrong; none for a refusal.
-    errors: Vec<deadstop_protocol::policy_views::FieldFault>,
-    /// What was decided, if it was about a call.
-    decision: Option<Decided>,
-}
-
-/// What was decided about each of several calls.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DecidedAll {
-    /// One for each call, in order.
-    calls: Vec<Decided>,
 }
 
 /// Opens a session.
@@ -500,32 +253,6 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
     }
 }
 
-impl Receipt {
-    /// How the call has ended.
-    fn outcome(&self, call: &Call) -> Outcome {
-        let text = self.text.as_deref().unwrap_or_default();
-        let Used { input, output, cache_read, cache_write } = self.usage;
-        let model = call.model().is_some();
-        Outcome {
-            status: self.status.status(),
-            usage: Usage {
-                input: Tokens(input),
-                output: Tokens(output),
-                cache_read: Tokens(cache_read),
-                cache_write: Tokens(cache_write),
-            },
-            result: (!model && self.text.is_some()).then(|| facts::result(text)),
-            failure: None,
-            billed: None,
-            answer: model.then(|| {
-                let mut hasher = TextHasher::default();
-                hasher.push(text);
-                Answer { text: (!text.is_empty()).then(|| hasher.finish()), calls: None::<Digest> }
-            }),
-        }
-    }
-}
-
 /// Waits while a chain is paused, for as long as the caller will.
 async fn held(chain: &Chain, wait: Duration) {
     let until = Instant::now() + wait;
@@ -611,13 +338,13 @@ fn dead(chain: &Chain) -> Option<Reply> {
         let state = scope.state();
         let kill = state.killed()?;
         let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
-        Some((
-            code,
-            format!("{} {} was ended: {}", scope.kind().name(), scope.name(), kill.because),
-        ))
+        let kind = scope.kind().name();
+        Some((code, kind, format!("{kind} {} was ended: {}", scope.name(), kill.because)))
     });
-    let (code, why) = code?;
-    Some(Reply { status: 403, body: problem(403, code, &why, &Value::Null) })
+    let (code, kind, why) = code?;
+    let mut body = problem(403, code, &why, &Value::Null);
+    body["ended"] = kind.into();
+    Some(Reply { status: 403, body })
 }
 
 /// A kill or an incident lasts before anybody is told.
@@ -643,21 +370,12 @@ fn waits(id: &str, approval: &Approval) -> Reply {
 
 /// The answer to a question.
 fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>) -> Reply {
-    let json = |measure: &deadstop_core::Measure| serde_json::to_value(measure).unwrap_or_default();
-    let said = |trip: &Trip| Spoken {
-        guard: trip.guard.name(),
-        reason: trip.reason.clone(),
-        explain: trip.explain(),
-        measured: json(&trip.measured),
-        limit: json(&trip.limit),
-        advice: trip.advice.clone(),
-    };
     let allowed = verdict <= Verdict::Steer;
     let decision = Decided {
         id: id.to_owned(),
         allowed,
-        verdict: verdict.to_string(),
-        trips: trips.iter().map(said).collect(),
+        verdict,
+        trips: trips.iter().map(Spoken::from).collect(),
         incident,
         approval: None,
     };

@@ -310,3 +310,32 @@ fn tokens(n: u64) -> Measure {
 fn plain() -> ModelCall {
     ModelCall { model: "gpt".into(), rates: RATES, ..ModelCall::default() }
 }
+
+#[test]
+fn a_trip_counts_the_answer_that_tripped() {
+    let mut policy = Policy::none();
+    policy.tokens.input_token_limit = Some(Tokens(500));
+    policy.tokens.output_token_limit = Some(Tokens(100));
+    for (counted, reason, input) in [
+        (None, "output_exceeded", 10),
+        (Some(900), "input_and_output_exceeded", 900),
+        (Some(7), "output_exceeded", 7),
+    ] {
+        let mut world = World::only("p/s", 1, &policy);
+        let call = model(10, Some(100));
+        let mut ticket = world.start("p/s", &call, 0);
+        if let Some(counted) = counted {
+            prompt_counted(&mut world.chain("p/s"), &call, &mut ticket, Tokens(counted));
+        }
+        let cut = world.stream("p/s", &call, &mut ticket, 101);
+        let trip = cut.decisive().unwrap();
+        assert_eq!((trip.reason.as_str(), trip.verdict), (reason, Verdict::Kill));
+        let at = &trip.context;
+        assert_eq!((at.input, at.output), (Tokens(input), Tokens(101)));
+        assert_eq!((at.accumulated_input, at.accumulated_output), (at.input, at.output));
+        // Settling it gives everything back that was set aside.
+        let cancelled = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        world.settle("p/s", &call, ticket, &cancelled);
+        assert_eq!(world.state("s").ledger.reserved, Reserved::default());
+    }
+}

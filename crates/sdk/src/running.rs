@@ -1,0 +1,210 @@
+//! A call in flight: it is watched while it runs and settled when it ends.
+
+use deadstop_core::{
+    Answer, Call, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip, Usage, progress,
+    prompt_counted, settle,
+};
+use deadstop_protocol::facts;
+
+use crate::authority::{Remote, Report};
+use crate::capture::{Capture, CaptureKind};
+use crate::refused::{Refused, Why};
+use crate::scope::Scope;
+use crate::stop::StopSignal;
+use crate::tree::Pending;
+
+/// Bytes of an answer that the server is told.
+const LONGEST_TOLD: usize = 64 << 10;
+
+/// A call that was admitted. Settle it; one that is dropped counts as cancelled.
+///
+/// ```
+/// use deadstop_sdk::Session;
+/// use serde_json::json;
+///
+/// let session = Session::builder("a").open()?;
+/// let call = session.tool("search", &json!({ "query": "deadstop" }))?;
+/// assert_eq!(session.state().figures.in_flight, 1);
+/// call.done("three pages")?;
+/// assert_eq!(session.state().figures.in_flight, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Running {
+    pub(crate) scope: Scope,
+    pub(crate) call: Call,
+    pub(crate) ticket: Option<Ticket>,
+    /// How the server knows it, if there is one.
+    pub(crate) remote: Option<Remote>,
+    pub(crate) stop: StopSignal,
+    pub(crate) warnings: Vec<Why>,
+}
+
+impl Running {
+    /// The signal that this call must obey: it is given when its scope, or anything above it, is
+    /// killed.
+    pub fn stop_signal(&self) -> &StopSignal {
+        &self.stop
+    }
+
+    /// The warnings with which it was admitted.
+    pub fn warnings(&self) -> &[Why] {
+        &self.warnings
+    }
+
+    /// The scope in which it runs.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// May it go on? `output_tokens` counts from the beginning of the answer, `text` is what is new.
+    /// If not, cut it off, then settle or drop it.
+    pub fn progress(&mut self, output_tokens: u64, text: &str) -> Result<(), Refused> {
+        self.progress_of(None, Tokens(output_tokens), text)
+    }
+
+    /// The same, where the provider has counted the prompt.
+    pub(crate) fn progress_of(
+        &mut self,
+        prompt: Option<Tokens>,
+        output: Tokens,
+        text: &str,
+    ) -> Result<(), Refused> {
+        let Some(ticket) = &mut self.ticket else { return Ok(()) };
+        if self.stop.is_stopped() {
+            return Err(self.scope.why_stopped());
+        }
+        let (call, now) = (&self.call, self.scope.session.now());
+        let mut tree = self.scope.session.tree();
+        let at = self.scope.at;
+        let (decision, ended) = tree.decide(at, |links| {
+            if let Some(prompt) = prompt {
+                prompt_counted(links, call, ticket, prompt);
+            }
+            progress(links, call, ticket, Progress { output, text }, now)
+        });
+        let refused = tree.refused(at, &decision.trips);
+        drop(tree);
+        if !decision.trips.is_empty() {
+            let allowed = decision.allowed();
+            let what = if allowed { CaptureKind::Tripped } else { CaptureKind::Cut };
+            self.scope.note(what, &self.call, decision.verdict, &decision.trips, ended);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// A tool has answered. An error means that its scope was ended, by this result or meanwhile:
+    /// the result is not to be used.
+    pub fn done(self, text: &str) -> Result<(), Refused> {
+        self.end(Status::Ok, text)
+    }
+
+    /// A tool has answered with an error, or has not answered.
+    pub fn failed(self, text: &str) -> Result<(), Refused> {
+        self.end(Status::Error, text)
+    }
+
+    /// A tool's call has ended with this status.
+    pub fn end(mut self, status: Status, text: &str) -> Result<(), Refused> {
+        let result = Some(facts::result(text));
+        self.close(&Outcome { status, result, ..Outcome::default() }, Some(text))
+    }
+
+    /// A model has answered.
+    pub fn answered(self, usage: Usage, text: &str) -> Result<(), Refused> {
+        self.end_model(Status::Ok, usage, text)
+    }
+
+    /// A model's call has ended with this status.
+    pub fn end_model(mut self, status: Status, usage: Usage, text: &str) -> Result<(), Refused> {
+        let said = (!text.is_empty()).then(|| TextFacts::of(text));
+        let answer = Some(Answer { text: said, calls: None });
+        self.close(&Outcome { status, usage, answer, ..Outcome::default() }, Some(text))
+    }
+
+    /// It has ended with this outcome.
+    pub(crate) fn close(&mut self, outcome: &Outcome, text: Option<&str>) -> Result<(), Refused> {
+        match self.settle_saying(outcome, text) {
+            Some(Some(refused)) if refused.is_killed() => Err(refused),
+            Some(_) if self.stop.is_stopped() => Err(self.scope.why_stopped()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Settles it; tells what that refuses. `None` if it was settled before.
+    fn settle_saying(&mut self, outcome: &Outcome, text: Option<&str>) -> Option<Option<Refused>> {
+        let ticket = self.ticket.take()?;
+        let (call, session, at) = (&self.call, &self.scope.session, self.scope.at);
+        let now = session.now();
+        let mut tree = session.tree();
+        let (decision, ended) = tree.decide(at, |links| settle(links, call, ticket, outcome, now));
+        let refused = tree.refused(at, &decision.trips);
+        drop(tree);
+        let cost = call.model().map(|model| model.rates.cost(&outcome.usage).dollars());
+        session.capture(Capture {
+            at_ms: now.0,
+            what: CaptureKind::Settled,
+            scope: self.scope.path(),
+            name: call.name().to_owned(),
+            verdict: decision.verdict,
+            why: decision.trips.first().map(Trip::explain),
+            cost_usd: cost,
+        });
+        session.carry_out(ended);
+        session.tell(at, &decision.trips);
+        if let (Some(remote), Some(authority)) = (self.remote.take(), session.authority()) {
+            authority.tell(Report {
+                remote,
+                scope: self.scope.path(),
+                outcome: outcome.clone(),
+                text: text.map(|text| text[..text.floor_char_boundary(LONGEST_TOLD)].to_owned()),
+            });
+        }
+        Some(refused)
+    }
+
+    /// Keeps an admitted call of an answer until a tool runs it.
+    pub(crate) fn wait_as(mut self, id: String) -> Option<u64> {
+        let ticket = self.ticket.take()?;
+        let number = ticket.number;
+        let call = self.call.clone();
+        let pending = Pending { id, call, ticket, remote: self.remote.take() };
+        let forgotten = self.scope.session.tree().wait_for(self.scope.at, pending);
+        if let Some(forgotten) = forgotten {
+            self.scope.give_up(forgotten);
+        }
+        Some(number)
+    }
+}
+
+impl Scope {
+    /// A call of an answer that will not run.
+    pub(crate) fn give_up(&self, pending: Pending) {
+        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        let _ = self.finish(pending, &outcome, None);
+    }
+
+    /// A call of an answer that ran elsewhere, and whose result is known.
+    pub(crate) fn finish(
+        &self,
+        pending: Pending,
+        outcome: &Outcome,
+        text: Option<&str>,
+    ) -> Result<(), Refused> {
+        let Pending { call, ticket, remote, .. } = pending;
+        let stop = self.session.tree().stop(self.at);
+        let scope = self.clone();
+        let warnings = Vec::new();
+        Running { scope, call, ticket: Some(ticket), remote, stop, warnings }.close(outcome, text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ticket.is_some() {
+            // Cancelled. What it had set aside may have been used, but that is not known here.
+            let cancelled = Outcome { status: Status::Cancelled, ..Outcome::default() };
+            self.settle_saying(&cancelled, None);
+        }
+    }
+}
