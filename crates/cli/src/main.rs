@@ -7,9 +7,6 @@
 macro_rules! println {
     ($($words:tt)*) => { crate::ui::say(format_args!("{}\n", format_args!($($words)*))) };
 }
-macro_rules! print {
-    ($($words:tt)*) => { crate::ui::say(format_args!($($words)*)) };
-}
 macro_rules! eprintln {
     ($($words:tt)*) => { crate::ui::talk(format_args!("{}\n", format_args!($($words)*))) };
 }
