@@ -223,3 +223,21 @@ fn show_says_why_it_cannot() {
          hint: `deadstop policy show` lists every setting with a value\n",
     );
 }
+
+/// `deadstop status | head` used to panic when `head` had seen enough.
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    for args in [&["policy", "show", "strict"][..], &["--help"], &["policy", "show", "balanced"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_deadstop"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        assert_ne!(ended.status.code(), Some(101), "{args:?}");
+    }
+}

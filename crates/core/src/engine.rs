@@ -82,11 +82,20 @@ pub struct Ticket {
     ceiling: Option<Tokens>,
     #[serde(skip)]
     pub(crate) chant: Option<Box<Chant>>,
+    /// Whether all of the answer is there: see [`Ticket::paid`].
+    #[serde(skip)]
+    paid: bool,
     /// The grant that the call uses, with what is left of it, and the scope that holds it.
     granted: Option<Box<(Grant, usize)>>,
 }
 
 impl Ticket {
+    /// All of the answer is there, and billed: no limit holds it back any more. The bill decides
+    /// about the scope when the call is settled.
+    pub fn paid(&mut self) {
+        self.paid = true;
+    }
+
     /// What the call has set aside, in each scope of its chain.
     pub fn reserved(&self) -> Reserved {
         self.reserved
@@ -211,6 +220,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         trial: None,
         ceiling,
         chant: None,
+        paid: false,
         granted: None,
     };
     if let Some(cover) = &cover {
@@ -279,9 +289,11 @@ pub fn progress(
             trips.extend(beyond_ceiling(seat, ceiling).map(|trip| enforced(seat, trip)));
         });
     }
-    view.each(chain, |seat| {
-        trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.progress(seat)?))));
-    });
+    if !ticket.paid {
+        view.each(chain, |seat| {
+            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.progress(seat)?))));
+        });
+    }
     let chants = chain.last().is_some_and(|link| link.policy.text_loop.enabled);
     if chants && !progress.text.is_empty() {
         let chant = ticket.chant.get_or_insert_default();

@@ -307,6 +307,9 @@ impl Flow {
         let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
         let Some(running) = &mut self.running else { return (allowed, None) };
         // A whole answer is paid for: it is delivered, and the bill decides about the scope.
+        if self.whole {
+            running.ticket.paid();
+        }
         let output = if self.whole { Tokens(0) } else { self.output };
         let new = Progress { output, text };
         let said =

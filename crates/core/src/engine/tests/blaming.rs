@@ -274,3 +274,16 @@ fn a_bill_replaces_the_rates() {
     world.settle("p/s", &call, ticket, &outcome);
     assert_eq!(world.state("s").ledger.spent.cost, cents(7));
 }
+
+/// An answer that is there in full is delivered, whatever the limits say meanwhile.
+#[test]
+fn no_limit_holds_a_paid_answer_back() {
+    let limited = policy(|p| p.budget.max_cost_usd = dollars(100));
+    let mut world = World::only("p/s", 1, &limited);
+    let call = guess(10, Some(100));
+    let (mut ticket, other) = (world.start("p/s", &call, 0), world.start("p/s", &call, 0));
+    world.settle("p/s", &call, other, &used(10, 490));
+    assert_eq!(world.stream("p/s", &call, &mut ticket.clone(), 0).verdict, Verdict::Block);
+    ticket.paid();
+    assert_eq!(world.stream("p/s", &call, &mut ticket, 0).verdict, Verdict::Allow);
+}
