@@ -6,7 +6,7 @@
 //! use serde_json::json;
 //! let client = Client::new(&Server::from_env()?)?;
 //! let arguments = json!({ "asset_id": "fact_sales" });
-//! let call = ProposedCall { id: "t1", tool: "delete_asset", server: None, arguments: &arguments };
+//! let call = ProposedCall { id: "t1", tool: "delete_asset", server: None, arguments: &arguments, harms: None };
 //! let decided = client.propose("janitor", "s1", &[], &[call])?;
 //! assert!(decided[0].allowed);
 //! # Ok::<(), deadstop_client::ClientError>(())
@@ -20,6 +20,7 @@ mod server;
 
 use std::time::Duration;
 
+use deadstop_core::Harm;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -57,6 +58,9 @@ pub struct ProposedCall<'a> {
     pub server: Option<&'a str>,
     /// Its arguments.
     pub arguments: &'a Value,
+    /// What harm it would do, where the caller has looked at the machine that it runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub harms: Option<&'a [Harm]>,
 }
 
 /// A model call that is about to be made.

@@ -53,7 +53,8 @@ const ALLOWED: &str =
 
 fn propose(client: &Client) -> Result<Vec<deadstop_client::Decided>, ClientError> {
     let arguments = json!({ "path": "a" });
-    let call = ProposedCall { id: "t", tool: "read", server: None, arguments: &arguments };
+    let call =
+        ProposedCall { id: "t", tool: "read", server: None, arguments: &arguments, harms: None };
     client.propose("a b", "s/1", &["sub".to_owned()], &[call])
 }
 

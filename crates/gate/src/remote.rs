@@ -6,7 +6,7 @@ use deadstop_client::{
     Approval, Client, ClientError, Decided, Ended, Patience, ProposedCall, Receipt, Server, Used,
     escaped,
 };
-use deadstop_core::{Status, Verdict};
+use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listed;
 use serde::Deserialize;
 use serde_json::json;
@@ -48,13 +48,14 @@ impl Remote {
         Ok(Remote { client, named, project, patience: patience.answer, approval })
     }
 
-    pub(crate) fn ask(&self, ask: &Ask) -> Result<Answer, Failed> {
+    pub(crate) fn ask(&self, ask: &Ask, harms: Option<&[Harm]>) -> Result<Answer, Failed> {
         let Place { agent, session, scope } = &ask.place;
         let call = ProposedCall {
             id: &ask.id,
             tool: &ask.tool,
             server: ask.server.as_deref(),
             arguments: &ask.arguments,
+            harms,
         };
         let propose =
             || self.client.propose(agent, session, scope, &[call]).map(|mut all| all.pop());
@@ -98,15 +99,24 @@ impl Remote {
         self.read(self.client.receipt(agent, session, scope, &receipt).map(Some))
     }
 
-    pub(crate) fn ask_held(&self, ask: &Ask, hold: Duration) -> Result<Answer, Failed> {
+    pub(crate) fn ask_held(
+        &self,
+        ask: &Ask,
+        harms: Option<&[Harm]>,
+        hold: Duration,
+    ) -> Result<Answer, Failed> {
         #[derive(Deserialize)]
         struct All {
             calls: Vec<Decided>,
         }
+        let mut call = json!({
+            "id": ask.id, "tool": ask.tool, "server": ask.server, "arguments": ask.arguments,
+        });
+        if let Some(harms) = harms {
+            call["harms"] = json!(harms);
+        }
         let body = json!({
-            "calls": [{
-                "id": ask.id, "tool": ask.tool, "server": ask.server, "arguments": ask.arguments,
-            }],
+            "calls": [call],
             "scope": ask.place.scope,
             "hold_s": hold.as_secs(),
         });

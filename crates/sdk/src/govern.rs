@@ -196,7 +196,8 @@ impl Line {
         let (agent, name) = (&self.agent, &self.name);
         match call {
             Asked::Tool { tool, server, arguments } => {
-                let call = ProposedCall { id, tool, server: server.as_deref(), arguments };
+                let server = server.as_deref();
+                let call = ProposedCall { id, tool, server, arguments, harms: None };
                 let decided = self.client.propose(agent, name, scope, &[call])?;
                 let first = decided.into_iter().next();
                 first.ok_or_else(|| ClientError::Malformed("no decision".to_owned()))

@@ -14,8 +14,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Answer, Call, Decision, Digest, GuardId, ModelCall, Outcome, Status, TextFacts, TextHasher,
-    Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, GuardId, Harm, ModelCall, Outcome, Status, TextFacts,
+    TextHasher, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_redact::excerpt::Excerpt;
@@ -130,6 +130,22 @@ pub(crate) struct ProposedCall {
     /// Its arguments: an object as a rule, but whatever the model made up is judged.
     #[serde(default)]
     arguments: Value,
+    /// What harm it would do, from a hook that has looked at the machine. Not for other clients.
+    #[serde(default)]
+    #[schema(ignore)]
+    harms: Option<Vec<Harm>>,
+}
+
+/// Harms of one call that a hook may tell of, and bytes of a name in them.
+const MOST_HARMS: usize = 32;
+const LONGEST_NAME: usize = 800;
+
+/// A harm with names that are not longer than ours would be.
+fn bounded(mut harm: Harm) -> Harm {
+    for name in [&mut harm.verb, &mut harm.target] {
+        name.truncate(name.floor_char_boundary(LONGEST_NAME));
+    }
+    harm
 }
 
 /// How far a call is.
@@ -394,6 +410,9 @@ pub(crate) async fn propose(
         let mut request = Excerpt::default();
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
+        if let Some(harms) = proposed.harms {
+            facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
+        }
         facts.server = proposed.server;
         if let Some(server) = facts.server.clone() {
             app.warden.pins.judge(&who.project, &server, &mut facts);
