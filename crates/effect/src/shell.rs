@@ -33,7 +33,7 @@ pub(super) use guard::protects;
 use word::Variables;
 
 /// Scripts inside scripts (`bash -c`, `$(…)`, `ssh`) are followed this deep.
-const MAX_DEPTH: u8 = 20;
+const MAX_DEPTH: u8 = 14;
 
 /// Scripts inside one call that are parsed at all, however they are nested.
 const MAX_SCRIPTS: u16 = 200;
