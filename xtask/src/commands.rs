@@ -68,7 +68,8 @@ pub(crate) fn check(folder: &str, verbose: bool) -> anyhow::Result<()> {
         }
         match case.label.as_str() {
             "stop" => {
-                (tally.stop, tally.missed) = (tally.stop + 1, tally.missed + usize::from(!held))
+                tally.stop += 1;
+                tally.missed += usize::from(!held);
             }
             _ => {
                 tally.pass += 1;

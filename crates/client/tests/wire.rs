@@ -55,8 +55,8 @@ fn propose(client: &Client) -> Result<Vec<deadstop_client::Decided>, ClientError
     let call = ProposedCall {
         id: "t".to_owned(),
         tool: "read".to_owned(),
-        server: None,
         arguments: json!({ "path": "a" }),
+        ..ProposedCall::default()
     };
     let scope = vec!["sub".to_owned()];
     client.propose("a b", "s/1", &Proposal { calls: vec![call], scope, hold_s: 0 })

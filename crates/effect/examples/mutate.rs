@@ -1,7 +1,7 @@
 //! Reads mutated commands without end, or as many as are asked for: none may panic, stall or say
 //! more than it may.
 //!
-//! `cargo run --release -p deadstop-effect --example mutate -- CASES [SEED]`. Cases come from the
+//! `cargo run --release -p deadstop-effect --example mutate -- CASES [SEED [TELL_FROM]]`. Cases come from the
 //! table of the tests, cut, doubled, nested, quoted and spliced. A case is a stall when it takes
 //! more than 5 ms for each 10 KB it has, beyond 5 ms for its start, three times in a row.
 
@@ -124,6 +124,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1).filter_map(|text| text.parse::<u64>().ok());
     let count = arguments.next().unwrap_or(100_000);
     let seed = arguments.next().unwrap_or(1);
+    let told = arguments.next().unwrap_or(u64::MAX);
     let table = include_str!("../src/tests/table.txt").lines();
     let cases: Vec<String> = table
         .filter_map(|line| {
@@ -136,6 +137,10 @@ fn main() {
     let start = Instant::now();
     for number in 0..count {
         let text = mutated(&mut dice, &cases);
+        // Whatever ends the program, the case that did is known.
+        if number >= told {
+            eprintln!("case {number}: {text:?}");
+        }
         bytes += text.len() as u64;
         let mut time = took(&text);
         // Another process may have been in the way.

@@ -26,9 +26,8 @@ pub(super) fn tool(
         return of_patch(effects, patch, here);
     }
     if words.reads_files() || text("command") == Some("view") {
-        let named = path.into_iter().chain(text("pattern")).chain(text("glob"));
-        let first = named.filter(|path| secret::is_secret(path)).next();
-        if let Some(path) = first {
+        let mut named = path.into_iter().chain(text("pattern")).chain(text("glob"));
+        if let Some(path) = named.find(|path| secret::is_secret(path)) {
             effects.harm(HarmKind::ReadsSecret, "read", path, Reach::Outside, Recovery::None);
         }
         return;

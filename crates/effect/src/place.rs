@@ -389,6 +389,8 @@ const TREASURES: &[&str] = &[
     ".profile",
     ".bash_profile",
     ".bash_history",
+    ".local/share",
+    ".local/state",
     ".zsh_history",
     ".gitconfig",
     ".password-store",

@@ -33,7 +33,7 @@ pub(super) use guard::protects;
 use word::Variables;
 
 /// Scripts inside scripts (`bash -c`, `$(…)`, `ssh`) are followed this deep.
-const MAX_DEPTH: u8 = 20;
+const MAX_DEPTH: u8 = 14;
 
 /// Scripts inside one call that are parsed at all, however they are nested.
 const MAX_SCRIPTS: u16 = 200;
@@ -103,7 +103,7 @@ fn printed(script: &str, variables: &Variables) -> Option<String> {
     if !plain || !PRINTS.iter().any(|word| script.contains(word)) || !variables.may_print() {
         return None;
     }
-    let mut walk = Walk { variables: variables.clone(), ..Walk::new(&Nowhere, script.len()) };
+    let mut walk = Walk { variables: variables.inside(), ..Walk::new(&Nowhere, script.len()) };
     let program = syntax::parse(script)?;
     let mut text = String::new();
     for list in &program.complete_commands {
@@ -136,6 +136,8 @@ struct Walk<'a> {
     bundles: Vec<String>,
     /// Whether the script sends something to another machine, and how.
     sends: Option<String>,
+    /// Where what the last redirection fed comes from.
+    fed: Taint,
     depth: u8,
     scripts: u16,
     /// Bytes that may still be parsed.
@@ -180,6 +182,7 @@ impl<'a> Walk<'a> {
             contents: Vec::new(),
             bundles: Vec::new(),
             sends: None,
+            fed: Taint::None,
             depth: 0,
             scripts: 0,
             budget: MAX_START + MAX_TIMES * length,
@@ -416,6 +419,7 @@ impl<'a> Walk<'a> {
                 if let Some(text) = self.redirect(redirect) {
                     parts.fed = Some(text);
                 }
+                parts.taint = std::mem::take(&mut self.fed).or(parts.taint);
             }
             ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, subshell) => {
                 let output = self.list(&subshell.list);
@@ -458,7 +462,9 @@ impl<'a> Walk<'a> {
                 (matches!(kind, Kind::Read) && name == "/dev/null").then(String::new)
             }
             ast::IoRedirect::File(_, _, Target::ProcessSubstitution(_, subshell)) => {
-                self.list(&subshell.list).text
+                let output = self.list(&subshell.list);
+                self.fed = output.taint;
+                output.text
             }
             ast::IoRedirect::File(_, Kind::DuplicateOutput, Target::Duplicate(word)) => {
                 let name = self.expand(word).join(" ");

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use deadstop_client::{Patience, Server, Spoken};
-use deadstop_core::{Digest, FailMode, Outcome, Status, Verdict};
+use deadstop_core::{Digest, FailMode, Harm, Outcome, Status, Verdict};
 use deadstop_protocol::mcp::Listed;
 use serde_json::Value;
 
@@ -205,14 +205,31 @@ impl Gate {
 
     /// May this call run?
     pub fn ask(&self, ask: &Ask) -> Answer {
-        let answer = self.decide(&ask.place, |remote| remote.ask(ask), |local| local.admit(ask));
-        answer.noticed(self.notice.clone())
+        self.asked(ask, |remote, harms| remote.ask(ask, harms))
     }
 
     /// May this call run? While its session is paused it is held, for so long.
     pub fn ask_held(&self, ask: &Ask, hold: Duration) -> Answer {
-        let answer =
-            self.decide(&ask.place, |remote| remote.ask_held(ask, hold), |local| local.admit(ask));
+        self.asked(ask, |remote, harms| remote.ask_held(ask, harms, hold))
+    }
+
+    /// Looks at the machine once, and tells the server or the local engine what it saw.
+    fn asked(
+        &self,
+        ask: &Ask,
+        remotely: impl FnOnce(&Remote, Option<&[Harm]>) -> Result<Answer, Failed>,
+    ) -> Answer {
+        let (call, makes) = self.local.facts(ask);
+        let harms = ask.cwd.is_some().then_some(call.harms.as_slice());
+        let answer = self.decide(
+            &ask.place,
+            |remote| remotely(remote, harms),
+            |local| local.admit(ask, &call, &makes),
+        );
+        if answer.by == By::Server && answer.allowed() {
+            // If this fails, what the session creates is not known to be its own.
+            let _ = self.local.made_elsewhere(&ask.place, &makes);
+        }
         answer.noticed(self.notice.clone())
     }
 

@@ -161,13 +161,18 @@ impl Local {
         let _ = folder.write(&note, &json(&death), Lasts::Surely);
     }
 
-    pub(crate) fn admit(&self, ask: &Ask) -> Result<Answer, GateError> {
+    pub(crate) fn admit(
+        &self,
+        ask: &Ask,
+        seen: &ToolCall,
+        makes: &[String],
+    ) -> Result<Answer, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, &ask.place)?;
         if chain.session.running.iter().any(|running| running.id == ask.id) {
             return Ok(Answer::passed(By::Local).noticed(chain.notice));
         }
-        let (mut tool, makes) = self.facts(ask);
+        let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
         self.judge(&mut tool);
         let signature = tool.signature;
@@ -199,7 +204,7 @@ impl Local {
                 tool.arguments.clear();
                 tool.harms.clear();
             }
-            self.note_made(&ask.place, &makes)?;
+            self.note_made(&ask.place, makes)?;
             let (id, scope) = (ask.id.clone(), ask.place.scope.clone());
             chain.session.running.push(Running { id, scope, call, ticket });
             self.forget_lost(&mut chain, now);
@@ -212,7 +217,7 @@ impl Local {
     }
 
     /// What the engine is told about a call, and the paths that it would create.
-    fn facts(&self, ask: &Ask) -> (ToolCall, Vec<String>) {
+    pub(crate) fn facts(&self, ask: &Ask) -> (ToolCall, Vec<String>) {
         let Some(cwd) = &ask.cwd else {
             return (facts::tool_call(&ask.tool, &ask.arguments), Vec::new());
         };
@@ -250,6 +255,15 @@ impl Local {
         let bytes = read.ok().flatten().unwrap_or_default();
         let text = String::from_utf8(bytes).unwrap_or_default();
         text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Remembers paths that a call creates which a server has admitted.
+    pub(crate) fn made_elsewhere(&self, place: &Place, makes: &[String]) -> Result<(), GateError> {
+        if makes.is_empty() {
+            return Ok(());
+        }
+        let _held = self.hold()?;
+        self.note_made(place, makes)
     }
 
     /// Remembers paths that a call creates. Called while the folder is held.

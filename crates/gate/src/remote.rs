@@ -6,7 +6,7 @@ use deadstop_client::{
     Client, ClientError, Decided, DecidedAll, Patience, Proposal, ProposedCall, Receipt, Report,
     Server, escaped,
 };
-use deadstop_core::{Status, Verdict};
+use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listed;
 use serde_json::json;
 
@@ -47,9 +47,9 @@ impl Remote {
         Ok(Remote { client, named, project, patience: patience.answer, approval })
     }
 
-    pub(crate) fn ask(&self, ask: &Ask) -> Result<Answer, Failed> {
+    pub(crate) fn ask(&self, ask: &Ask, harms: Option<&[Harm]>) -> Result<Answer, Failed> {
         let Place { agent, session, .. } = &ask.place;
-        let proposal = proposal(ask, Duration::ZERO);
+        let proposal = proposal(ask, harms, Duration::ZERO);
         let propose = || self.client.propose(agent, session, &proposal).map(|mut all| all.pop());
         let first = propose();
         let waits = first.as_ref().ok().and_then(Option::as_ref).and_then(waiting);
@@ -90,8 +90,13 @@ impl Remote {
         self.read(self.client.receipt(&place.agent, &place.session, &receipt).map(Some))
     }
 
-    pub(crate) fn ask_held(&self, ask: &Ask, hold: Duration) -> Result<Answer, Failed> {
-        let proposal = proposal(ask, hold);
+    pub(crate) fn ask_held(
+        &self,
+        ask: &Ask,
+        harms: Option<&[Harm]>,
+        hold: Duration,
+    ) -> Result<Answer, Failed> {
+        let proposal = proposal(ask, harms, hold);
         let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
         // A person was asked: whoever holds calls may ask again for the word.
@@ -192,12 +197,13 @@ fn waiting(decided: &Decided) -> Option<String> {
     decided.approval.clone().filter(|_| decided.verdict == Verdict::Ask)
 }
 
-fn proposal(ask: &Ask, hold: Duration) -> Proposal {
+fn proposal(ask: &Ask, harms: Option<&[Harm]>, hold: Duration) -> Proposal {
     let call = ProposedCall {
         id: ask.id.clone(),
         tool: ask.tool.clone(),
         server: ask.server.clone(),
         arguments: ask.arguments.clone(),
+        harms: harms.map(<[Harm]>::to_vec),
     };
     Proposal { calls: vec![call], scope: ask.place.scope.clone(), hold_s: hold.as_secs() }
 }

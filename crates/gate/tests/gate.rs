@@ -127,7 +127,12 @@ fn what_is_said_twice_is_said_once_and_what_ends_is_learnt_from() {
         assert!(gate.ask(&ask(&format!("t{n}"), "read", "a")).allowed());
         gate.settle(&place(), &format!("t{n}"), Status::Ok, Some("nothing"));
     }
-    let stopped = gate.ask(&ask("t4", "read", "a"));
+    for n in 4..7 {
+        let refused = gate.ask(&ask(&format!("t{n}"), "read", "a"));
+        let guard = refused.trips[0].guard.as_str();
+        assert_eq!((refused.verdict, guard), (Verdict::Block, "loop"), "t{n}");
+    }
+    let stopped = gate.ask(&ask("t7", "read", "a"));
     assert_eq!((stopped.verdict, stopped.trips[0].guard.as_str()), (Verdict::Kill, "loop"));
     let standing = stage.gate(None).standing(&place(), Some("please go on"));
     assert_eq!(standing.verdict, Verdict::Kill);

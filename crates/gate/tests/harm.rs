@@ -1,7 +1,5 @@
 //! The harm guard where Deadstop runs next to the files: what is really there decides.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot prepare has failed")]
-
 #[cfg(test)]
 mod harm {
     use std::fs;

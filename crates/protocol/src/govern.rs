@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use deadstop_core::{Answer, Call, Outcome, Status, TextFacts, Tokens, Trip, Usage, Verdict};
+use deadstop_core::{Answer, Call, Harm, Outcome, Status, TextFacts, Tokens, Trip, Usage, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -112,6 +112,10 @@ pub struct ProposedCall {
     /// Its arguments: an object as a rule, but whatever the model made up is judged.
     #[serde(default)]
     pub arguments: Value,
+    /// What harm it would do, from a hook that has looked at the machine. Not for other clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(ignore))]
+    pub harms: Option<Vec<Harm>>,
 }
 
 /// How far a call is.

@@ -283,6 +283,7 @@ impl Line {
                     tool: tool.clone(),
                     server: server.clone(),
                     arguments: arguments.clone(),
+                    harms: None,
                 };
                 let proposal = Proposal { calls: vec![call], scope, hold_s: 0 };
                 let first = client.propose(agent, name, &proposal)?.into_iter().next();

@@ -285,7 +285,7 @@ impl Walk<'_> {
         let first = program.trim_start();
         let cells = ["%%bash", "%%sh", "%%script bash"];
         if let Some(script) = cells.iter().find_map(|start| first.strip_prefix(start)) {
-            return self.script(&script.to_owned());
+            return self.script(script);
         }
         let lines = program.lines().map(str::trim_start);
         let commands: Vec<&str> = lines

@@ -5,6 +5,7 @@
 
 use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
+use super::super::place::Depth;
 use super::super::surroundings::Nowhere;
 use super::super::{http, sql, target};
 use super::{Input, Language, MAX_DEPTH, Walk, disks, files, git, reads, tools};
@@ -135,6 +136,9 @@ impl Walk<'_> {
         if first.contains('/') {
             self.runs_file(first);
         }
+        if first.starts_with("/etc/init.d/") && arguments.iter().any(|word| word == "stop") {
+            self.stops(first, "stop", Reach::System, Recovery::Elsewhere);
+        }
         if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.0 == name) {
             self.unwrap_command(wrapper, arguments, input);
         } else if SHELLS.contains(&name) {
@@ -178,7 +182,7 @@ impl Walk<'_> {
         for word in arguments.iter().filter(|word| word.contains('=')) {
             let at = RUNS.iter().find_map(|option| Some(word.find(option)? + option.len()));
             if let Some(at) = at {
-                self.script(&word[at..].to_owned());
+                self.script(&word[at..]);
             }
         }
     }
@@ -236,7 +240,7 @@ impl Walk<'_> {
             // The child knows none of our variables.
             let variables = std::mem::replace(&mut self.variables, super::Variables::new());
             let skip = rest.iter().take_while(|word| is_assignment(word)).count();
-            self.run(&rest[skip..].to_vec(), input);
+            self.run(&rest[skip..], input);
             self.variables = variables;
             return;
         }
@@ -409,7 +413,7 @@ impl Walk<'_> {
                 let script =
                     part.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
                 if let Some(script) = script {
-                    self.script(&script.to_owned());
+                    self.script(script);
                 }
             }
         }
@@ -585,7 +589,7 @@ impl Walk<'_> {
                 .iter()
                 .find_map(|start| command.strip_prefix(start));
             if let Some(script) = script {
-                self.script(&script.to_owned());
+                self.script(script);
             }
         }
         self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
@@ -619,6 +623,10 @@ impl Walk<'_> {
             let verb = format!("xargs {}", words.join(" "));
             match input.from.first().map(String::as_str) {
                 Some("find") => self.lose_found(&verb, &input.from),
+                Some("ls") if input.from.iter().skip(1).any(|word| !word.starts_with('-')) => {
+                    let files = input.from[1..].to_vec();
+                    self.remove(&verb, &files, Depth::Single);
+                }
                 _ => {
                     let target = target::join(&input.from);
                     let kind = HarmKind::Destroys;

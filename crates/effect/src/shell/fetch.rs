@@ -39,8 +39,10 @@ pub(super) enum Content {
 /// Files whose contents are followed.
 const MAX_CONTENTS: usize = 64;
 
-const FETCHERS: &[&str] =
-    &["curl", "wget", "http", "https", "xh", "fetch", "aria2c", "lynx", "nc", "ncat", "netcat"];
+const FETCHERS: &[&str] = &[
+    "curl", "wget", "http", "https", "xh", "fetch", "aria2c", "lynx", "nc", "ncat", "netcat",
+    "iwr", "irm",
+];
 
 /// Commands that pass on what they are fed.
 const FILTERS: &[&str] = &[

@@ -110,7 +110,7 @@ impl Walk<'_> {
                     }
                 }
             }
-            ("cp" | "mv" | "install", [_, .., to]) if self.is_system_file(to) => {
+            ("cp" | "mv" | "install" | "ln", [_, .., to]) if self.is_system_file(to) => {
                 let to = (*to).clone();
                 self.writes_system(name, &to);
             }
@@ -196,7 +196,7 @@ impl Walk<'_> {
             let kind = HarmKind::Destroys;
             return self.effects.harm(kind, verb, &resolved, Reach::Item, Recovery::Session);
         }
-        let subject = self.from_start(&resolved);
+        let subject = self.counted_from_start(&resolved);
         if let Some((reach, recovery)) = place::loss(self.here, &subject, depth) {
             self.effects.harm(HarmKind::Destroys, verb, &resolved, reach, recovery);
         }
@@ -204,7 +204,7 @@ impl Walk<'_> {
 
     /// A relative path that the script changed its directory for is still relative to where the
     /// call starts, which is what [`place`] expects.
-    fn from_start(&self, resolved: &str) -> String {
+    fn counted_from_start(&self, resolved: &str) -> String {
         // In the text alone, everything below a `cd` is one directory, not the workspace.
         if resolved == "." && !self.cwd.is_empty() {
             return self.cwd.clone();
@@ -308,7 +308,14 @@ impl Walk<'_> {
     pub(super) fn lose_found(&mut self, verb: &str, found: &[String]) {
         let target = target::join(found.get(1..).unwrap_or(&[]));
         let kind = HarmKind::Destroys;
-        if self.are_throwaway(found) {
+        let system = |word: &String| {
+            let reach = place::loss(self.here, &self.resolve(word), Depth::Tree);
+            let temporary = place::is_temporary(&format!("{word}/x"));
+            !temporary
+                && word.starts_with('/')
+                && reach.is_some_and(|(reach, _)| reach == Reach::System)
+        };
+        if self.are_throwaway(found) && !found.iter().skip(1).take(1).any(system) {
             return self.effects.harm(kind, verb, &target, Reach::Directory, Recovery::Cache);
         }
         let words = found.get(1..).unwrap_or(&[]);
@@ -319,7 +326,7 @@ impl Walk<'_> {
         });
         let mut worst = None;
         for root in roots.iter().map(|root| root.as_str()).chain(roots.is_empty().then_some(".")) {
-            let resolved = self.from_start(&self.resolve(root));
+            let resolved = self.counted_from_start(&self.resolve(root));
             let loss = place::loss(self.here, &resolved, Depth::Tree);
             worst = worst.max(loss.map(|(reach, recovery)| (recovery, reach)));
         }
@@ -403,11 +410,7 @@ impl Walk<'_> {
         let fits = !matches!(path.as_str(), "." | "/" | "~") && !path.starts_with('$');
         if self.made.len() < MAX_MADE && fits {
             let full = place::absolute(self.here, &path);
-            let there = match self.here.look(&full) {
-                Sight::Missing => false,
-                Sight::Unknown => false,
-                _ => true,
-            };
+            let there = !matches!(self.here.look(&full), Sight::Missing | Sight::Unknown);
             // With a look at the machine, only what is not there yet is made.
             if !there {
                 self.effects.make(full);

@@ -134,7 +134,7 @@ impl Git<'_> {
             }
             "rm" if forced(words) && !long(words, "--cached") => {
                 for path in
-                    operands.iter().map(|w| w.as_str()).chain(self.paths.iter().map(|p| p.as_str()))
+                    operands.iter().map(|w| w.as_str()).chain(self.paths.iter().map(String::as_str))
                 {
                     walk.lose("git rm -f", path, Depth::Tree);
                 }

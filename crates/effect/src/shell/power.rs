@@ -23,6 +23,10 @@ impl Walk<'_> {
             "init" | "telinit" if matches!(words.first(), Some(&("0" | "6"))) => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
+            "systemctl" if has(&["--user"]) => return false,
+            "useradd" | "adduser" if has(&["-o", "--non-unique"]) => {
+                self.opens(name, &what, Reach::System);
+            }
             "systemctl" | "service" | "rc-service" | "launchctl" | "initctl" | "supervisorctl" => {
                 return self.service(name, &words, &what);
             }
@@ -186,7 +190,7 @@ impl Walk<'_> {
                 self.opens(&format!("{name} {mode}"), &resolved, Reach::Outside);
             } else if open && recursive {
                 self.opens(&format!("{name} {mode}"), &resolved, Reach::Workspace);
-            } else if open && path.starts_with('/') && !place::is_temporary(path) {
+            } else if open && path.starts_with(['/', '~', '$']) && !place::is_temporary(path) {
                 self.opens(&format!("{name} {mode}"), &resolved, Reach::Outside);
             } else if recursive && mode == "000" {
                 self.stops(name, &resolved, Reach::System, Recovery::Elsewhere);

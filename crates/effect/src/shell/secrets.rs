@@ -142,6 +142,15 @@ impl Walk<'_> {
             }
             self.sends.get_or_insert(sink);
         }
+        if matches!(name, "tar" | "zip" | "7z" | "cp") {
+            let hidden = |word: &&String| {
+                let last = word.trim_end_matches(['/', '*']).rsplit('/').next().unwrap_or(word);
+                last.starts_with('.') && secret::is_secret_folder(word)
+            };
+            if let Some(folder) = arguments.iter().find(hidden) {
+                self.reads_secret(name, folder);
+            }
+        }
         if name == "tar" || name == "zip" || name == "7z" {
             self.bundle(name, arguments);
         }
@@ -259,9 +268,6 @@ impl Walk<'_> {
                     parts.taint = Taint::Fetched;
                 }
                 parts.inputs.push(name);
-            }
-            ast::IoRedirect::File(_, Kind::Read, Target::ProcessSubstitution(_, subshell)) => {
-                parts.taint = self.list(&subshell.list).taint.or(parts.taint);
             }
             ast::IoRedirect::File(_, Kind::DuplicateInput, Target::Duplicate(word))
                 if word.value.contains("COPROC") || word.value.contains('[') =>

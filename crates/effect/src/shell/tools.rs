@@ -43,7 +43,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
     let second = words.get(1).copied().unwrap_or_default();
     let all = target::join(arguments);
     let public = ["0.0.0.0/0", "allUsers", "public-read", "::/0"].iter().any(|w| all.contains(w));
-    let many = all.contains("ps -") || all.contains("-aq");
+    let many = all.contains("ps -") || all.contains("-aq") || all.contains("images -");
     let (kind, reach) = match (name, first) {
         ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
             (OpensAccess, Reach::Remote)
@@ -262,6 +262,7 @@ const DEEDS: &[Deed] = &[
     Deed("etcdctl", &["del"]),
     Deed("diskutil", &[DISKUTIL]),
     Deed("alembic", &["downgrade"]),
+    Deed("dotnet", &["ef", "database", "drop"]),
     Deed("knex", &["migrate:rollback|migrate:down"]),
     Deed("sequelize", &["db:migrate:undo:all"]),
     Deed("sequelize-cli", &["db:migrate:undo:all"]),

