@@ -57,8 +57,9 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package deadstop --test fleet --locked -- -D warnings
 
-rules: ## Check that crates depend on each other as the architecture says
+rules: ## Check that crates depend on each other as the architecture says, and the register of the seed pages
 	$(CARGO) xtask rules
+	$(CARGO) xtask seeds
 
 # Made-up cases are the same in every run here, so that a change fails by what it changed;
 # `make soak` makes up thousands of others each time.

@@ -1,5 +1,6 @@
 // The small parts that pages rely on.
 import { expect, test } from 'vitest';
+import { EVENTS, subscribed } from '../src/lib/alerts';
 import { address, type Call } from '../src/lib/api';
 import { LineReader } from '../src/lib/backtest';
 import { held, limits } from '../src/lib/danger';
@@ -18,6 +19,12 @@ const call = (more: Partial<Call>): Call => ({
 test('addresses carry what they are given and nothing more', () => {
   expect(address('/api/sessions/{agent}/{session}', { agent: 'a/b', session: 'ü' })).toBe('/api/sessions/a%2Fb/%C3%BC');
   expect(address('/api/calls', {}, { limit: 5, agent: '', from: undefined, to: null, acknowledged: false })).toBe('/api/calls?limit=5&acknowledged=false');
+});
+
+test('a new alert target hears of stops, warnings, soft limits and approvals', () => {
+  expect(subscribed(null)).toEqual(EVENTS);
+  expect(EVENTS).toEqual(expect.arrayContaining(['kill', 'trip', 'budget_warning', 'approval']));
+  expect(subscribed({ events: ['kill'] })).toEqual(['kill']);
 });
 
 test('limits are told in their own units, a score with its parts', () => {

@@ -95,7 +95,13 @@ impl Session {
         let n = self.made;
         let now = Time(n * 50);
         let fresh = |salt: u64| Digest(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt);
-        let text = Some(TextFacts { simhash: fresh(1).0, digest: fresh(2), words: 200, bag: 0 });
+        let text = Some(TextFacts {
+            simhash: fresh(1).0,
+            digest: fresh(2),
+            words: 200,
+            bag: 0,
+            masked: false,
+        });
         let (call, outcome) = if n.is_multiple_of(2) {
             let call = ModelCall {
                 rates: Rates::FALLBACK,

@@ -1,12 +1,14 @@
 //! House rules and benches, as programs rather than as memory.
 //!
-//! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask bench`
+//! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask seeds` checks the
+//! register of the seed pages; `cargo xtask bench`
 //! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces, and
 //! `cargo xtask commands [-v] FOLDER` labelled commands.
 
 mod bench;
 mod commands;
 mod rules;
+mod seeds;
 mod traces;
 
 use std::process::ExitCode;
@@ -16,15 +18,16 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["rules"] => rules::check(),
+        ["seeds"] => seeds::check(),
         ["bench"] => bench::run(),
         ["commands", folder] => commands::check(folder, false),
         ["commands", "-v", folder] => commands::check(folder, true),
         ["harms", folder] => traces::harms(folder),
         ["traces", folder] => traces::check(folder),
         ["kernel", calls] => bench::kernel(calls),
-        _ => {
-            Err(anyhow::anyhow!("say `rules`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"))
-        }
+        _ => Err(anyhow::anyhow!(
+            "say `rules`, `seeds`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -107,7 +107,7 @@ test('a trip and the frozen state have the answer that killed', async () => {
     const state = session.getState();
     assert.deepEqual([state.inputTokens, state.outputTokens, state.inFlight], [input, output, 0]);
     const later = await thrown(() => ask(session.client));
-    assert.deepEqual([later.reason, later.trip.code], [reason, 'session_killed_budget']);
+    assert.deepEqual([later.reason, later.trip.code], [reason, 'session_killed_tokens']);
     assert.deepEqual(told.map((context) => context.reason), [reason], 'once per trip');
     assert.ok(told[0].elapsedMs >= 0 && told[0].message.startsWith('stopped: '));
     session.restore();

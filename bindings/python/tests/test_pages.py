@@ -114,7 +114,7 @@ def test_the_frozen_state_has_the_answer_that_killed(used, reason):
     assert (state.input_tokens, state.output_tokens, state.in_flight) == (*used, 0)
     with pytest.raises(deadstop.DeadstopKilled) as later:
         ask(session.client)
-    assert (later.value.reason, later.value.trip.code) == (reason, "session_killed_budget")
+    assert (later.value.reason, later.value.trip.code) == (reason, "session_killed_tokens")
     session.restore()
 
 

@@ -117,6 +117,10 @@ pub struct ModelCall {
     /// Whether the history before it was rewritten, as a context compaction does: what the agent
     /// knew it may have to look up again.
     pub compacted: bool,
+    /// Whether it opens a conversation that has no name and may be any user's: many who say "hi" are
+    /// no loop, so a session's own detectors do not compare its words. The agent's kill switch does.
+    #[serde(default)]
+    pub opening: bool,
 }
 
 /// A call of a tool.

@@ -13,7 +13,7 @@ mod claim;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, Outcome, Status, ToolCall, Usage};
+use crate::call::{Call, Digest, Outcome, Status, ToolCall, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
 use crate::guard::strikes::Blocked;
@@ -355,7 +355,8 @@ pub fn settle(
     let remembers =
         |tool: &ToolCall| chain.last().is_some_and(|link| link.state.memory.remembers(tool));
     let first_here = !call.tool().is_some_and(remembers);
-    let end = End { call, ticket: &ticket, outcome, cost, tokens, first_here, now };
+    let place = Digest::of(chain.last().map_or("", |link| link.name).as_bytes());
+    let end = End { call, ticket: &ticket, outcome, cost, tokens, first_here, place, now };
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
         scope.ledger.roll(link.policy.budget.per, now);

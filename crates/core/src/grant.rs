@@ -45,18 +45,17 @@ pub struct Grant {
 impl Grant {
     /// Whether it covers a call that would destroy these.
     fn covers(&self, tool: &str, destroys: &[&Harm], now: Time) -> bool {
-        let fits = |pattern: &Option<Pattern>, text: &str| {
-            pattern.as_ref().is_none_or(|pattern| pattern.matches(text))
-        };
         now < self.expires
             && self.left as usize >= destroys.len()
-            && fits(&self.tool, tool)
-            && destroys.iter().all(|deed| fits(&self.target, &deed.target))
+            && self.tool.as_ref().is_none_or(|own| own.matches(tool))
+            && destroys
+                .iter()
+                .all(|deed| self.target.as_ref().is_none_or(|own| own.matches_target(&deed.target)))
     }
 
     /// Whether it is about this very target, and not about a kind of them.
     pub(crate) fn names(&self, target: &str) -> bool {
-        self.target.as_ref().is_some_and(|own| own.is_exact() && own.matches(target))
+        self.target.as_ref().is_some_and(|own| own.is_exact() && own.matches_target(target))
     }
 }
 

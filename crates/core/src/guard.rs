@@ -20,7 +20,7 @@ pub(crate) mod time;
 pub(crate) mod tokens;
 pub(crate) mod velocity;
 
-use crate::call::{Call, Outcome};
+use crate::call::{Call, Digest, Outcome};
 use crate::engine::Ticket;
 use crate::gauge::{Dial, Gauge};
 use crate::grant::Grant;
@@ -127,6 +127,8 @@ pub(crate) struct End<'a> {
     pub(crate) tokens: Tokens,
     /// Whether the scope that made the call does not remember the same call.
     pub(crate) first_here: bool,
+    /// The name of the scope that made the call, as a digest.
+    pub(crate) place: Digest,
     pub(crate) now: Time,
 }
 

@@ -26,6 +26,20 @@ impl Pattern {
         !self.0.contains('*')
     }
 
+    /// Whether a target fits, as a whole or by its value alone: `tmp_*` fits `asset_id=tmp_0`.
+    ///
+    /// ```
+    /// use deadstop_core::Pattern;
+    /// assert!(Pattern::new("tmp_*").matches_target("asset_id=tmp_0"));
+    /// assert!(Pattern::new("asset_id=*").matches_target("asset_id=tmp_0"));
+    /// assert!(!Pattern::new("tmp_*").matches_target("asset_id=prod_tmp_0"));
+    /// ```
+    pub fn matches_target(&self, target: &str) -> bool {
+        let named = |name: &str| name.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
+        let value = target.split_once('=').filter(|(name, _)| named(name)).map(|(_, value)| value);
+        self.matches(target) || value.is_some_and(|value| self.matches(value))
+    }
+
     /// Whether the whole of `text` fits.
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());

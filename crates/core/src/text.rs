@@ -12,7 +12,8 @@
 //! # When two texts are similar
 //! Their SimHashes differ in fewer than 3 of 64 bits. A SimHash of a few words says little, so
 //! short texts are held to more: below [`SHORT`] words both must be equal after masking, and below
-//! [`TINY`] words ("yes", "hi", "") nothing is similar to anything.
+//! [`TINY`] words ("yes", "hi", "") nothing is similar to anything. The kill switch alone also
+//! compares two words of which one is masked: see [`TextFacts::dynamic`].
 //!
 //! Looser is [`Gist`]: the words that two texts have in common, for errors in which some words change
 //! and for statements that are made in other words. It is only asked where something else speaks for
@@ -42,6 +43,9 @@ pub struct TextFacts {
     /// Its words of four letters and more, as a set: a bit each.
     #[serde(with = "postcard::fixint::le")]
     pub bag: u64,
+    /// Whether a number, a time, an id or a temporary path in it was masked.
+    #[serde(default)]
+    pub masked: bool,
 }
 
 impl TextFacts {
@@ -71,6 +75,15 @@ impl TextFacts {
             0..TINY => Sketch::Tiny,
             TINY..SHORT => Sketch::Short(self.digest),
             _ => Sketch::Long(Digest(self.simhash)),
+        }
+    }
+
+    /// The same for requests that a template makes: "order #12345" is compared with "order #7",
+    /// although it has two words only.
+    pub fn dynamic(&self) -> Sketch {
+        match (self.words, self.masked) {
+            (2..TINY, true) => Sketch::Short(self.digest),
+            _ => self.sketch(),
         }
     }
 
@@ -152,6 +165,7 @@ pub struct TextHasher {
     previous: u64,
     digest: u64,
     bag: u64,
+    masked: bool,
     /// Whether the last word was one that an id follows.
     labelled: bool,
 }
@@ -168,6 +182,7 @@ impl Default for TextHasher {
             previous: START,
             digest: START,
             bag: 0,
+            masked: false,
             labelled: false,
         }
     }
@@ -194,7 +209,8 @@ impl TextHasher {
         for (bit, &count) in self.totals.iter().enumerate() {
             simhash |= u64::from(2 * count > self.features) << bit;
         }
-        TextFacts { simhash, digest: Digest(mix(self.digest)), words: self.words, bag: self.bag }
+        let TextHasher { words, bag, masked, .. } = self;
+        TextFacts { simhash, digest: Digest(mix(self.digest)), words, bag, masked }
     }
 
     /// Punctuation enters the digest only; a slash may open a temporary path.
@@ -202,7 +218,7 @@ impl TextHasher {
         if bytes[at] == b'/' && is_temporary(&bytes[at..]) {
             let rest = &bytes[at..];
             let len = rest.iter().position(|&b| ends_path(b)).unwrap_or(rest.len());
-            self.token(TMP);
+            self.mask(TMP);
             return at + len;
         }
         self.digest = chain(self.digest, u64::from(bytes[at]));
@@ -225,7 +241,7 @@ impl TextHasher {
         let labelled = std::mem::replace(&mut self.labelled, false);
         if seen & DIGIT == 0 {
             if labelled && seen & OTHER_LETTER == 0 && run.len() >= 6 {
-                self.token(ID);
+                self.mask(ID);
                 return end;
             }
             self.labelled = is_label(run);
@@ -240,22 +256,22 @@ impl TextHasher {
         let hex = seen & OTHER_LETTER == 0;
         if only_digits {
             if let Some(len) = timestamp(&bytes[start..]) {
-                self.token(TS);
+                self.mask(TS);
                 return start + len;
             }
             if run.len() == 8 && is_uuid(&bytes[start..]) {
-                self.token(ID);
+                self.mask(ID);
                 return start + UUID_LEN;
             }
-            self.token(NUM);
+            self.mask(NUM);
             return end + fraction(&bytes[end..]);
         }
         if hex && run.len() == 8 && is_uuid(&bytes[start..]) {
-            self.token(ID);
+            self.mask(ID);
             return start + UUID_LEN;
         }
         if labelled || (hex && run.len() >= 7) || run.len() >= 16 || is_scrambled(run, hex) {
-            self.token(ID);
+            self.mask(ID);
         } else {
             self.mixed(run);
         }
@@ -273,7 +289,13 @@ impl TextHasher {
             hash = chain(hash, if digits { NUM } else { hash_word(part, 0, len) });
             rest = tail;
         }
-        self.token(hash);
+        self.mask(hash);
+    }
+
+    /// A word that stands for a value.
+    fn mask(&mut self, token: u64) {
+        self.masked = true;
+        self.token(token);
     }
 
     #[inline]

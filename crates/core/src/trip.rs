@@ -112,7 +112,7 @@ impl RefusalKind {
             GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => {
                 RefusalKind::UsedUp
             }
-            GuardId::Killed if reason == GuardId::Budget.refusal() => RefusalKind::UsedUp,
+            GuardId::Killed if GuardId::is_used_up(reason) => RefusalKind::UsedUp,
             GuardId::Velocity | GuardId::Breaker if verdict < Verdict::Kill => {
                 RefusalKind::Throttled
             }
@@ -219,7 +219,7 @@ impl GuardId {
                 "loop_detected"
             }
             GuardId::Budget if verdict == Verdict::Warn => "budget_warning",
-            GuardId::Budget | GuardId::Time => "budget_exceeded",
+            GuardId::Budget | GuardId::Time | GuardId::Steps | GuardId::Tokens => "budget_exceeded",
             GuardId::Breaker => "circuit_breaker_open",
             other => other.name(),
         }
@@ -253,11 +253,19 @@ impl GuardId {
             GuardId::Loop | GuardId::Destructive | GuardId::Similarity | GuardId::TextLoop => {
                 "session_killed_loop_guard"
             }
-            GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time => {
-                "session_killed_budget"
-            }
+            GuardId::Steps => "session_killed_steps",
+            GuardId::Tokens => "session_killed_tokens",
+            GuardId::Budget => "session_killed_budget",
+            GuardId::Time => "session_killed_time",
             _ => "session_killed",
         }
+    }
+
+    /// Whether a code of [`GuardId::refusal`] says that a limit of the session is used up.
+    pub fn is_used_up(code: &str) -> bool {
+        [GuardId::Steps, GuardId::Tokens, GuardId::Budget, GuardId::Time]
+            .iter()
+            .any(|guard| guard.refusal() == code)
     }
 }
 
@@ -456,10 +464,10 @@ mod tests {
             (Killed, "killed", "killed", "session_killed"),
             (Paused, "paused", "paused", "session_killed"),
             (Access, "access", "access", "session_killed"),
-            (Steps, "steps", "steps", "session_killed_budget"),
-            (Tokens, "tokens", "tokens", "session_killed_budget"),
+            (Steps, "steps", "budget_exceeded", "session_killed_steps"),
+            (Tokens, "tokens", "budget_exceeded", "session_killed_tokens"),
             (Budget, "budget", "budget_exceeded", "session_killed_budget"),
-            (Time, "time", "budget_exceeded", "session_killed_budget"),
+            (Time, "time", "budget_exceeded", "session_killed_time"),
             (Velocity, "velocity", "velocity", "session_killed"),
             (Breaker, "breaker", "circuit_breaker_open", "session_killed"),
             (Destructive, "destructive", "loop_detected", "session_killed_loop_guard"),
@@ -472,6 +480,8 @@ mod tests {
             assert_eq!(guard.to_string(), name);
             assert_eq!(guard.tag(Verdict::Kill), tag);
             assert_eq!(guard.refusal(), refusal);
+            let limit = matches!(guard, Steps | Tokens | Budget | Time);
+            assert_eq!(GuardId::is_used_up(refusal), limit, "{refusal}");
             assert_eq!(serde_json::to_value(guard).unwrap(), name);
         }
         assert_eq!(Budget.tag(Verdict::Warn), "budget_warning");

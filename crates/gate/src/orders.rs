@@ -96,6 +96,9 @@ pub enum OrderError {
     /// A session's end is final.
     #[error("a session's end is final: reset gives it a fresh start")]
     Final,
+    /// What was killed is not resumed.
+    #[error("the {0} was killed, not paused: clear lets it run again")]
+    Killed(&'static str),
     /// Only sessions are reset.
     #[error("only a session is reset: clear lets an agent, or everything, run again")]
     NotASession,
@@ -195,6 +198,12 @@ impl Local {
             Order::Kill => scope.state.kill(by, &reason, now()),
             Order::Clear => scope.state.clear().map_err(|_| OrderError::Final)?,
             Order::Pause => scope.state.pause(by, &reason, now()),
+            Order::Resume if scope.state.killed().is_some() => {
+                return Err(match kind {
+                    ScopeKind::Session | ScopeKind::Nested => OrderError::Final,
+                    ScopeKind::Agent | ScopeKind::Project => OrderError::Killed(kind.name()),
+                });
+            }
             Order::Resume => scope.state.resume(),
             Order::Reset => scope.state.reset(now()),
         }

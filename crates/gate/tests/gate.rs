@@ -10,7 +10,7 @@ use std::thread;
 
 use deadstop_client::Server;
 use deadstop_core::{Status, Verdict};
-use deadstop_gate::{Answer, Ask, By, Gate, Place, Setup};
+use deadstop_gate::{Answer, Ask, By, Gate, Order, OrderError, Place, Setup, Whom};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -259,4 +259,21 @@ fn a_policy_that_cannot_be_read_is_a_strict_one() {
         assert_eq!(answer.allowed(), allowed);
         assert!(answer.notice.is_some_and(|notice| notice.contains("strict")) || !allowed);
     }
+}
+
+/// Found from outside: a resume of what was killed said that it was done.
+#[test]
+fn what_was_killed_is_not_resumed() {
+    let stage = Stage::new("");
+    let gate = stage.gate(None);
+    let order = |order, whom: &Whom| gate.order(order, whom, "ada", "because");
+    let session = Whom::Session { agent: "coder".into(), session: "s1".into() };
+    let agent = Whom::Agent("coder".into());
+    order(Order::Kill, &session).unwrap();
+    assert!(matches!(order(Order::Resume, &session), Err(OrderError::Final)));
+    order(Order::Kill, &agent).unwrap();
+    assert!(matches!(order(Order::Resume, &agent), Err(OrderError::Killed("agent"))));
+    order(Order::Clear, &agent).unwrap();
+    order(Order::Pause, &agent).unwrap();
+    order(Order::Resume, &agent).unwrap();
 }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use deadstop_core::{Call, FailMode, Outcome, Status, Time, Trip, Verdict, admit, admit_approved};
+use deadstop_core::{
+    Call, FailMode, GuardId, Outcome, Status, Time, Trip, Verdict, admit, admit_approved,
+};
 use serde_json::json;
 
 use crate::authority::{Asked, Question, Refusal, Remote, Report, Told};
@@ -89,7 +91,7 @@ impl Scope {
             let at = refusal.ended.unwrap_or(self.at);
             // A used-up limit lets calls in flight finish; then the listener ends the session.
             let drains = ["steps", "tokens", "budget", "time"].contains(&&*refusal.guard)
-                || refusal.reason == crate::govern::USED_UP;
+                || GuardId::is_used_up(&refusal.reason);
             let mut tree = self.session.tree();
             if !over {
                 tree.caused_by(at, &refusal.reason);

@@ -15,7 +15,7 @@ use deadstop_client::{
     Cancel, Client, ClientError, Decided, Patience, Preflight, Proposal, ProposedCall, Receipt,
     Server, escaped,
 };
-use deadstop_core::{FailMode, Verdict};
+use deadstop_core::{FailMode, GuardId, Verdict};
 use deadstop_protocol::policy_file;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -44,8 +44,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Back-off between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What the server says of a session whose limit was used up.
-pub(crate) const USED_UP: &str = "session_killed_budget";
 /// How often a draining session is checked for calls in flight.
 const DRAINING: Duration = Duration::from_millis(10);
 
@@ -480,7 +478,7 @@ impl Line {
             Ok(_) => Ok(()),
             Err(ClientError::Refused(problem)) if problem.is_death() => {
                 // A used-up limit lets other calls finish; the listener hears when it is over.
-                if problem.code != USED_UP {
+                if !GuardId::is_used_up(&problem.code) {
                     self.dead(ended_at(problem.ended.as_deref()), &problem.detail);
                 }
                 Ok(())

@@ -316,7 +316,7 @@ fn a_trip_has_the_figures_of_the_answer_that_tripped_and_so_has_the_frozen_state
             let later = session.tool("look", &json!({})).unwrap_err();
             assert_eq!(
                 (later.why().reason(), later.why().code.as_str()),
-                (reason, "session_killed_budget")
+                (reason, "session_killed_tokens")
             );
         }
     }

@@ -76,12 +76,9 @@ fn read(
 ) -> Option<Read> {
     let before = warden.heard(chain);
     let mut after = before.clone();
-    let mut facts = opened?.read(&mut after.seen);
+    let facts = opened?.read(&mut after.seen);
     let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
     let opening = words.is_some_and(|words| after.opens_with(words));
-    if opening {
-        facts.prompt = None;
-    }
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
 
@@ -165,14 +162,15 @@ impl Gateway {
             opened.as_ref().filter(|_| readable.is_none()).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
         // In a cluster a conversation is known by its first words, which may be another person's:
-        // many who say "hi" are no loop. Single prompts are not compared with each other either.
+        // many who say "hi" are no loop. A session does not compare single prompts with each other
+        // either; the agent's kill switch does, where an operator has switched it on.
         let anybody = who.source == Source::Conversation
             && self.config.default_session.is_none()
             && (single || self.warden.is_clustered());
         let terms = route.provider.prices.clone();
         let mut opened = opened;
         let mut notes = Vec::new();
-        let (admitted, call, exchange, opening, warnings, noted) = loop {
+        let (admitted, call, exchange, warnings, noted) = loop {
             let Read { mut facts, opening, mut turn } = read(&self.warden, &chain, opened, anybody)
                 .unwrap_or_else(|| Read::unreadable(route));
             let ended = self.results(&chain, &facts).await;
@@ -185,7 +183,7 @@ impl Gateway {
                 noted(&mut turn.after.notes, &notes, open)
             });
             let mut call = facts.call(route.name, &chain.project.prices(), terms.as_deref());
-            (call.credential, call.retry) = (Some(credential), retry);
+            (call.credential, call.retry, call.opening) = (Some(credential), retry, opening);
             let call = chain.project.redact_call(Call::Model(call));
             let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
             let request = std::mem::take(&mut facts.said);
@@ -195,13 +193,12 @@ impl Gateway {
             {
                 warnings.extend(more);
                 let admitted = Admitted { running, request };
-                break (admitted, call, exchange, opening, warnings, noted);
+                break (admitted, call, exchange, warnings, noted);
             }
             // The conversation went on meanwhile: what is new in this request must be read again.
             opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
         };
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
-        flow.opening = opening;
         flow.thread = thread;
         flow.terms = terms;
 

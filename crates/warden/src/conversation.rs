@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use deadstop_core::{Call, Decision, Digest, Ticket, Trip, Verdict};
+use deadstop_core::{Call, Decision, Digest, GuardId, Ticket, Trip, Verdict};
 use deadstop_fleet::Owner;
 use deadstop_protocol::llm::request::{Notes, Seen};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,30 @@ pub(crate) struct Conversation {
     /// How far the conversation has been read, and the words that opened it.
     pub(super) heard: Heard,
     waiting: VecDeque<Waiting>,
+    /// The loops that were counted last, so that all trips of one count once.
+    counted: VecDeque<Streak>,
+}
+
+/// A loop: the guard that sees it, the depth of its scope, and the number of its first call.
+type Streak = (GuardId, usize, u64);
+
+/// Loops that are remembered as counted.
+const MOST_COUNTED: usize = 8;
+
+impl Conversation {
+    /// Whether a trip is the first one of its loop. Trips that belong to no streak are.
+    pub(super) fn begins(&mut self, trip: &Trip) -> bool {
+        let Some(first) = trip.streak else { return true };
+        let streak = (trip.guard, trip.context.depth, first);
+        if self.counted.contains(&streak) {
+            return false;
+        }
+        if self.counted.len() == MOST_COUNTED {
+            self.counted.pop_front();
+        }
+        self.counted.push_back(streak);
+        true
+    }
 }
 
 /// How far a conversation has been read.

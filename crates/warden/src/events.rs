@@ -27,12 +27,15 @@ pub struct Event {
     pub at: Time,
     /// The kind of event, in a word.
     pub what: Cow<'static, str>,
+    /// The same word, but `kill_switch` where the similarity guard has switched an agent off.
+    #[serde(default)]
+    pub event_type: Cow<'static, str>,
     /// Not serialised: a watcher sees one project only.
     #[serde(skip)]
     pub project: String,
     /// The agent.
     pub agent: String,
-    /// The session.
+    /// The session; empty if it is about an agent or the project.
     pub session: String,
     /// What happened, in a sentence.
     pub text: String,
@@ -57,6 +60,7 @@ impl Event {
             id: 0,
             at: now(),
             what: Cow::Borrowed(what),
+            event_type: Cow::Borrowed(what),
             project: project.to_owned(),
             agent: agent.to_owned(),
             session: session.to_owned(),

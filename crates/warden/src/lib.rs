@@ -578,6 +578,7 @@ impl Warden {
             ScopeKind::Session => match store.session(&place.project, number).await? {
                 Some(session) => Tally {
                     loops: session.counters.loops,
+                    looped: None,
                     incidents: session.counters.incidents,
                     tags: session.tags.into_iter().collect(),
                     provider: session.provider,

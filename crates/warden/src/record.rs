@@ -175,7 +175,10 @@ impl Warden {
             reason: format!("{tag}: {because}"),
             detail: "{}".to_owned(),
         });
-        self.tell_of(scope, "kill", because);
+        let event = self.event_of(scope, "kill", because);
+        let switch = scope.kind() == ScopeKind::Agent && kill.guard == Some(GuardId::Similarity);
+        let event_type = if switch { "kill_switch".into() } else { event.event_type.clone() };
+        self.spread(Event { event_type, ..event });
     }
 
     /// Records an operator's order in the audit, and sends an alert if it is a kill.
@@ -208,8 +211,16 @@ impl Warden {
 
     /// Shows watchers what happened to a scope.
     pub(super) fn tell_of(&self, scope: &Scope, what: &'static str, text: String) {
-        let project = &scope.place.project;
-        self.spread(Event::new(what, project, scope.agent(), scope.name(), text));
+        self.spread(self.event_of(scope, what, text));
+    }
+
+    /// What became of a scope. Only a session's own has the name of a session.
+    fn event_of(&self, scope: &Scope, what: &'static str, text: String) -> Event {
+        let session = match scope.kind() {
+            ScopeKind::Session | ScopeKind::Nested => scope.name(),
+            ScopeKind::Agent | ScopeKind::Project => "",
+        };
+        Event::new(what, &scope.place.project, scope.agent(), session, text)
     }
 
     /// Shows an event to watchers.

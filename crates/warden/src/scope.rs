@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Project;
 use super::backend::Page;
 use super::conversation::{Conversation, Heard};
+use super::now;
 use super::reported::ReportedCalls;
 use super::step::Counts;
 
@@ -114,6 +115,8 @@ pub struct Place {
 pub struct Tally {
     /// Loops that were detected.
     pub loops: u64,
+    /// When this node saw the last loop begin.
+    pub looped: Option<Time>,
     /// Incidents.
     pub incidents: u64,
     /// Health tags.
@@ -128,6 +131,9 @@ impl Tally {
     /// Adds what tripped in a step. Only sessions have tags.
     pub(super) fn add(&mut self, counts: &Counts, kind: ScopeKind) {
         self.loops += counts.loops;
+        if counts.loops > 0 {
+            self.looped = Some(now());
+        }
         self.incidents += counts.incidents;
         for tag in counts.tags.iter().filter(|_| kind == ScopeKind::Session) {
             if !self.tags.contains(*tag) {
@@ -176,6 +182,11 @@ impl Scope {
     /// The agent.
     pub fn agent(&self) -> &str {
         &self.place.agent
+    }
+
+    /// When this node saw the last loop begin in it.
+    pub fn looped(&self) -> Option<Time> {
+        self.tally.lock().looped
     }
 
     /// Its row number, unique among scopes.

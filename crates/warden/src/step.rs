@@ -198,7 +198,10 @@ impl Step<'_, '_, '_> {
                 continue;
             }
             let tag = trip.guard.tag(trip.verdict);
-            self.counts.loops += u64::from(tag == "loop_detected");
+            if tag == "loop_detected" && self.conversation.begins(trip) {
+                self.counts.loops += 1;
+                self.changed |= trip.streak.is_some();
+            }
             self.counts.incidents += u64::from(is_incident(trip));
             if !self.counts.tags.contains(&tag) {
                 self.counts.tags.push(tag);

@@ -56,9 +56,10 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
             OrderError::Final => {
                 Hinted::error(problem, "deadstop reset SESSION --agent NAME --local")
             }
-            OrderError::NotASession => {
+            OrderError::NotASession | OrderError::Killed("agent") => {
                 Hinted::error(problem, "deadstop clear --agent NAME --local")
             }
+            OrderError::Killed(_) => Hinted::error(problem, "deadstop clear --all --local"),
             OrderError::Files(error) => error.into(),
         }
     })?;

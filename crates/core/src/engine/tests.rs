@@ -284,6 +284,9 @@ fn what_a_guard_ended_is_refused_with_the_guards_code() {
     for (guard, reason) in [
         (GuardId::Loop, "session_killed_loop_guard"),
         (GuardId::Budget, "session_killed_budget"),
+        (GuardId::Steps, "session_killed_steps"),
+        (GuardId::Tokens, "session_killed_tokens"),
+        (GuardId::Time, "session_killed_time"),
         (GuardId::Strikes, "session_killed"),
     ] {
         let mut world = World::only("a/s", 0, &Policy::none());

@@ -60,7 +60,7 @@ impl DestructiveSettings {
 
     /// What counts of what a call would destroy.
     pub(crate) fn counted<'a>(&self, call: &'a ToolCall) -> impl Iterator<Item = &'a Harm> {
-        let exempt = |d: &&Harm| !self.exempt_targets.iter().any(|p| p.matches(&d.target));
+        let exempt = |d: &&Harm| !self.exempt_targets.iter().any(|p| p.matches_target(&d.target));
         call.destroys().filter(exempt)
     }
 
@@ -184,6 +184,8 @@ fn trip(seat: &Seat<'_>, reason: &str, what: &str, before: &[Deed], limit: u32) 
     trip.limit = Measure::Count(limit.into());
     trip.evidence = before.iter().map(|deed| deed.number).collect();
     let took = before.first().map_or(Millis(0), |first| seat.now.since(first.at));
+    // Rounded up: what took 11.2 s was not over after 11.
+    let took = if took.0 > 1000 { Millis(took.0.next_multiple_of(1000)) } else { took };
     let window = settings.window_s.millis();
     trip.because = format!("{what} {} in {took} (limit {limit} in {window})", times(count));
     trip

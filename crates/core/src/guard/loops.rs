@@ -190,7 +190,7 @@ impl super::Guard for Guard {
         if call.compacted {
             scope.memory.begin();
         }
-        if let (true, Some(text)) = (call.from_person, call.prompt) {
+        if let (true, false, Some(text)) = (call.from_person, call.opening, call.prompt) {
             scope.memory.hear(text.sketch());
         }
     }

@@ -12,18 +12,22 @@
 //! *exceeds* the threshold; the agent is then inactive until an operator switches it on, or only
 //! the session ends, where the policy says so. **Recovers** with an empty window.
 //!
-//! The window belongs to the innermost scope, at least to a session, so that many users who say
-//! "hi" to one agent do not add up.
+//! **Where**: `[agent.similarity]`, which is what the agent's kill switch sets, has one window for
+//! all requests of the agent, in whichever session they were made. `[similarity]` has a window for
+//! each session, of the requests that are made in its innermost scope. Openings of conversations
+//! without a name are compared in the agent's window only. There a person's tiny opening ("hi") leaves
+//! no entry, so that many users who say "hi" to one agent do not add up.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Digest;
+use crate::call::{Digest, ModelCall};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
+use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, in_range, settings};
-use crate::text::Sketch;
+use crate::text::{Sketch, TextFacts};
 use crate::trip::{Action, Ends, GuardId, Measure, Signal, Trip};
 
 settings! {
@@ -103,6 +107,8 @@ impl SimilaritySettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Entry {
     number: u64,
+    /// The scope that made the call; 0 in that scope's own window.
+    place: u32,
     prompt: Sketch,
     response: Sketch,
     calls: Option<Digest>,
@@ -117,6 +123,7 @@ struct Counts {
     prompts: u32,
     responses: u32,
     tool_calls: u32,
+    /// The similar calls of the scope that made the newest one.
     numbers: Vec<u64>,
 }
 
@@ -141,7 +148,7 @@ impl Window {
             counts.prompts += u32::from(prompt);
             counts.responses += u32::from(response);
             counts.tool_calls += u32::from(calls);
-            if prompt || response || calls {
+            if (prompt || response || calls) && entry.place == newest.place {
                 counts.numbers.push(entry.number);
             }
         }
@@ -153,28 +160,48 @@ fn score(signals: &[Signal]) -> f64 {
     signals.iter().map(|signal| f64::from(signal.count) * signal.weight).sum()
 }
 
+/// Whether requests are looked at in a scope: where they are made, and in the agent's.
+fn looks(settings: &SimilaritySettings, scope: &ScopeState, innermost: bool) -> bool {
+    settings.enabled && (innermost || scope.kind == ScopeKind::Agent)
+}
+
+/// Whether a request leaves no entry in the window of an agent: a person's "hi" that opens a
+/// conversation.
+fn left_out(call: &ModelCall, end: &End<'_>, innermost: bool) -> bool {
+    let tiny = call.prompt.is_none_or(|text| text.dynamic() == Sketch::Tiny);
+    let opens = call.opening || end.ticket.number == 1;
+    !innermost && call.from_person && tiny && opens
+}
+
 pub(crate) struct Guard;
 
 impl super::Guard for Guard {
     fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
         let settings = &lesson.policy.similarity;
-        let (true, true, Some(call)) = (settings.enabled, lesson.innermost, end.call.model())
-        else {
+        let Some(call) = end.call.model() else { return };
+        if !looks(settings, lesson.scope, lesson.innermost) || left_out(call, end, lesson.innermost)
+        {
             return;
-        };
+        }
         let answer = end.outcome.answer.unwrap_or_default();
+        let sketch = |text: Option<TextFacts>| match text {
+            Some(text) if !(lesson.innermost && call.opening) => text.dynamic(),
+            _ => Sketch::Tiny,
+        };
         let entry = Entry {
             number: end.ticket.number,
-            prompt: call.prompt.map_or(Sketch::Tiny, |text| text.sketch()),
-            response: answer.text.map_or(Sketch::Tiny, |text| text.sketch()),
+            place: if lesson.innermost { 0 } else { end.place.short() },
+            prompt: sketch(call.prompt),
+            response: sketch(answer.text),
             calls: answer.calls,
         };
         lesson.scope.window.push(entry, settings.window_size as usize);
     }
 
-    fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
+    fn verify(&self, seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
         let settings = &seat.policy.similarity;
-        if !settings.enabled || !seat.innermost || seat.call.model().is_none() {
+        let call = seat.call.model()?;
+        if !looks(settings, seat.scope, seat.innermost) || left_out(call, end, seat.innermost) {
             return None;
         }
         let counts = seat.scope.window.counts();

@@ -221,7 +221,7 @@ impl super::Guard for Guard {
         let Some(answer) = end.outcome.answer else { return };
         if answer.calls.is_some() {
             lesson.scope.said.act();
-        } else if let Some(text) = answer.text {
+        } else if let Some(text) = answer.text.filter(|_| !call.opening) {
             let said = &mut lesson.scope.said;
             let pause = end.ticket.admitted.since(said.ended);
             let by = match call.from_person {
@@ -242,7 +242,8 @@ impl super::Guard for Guard {
             return None;
         }
         let answer = end.outcome.answer?;
-        let (Some(_), None) = (answer.text, answer.calls) else { return None };
+        let opening = end.call.model().is_some_and(|call| call.opening);
+        let (Some(_), None, false) = (answer.text, answer.calls, opening) else { return None };
         let said = &seat.scope.said;
         let step = settings.ladder().step_after(said.weight(), 1)?;
         let count = said.repeated + 1;

@@ -134,11 +134,29 @@ impl RawPolicy {
             policy.ask_timeout_s = ask_timeout_s.unwrap_or(ASK_TIMEOUT);
             policy.offline_calls = offline_calls.unwrap_or(OFFLINE_CALLS);
             if let Some(raw) = raw {
+                raw.idle_in(name)?;
                 raw.inner(name)?.over(policy).map_err(within)?;
             }
             policy.validate().map_err(within)?;
         }
         Ok(set)
+    }
+
+    /// A detector that does not look in this kind of scope may not be switched on there.
+    fn idle_in(&self, name: &str) -> Result<(), BadSetting> {
+        let text_loop = self.text_loop.as_ref().and_then(|raw| raw.enabled);
+        let similarity = self.similarity.as_ref().and_then(|raw| raw.enabled);
+        let (section, hint) = match name {
+            "agent" | "project" if text_loop == Some(true) => {
+                ("text_loop", "write it under `[text_loop]`: answers are compared in each session")
+            }
+            "project" if similarity == Some(true) => {
+                ("similarity", "write it under `[agent.similarity]`: each agent has its own window")
+            }
+            _ => return Ok(()),
+        };
+        let problem = format!("`{section}` has no effect in `{name}`");
+        Err(BadSetting::new(&format!("{name}.{section}.enabled"), problem, hint))
     }
 
     /// A section about another kind of scope may not hold what is said once for all.

@@ -750,6 +750,11 @@ fn a_policy_that_is_written_down_reads_back_the_same() {
         let written = serde_json::to_string(&policy).unwrap();
         let raw: RawPolicy = serde_json::from_str(&written).unwrap();
         assert_eq!(raw.clone().resolve().unwrap().session, with_own_breaker(&policy), "{written}");
+        // Answers are compared in sessions only.
+        let silent = TextLoopSettings { enabled: false, ..policy.text_loop.clone() };
+        let policy = Policy { text_loop: silent, ..policy };
+        let raw: RawPolicy =
+            serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
         let inner = RawPolicy { agent: Some(Box::new(raw)), ..RawPolicy::default() };
         assert_eq!(inner.resolve().unwrap().agent, policy, "{written}");
     }
@@ -758,4 +763,37 @@ fn a_policy_that_is_written_down_reads_back_the_same() {
 /// A session's breaker goes to its agent: what a session keeps is the one that is off.
 fn with_own_breaker(policy: &Policy) -> Policy {
     Policy { breaker: Policy::none().breaker, ..policy.clone() }
+}
+
+/// Found from outside: `[agent.similarity]` and `[agent.loop]` were taken and did nothing.
+#[test]
+fn a_detector_works_where_it_is_switched_on_or_is_refused_there() {
+    let on = json!({ "enabled": true });
+    let set = valid(
+        json!({ "agent": { "similarity": on, "loop": { "threshold": 4, "action": "block" } } }),
+    );
+    assert!(set.agent.similarity.enabled && set.agent.loops.enabled);
+    assert_eq!(set.agent.loops.threshold, 4);
+    for (scope, section, hint) in [
+        (
+            "agent",
+            "text_loop",
+            "write it under `[text_loop]`: answers are compared in each session",
+        ),
+        (
+            "project",
+            "text_loop",
+            "write it under `[text_loop]`: answers are compared in each session",
+        ),
+        (
+            "project",
+            "similarity",
+            "write it under `[agent.similarity]`: each agent has its own window",
+        ),
+    ] {
+        let raw = json!({ scope: { section: on } });
+        let problem = format!("`{section}` has no effect in `{scope}`");
+        check_bad(raw, &format!("{scope}.{section}.enabled"), &problem, hint);
+        valid(json!({ scope: { section: { "enabled": false } } }));
+    }
 }

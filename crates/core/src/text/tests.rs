@@ -113,9 +113,17 @@ fn short_texts_are_held_to_more() {
 /// Below the border texts must be equal, from it on their SimHashes decide.
 #[test]
 fn the_border_between_short_and_long_is_sharp() {
-    let with = |words, digest| TextFacts { simhash: 0b0111, digest: Digest(digest), words, bag: 0 };
-    let near = |words| TextFacts { simhash: 0b0001, digest: Digest(9), words, bag: 0 };
-    let far = |words| TextFacts { simhash: 0b0000, digest: Digest(9), words, bag: 0 };
+    let with = |words, digest| TextFacts {
+        simhash: 0b0111,
+        digest: Digest(digest),
+        words,
+        bag: 0,
+        masked: false,
+    };
+    let near =
+        |words| TextFacts { simhash: 0b0001, digest: Digest(9), words, bag: 0, masked: false };
+    let far =
+        |words| TextFacts { simhash: 0b0000, digest: Digest(9), words, bag: 0, masked: false };
     assert!(!with(SHORT - 1, 9).similar(&near(SHORT)));
     assert!(with(SHORT - 1, 9).similar(&near(SHORT - 1)));
     assert!(with(SHORT, 1).similar(&near(SHORT)));

@@ -191,3 +191,114 @@ fn a6_cleared_by_an_operator_the_window_is_empty() {
     }
     assert_eq!(stops, [2, 5, 8], "three requests are needed each time");
 }
+
+/// A kill switch as its page has it: a window for all requests of the agent.
+fn agents_switch(similarity: SimilaritySettings) -> World {
+    let none = Policy::none();
+    let world = World::of(PolicySet {
+        agent: Policy { similarity, ..none.clone() },
+        session: none.clone(),
+        ..Preset::Balanced.policies()
+    });
+    with_sessions(world, &none)
+}
+
+fn with_sessions(world: World, policy: &Policy) -> World {
+    let names = (2..=60).map(|n| format!("s{n}")).chain(["single".to_owned()]);
+    names.fold(world, |world, name| world.with(ScopeKind::Session, name.leak(), policy.clone()))
+}
+
+/// An opening of a conversation without a name, as the gateway tells it.
+fn opens(text: &str) -> Call {
+    let Call::Model(call) = says(text, true) else { unreachable!("it is a model call") };
+    Call::Model(ModelCall { opening: true, ..call })
+}
+
+/// The request at which a world stops a run of requests.
+fn stopped_at(
+    world: &mut World,
+    most: u64,
+    request: impl Fn(u64) -> (String, Call, String),
+) -> Option<u64> {
+    (1..=most).find(|n| {
+        let (path, call, said) = request(*n);
+        !world.run(&path, &call, &answer(&said), at(*n)).is_empty()
+    })
+}
+
+/// Found from outside: 60 identical requests without a session header all passed.
+#[test]
+fn a1_the_agents_window_sees_requests_of_all_its_sessions() {
+    let same = "I will try the same thing once more";
+    let balanced = || agents_switch(SimilaritySettings::balanced());
+    let unnamed = |_| ("acme/coder/single".to_owned(), opens(PROMPT), same.to_owned());
+    assert_eq!(stopped_at(&mut balanced(), 60, unnamed), Some(5));
+    // 25 sessions with the same request: each of them is its first.
+    let sessions = |n| (format!("acme/coder/s{n}"), says(PROMPT, true), same.to_owned());
+    assert_eq!(stopped_at(&mut balanced(), 25, sessions), Some(5));
+    // Only an order number differs, and the answers have nothing in common.
+    let orders = |n: u64| {
+        let word = ["one", "two", "three", "four", "five", "six", "seven"][n as usize % 7];
+        let said = format!("answer {} {word} {}", word.repeat(n as usize), word.len() as u64 + n);
+        ("acme/coder/single".to_owned(), opens(&format!("order #{n}")), said)
+    };
+    assert_eq!(stopped_at(&mut balanced(), 14, orders), Some(12), "eleven similar prompts");
+    // It is off by default, and a session's own window does not compare openings.
+    assert_eq!(stopped_at(&mut agents_switch(SimilaritySettings::default()), 60, unnamed), None);
+    let similarity = SimilaritySettings::balanced();
+    let own = Policy { similarity: similarity.clone(), ..Policy::none() };
+    assert_eq!(stopped_at(&mut with_sessions(switched(similarity), &own), 60, unnamed), None);
+}
+
+#[test]
+fn a1_users_who_all_say_hi_do_not_add_up_in_the_agents_window() {
+    let hello = "Hello! How can I help you today?";
+    let mut world = agents_switch(SimilaritySettings::balanced());
+    let unnamed = |_| ("acme/coder/single".to_owned(), opens("hi"), hello.to_owned());
+    assert_eq!(stopped_at(&mut world, 60, unnamed), None);
+    let named = |n| (format!("acme/coder/s{n}"), says("hi", true), hello.to_owned());
+    assert_eq!(stopped_at(&mut world, 60, named), None);
+    // An agent that is told to go on and says the same again is a loop.
+    let goes_on = |_| ("acme/coder/s1".to_owned(), says("go on", true), hello.to_owned());
+    assert_eq!(stopped_at(&mut world, 60, goes_on), Some(7));
+}
+
+/// Found from outside: the answer to the opening of a conversation was not compared.
+#[test]
+fn a1_four_identical_answers_are_three_similar_responses() {
+    let mut world =
+        agents_switch(SimilaritySettings { threshold: 5.5, ..SimilaritySettings::balanced() });
+    let mut trips = Vec::new();
+    for (n, prompt) in [
+        "look at the first file",
+        "now look at another",
+        "and what about this",
+        "one more thing to see",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let call = if n == 0 { opens(prompt) } else { says(prompt, true) };
+        trips =
+            world.run("acme/coder/s1", &call, &answer("I could not find that file"), at(n as u64));
+    }
+    let [trip] = &trips[..] else { panic!("{trips:?}") };
+    assert_eq!((trip.signals[0].count, trip.signals[1].count), (0, 3));
+    assert_eq!((trip.measured, trip.context.kind), (Measure::Score(6.0), ScopeKind::Agent));
+    assert_eq!(trip.evidence, [1, 2, 3]);
+    assert_eq!(world.state("coder").killed().unwrap().guard, Some(GuardId::Similarity));
+}
+
+#[test]
+fn a1_two_words_are_compared_where_one_is_a_value() {
+    let similar = |a: &str, b: &str| {
+        let mut world =
+            switched(SimilaritySettings { threshold: 0.5, ..SimilaritySettings::tight() });
+        world.run("acme/coder/s1", &says(a, true), &answer(""), at(0));
+        !world.run("acme/coder/s1", &says(b, true), &answer(""), at(1)).is_empty()
+    };
+    assert!(similar("order #12345", "order #12346"));
+    assert!(!similar("order #12345", "refund #12345"));
+    assert!(!similar("go on", "go on"));
+    assert!(!similar("7", "8"));
+}

@@ -24,24 +24,23 @@ pub struct KillSwitch {
 impl KillSwitch {
     const FIELDS: [&str; 3] = ["enabled", "window_size", "threshold"];
 
-    /// What a policy says.
+    /// What a policy says: of the agent's own window, or else of the window of each session.
     pub fn of(policies: &PolicySet) -> KillSwitch {
-        let SimilaritySettings { enabled, window_size, threshold, .. } =
-            policies.session.similarity;
+        let (agent, session) = (&policies.agent.similarity, &policies.session.similarity);
+        let in_force = if session.enabled && !agent.enabled { session } else { agent };
+        let SimilaritySettings { enabled, window_size, threshold, .. } = *in_force;
         KillSwitch { enabled, window_size, threshold }
     }
 
-    /// Makes a policy say this. Scopes inside a session follow it, unless they have settings of
-    /// their own.
+    /// Makes a policy say this. Its window is the agent's, over all sessions: those do not look by
+    /// themselves any more.
     pub fn write(self, policies: &mut PolicySet) {
-        let follows = policies.nested.similarity == policies.session.similarity;
-        let similarity = &mut policies.session.similarity;
+        let similarity = &mut policies.agent.similarity;
         similarity.enabled = self.enabled;
         similarity.window_size = self.window_size;
         similarity.threshold = self.threshold;
-        if follows {
-            policies.nested.similarity = similarity.clone();
-        }
+        policies.session.similarity.enabled = false;
+        policies.nested.similarity.enabled = false;
     }
 
     /// Reads a body; every field must be there.

@@ -189,11 +189,17 @@ impl PreventionConfig {
         breaker.half_open_max_calls = self.circuit_breaker.half_open_max_calls;
     }
 
-    /// Reads a body; every field must be there, and every fault is named.
+    /// Reads a body; every field must be there, and every fault is named. A body as `GET` answers it
+    /// is read, too: the path says whose guards it sets, whatever the body's `agent_name` says.
     pub fn read(body: &Value) -> Result<PreventionConfig, Vec<FieldFault>> {
         let mut faults = Vec::new();
-        let parts = ["loop_detection", "budget", "circuit_breaker"];
-        let top = Fields::of(body, "", &parts, &mut faults);
+        // What `GET` answers says whose guards they are; a body may keep that when it is sent back.
+        let shown = ["agent_name", "is_agent_override"].into_iter();
+        let parts = ["loop_detection", "budget", "circuit_breaker"].into_iter();
+        let known: Vec<&str> = parts.chain(shown.filter(|name| body.get(name).is_some())).collect();
+        let top = Fields::of(body, "", &known, &mut faults);
+        let _: Option<Option<String>> = top.read("agent_name", "a name or null", &mut faults);
+        let _: Option<bool> = top.read("is_agent_override", "true or false", &mut faults);
         let loop_detection = read_loop(&top, &mut faults);
         let budget = read_budget(&top, &mut faults);
         let circuit_breaker = read_breaker(&top, &mut faults);

@@ -80,18 +80,16 @@ fn a_view_leaves_everything_else_alone() {
             .into_iter()
             .map(|change| change.path)
             .collect();
-    // Nested scopes have a loop guard of their own here, but follow the session's kill switch.
+    // The kill switch is the agent's: sessions and what is inside them leave it to the agent.
     let expected = [
+        "agent.similarity.threshold",
+        "agent.similarity.window_size",
         "budget.max_cost_usd",
         "budget.soft_alert_threshold_usd",
         "loop.action",
         "loop.threshold",
         "nested.similarity.enabled",
-        "nested.similarity.threshold",
-        "nested.similarity.window_size",
         "similarity.enabled",
-        "similarity.threshold",
-        "similarity.window_size",
         "steps.max_steps",
         "time.max_wall_time_seconds",
     ];
@@ -125,7 +123,9 @@ fn every_fault_of_a_prevention_config_is_named() {
         (json!({}), vec!["missing loop_detection", "missing budget", "missing circuit_breaker"]),
         (with(page(), "budget", json!(5)), vec!["invalid budget"]),
         (without(page(), "budget.max_cost_usd"), vec!["missing budget.max_cost_usd"]),
-        (with(page(), "agent_name", json!("a")), vec!["unknown agent_name"]),
+        (with(page(), "agent_name", json!(7)), vec!["invalid agent_name"]),
+        (with(page(), "is_agent_override", json!("a")), vec!["invalid is_agent_override"]),
+        (with(page(), "agent", json!("a")), vec!["unknown agent"]),
         (
             with(without(page(), "circuit_breaker.enabled"), "budget.max_cost", json!(5)),
             vec!["unknown budget.max_cost", "missing circuit_breaker.enabled"],

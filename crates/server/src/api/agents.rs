@@ -28,7 +28,7 @@ const RECENT: Millis = Millis::from_secs(24 * 60 * 60);
 pub(crate) struct Totals {
     /// Calls, models and tools together.
     calls: u64,
-    /// Trips of the guards that look for loops.
+    /// Loops: all trips of one streak count once.
     loops: u64,
     /// Trips that blocked or killed.
     incidents: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Agent {
     /// Why, in a sentence.
     #[schema(required)]
     why: Option<String>,
-    /// `ok`, `warning` (incidents in the last 24 hours), `paused` or `stopped`.
+    /// `ok`, `warning` (incidents or loops in the last 24 hours), `paused` or `stopped`.
     health: &'static str,
     /// What people have tagged it with.
     tags: Vec<String>,
@@ -111,6 +111,9 @@ impl Agent {
             agent.deactivated_by = state.killed().map(deactivated_by);
             agent.deactivated_ms = state.killed().map(|kill| kill.at.0);
             agent.why = state.killed().map(|kill| kill.because.clone());
+            if scope.looped().is_some_and(|at| now().since(at) < RECENT) {
+                agent.health = "warning";
+            }
             if let Some(pause) = state.paused() {
                 agent.why.get_or_insert_with(|| pause.because.clone());
                 agent.health = "paused";

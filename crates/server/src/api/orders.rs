@@ -147,7 +147,10 @@ pub(crate) async fn pause(
 /// Ends a hold.
 #[utoipa::path(
     post, path = "/api/resume", tag = "orders", request_body = Order,
-    responses((status = 200, description = "In force and on disk", body = Done))
+    responses(
+        (status = 200, description = "In force and on disk", body = Done),
+        (status = 409, description = "`session_final` or `scope_killed`", body = ProblemBody, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
@@ -172,6 +175,9 @@ pub(crate) async fn carry_out(
     what: What,
     why: &Why,
 ) -> Carried {
+    if what == What::Resume {
+        resumable(scope)?;
+    }
     // Before anything else: it becomes part of the scope's state, the audit, events and alerts.
     let by = app.redacted(who, &who.signed(why.by.as_deref()));
     let reason = app.redacted(who, &why.reason);
@@ -202,6 +208,30 @@ pub(crate) async fn carry_out(
             Err(Problem::new(Code::NotDurable, text))
         }
     }
+}
+
+/// A scope that was killed is not resumed: that would let no call pass.
+fn resumable(scope: &Scope) -> Result<(), Problem> {
+    if scope.state().killed().is_none() {
+        return Ok(());
+    }
+    let name = scope.name();
+    Err(match scope.kind() {
+        ScopeKind::Session | ScopeKind::Nested => Problem::new(
+            Code::SessionFinal,
+            format!(
+                "the session {name} was killed, and its end is final; start a new session, or reset this one"
+            ),
+        ),
+        ScopeKind::Agent => Problem::new(
+            Code::ScopeKilled,
+            format!("the agent {name} was killed, not paused; clear it to let it run again"),
+        ),
+        ScopeKind::Project => Problem::new(
+            Code::ScopeKilled,
+            "everything was killed, not paused; clear it to let agents run again",
+        ),
+    })
 }
 
 /// Whether a scope is, on this node, as an order wants it.

@@ -64,6 +64,8 @@ codes! {
     MethodNotAllowed = 405 "method_not_allowed",
     /// A session's end is final.
     SessionFinal = 409 "session_final",
+    /// It was killed, and a hold is not what stops it.
+    ScopeKilled = 409 "scope_killed",
     /// It was decided already, or waits no longer.
     AlreadyDecided = 409 "already_decided",
     /// A scope holds as many grants as it can.

@@ -14,7 +14,7 @@ use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
 use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
-use super::problem::Problem;
+use super::problem::{Problem, ProblemBody};
 use deadstop_warden::{Project, Scope, What, now};
 
 /// A session.
@@ -266,7 +266,10 @@ pub(crate) async fn pause(
         ("agent" = String, Path, description = "The agent"),
         ("session" = String, Path, description = "The session's name"),
     ),
-    responses((status = 200, description = "In force and on disk", body = Done))
+    responses(
+        (status = 200, description = "In force and on disk", body = Done),
+        (status = 409, description = "`session_final`", body = ProblemBody, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,

@@ -42,9 +42,6 @@ pub(super) struct Flow {
     questions: Vec<Asking>,
     /// What was let pass with a warning.
     warnings: Vec<Trip>,
-    /// Whether it answers the first words of a conversation that may be anybody's: such an answer
-    /// says nothing about repetition.
-    pub(super) opening: bool,
     /// Its place in a conversation that has no name.
     pub(super) thread: Option<Thread>,
     /// What the next request will repeat of the answer, and the answer's own id.
@@ -145,7 +142,6 @@ impl Flow {
             waiting: Vec::new(),
             questions: Vec::new(),
             warnings: Vec::new(),
-            opening: false,
             whole: false,
             thread: None,
             echo: Echo::default(),
@@ -396,7 +392,7 @@ impl Flow {
         self.words.push(&std::mem::take(&mut self.new));
         let said = std::mem::take(&mut self.words).finish();
         let answer = Answer {
-            text: said.filter(|_| !self.opening),
+            text: said,
             calls: (!self.asked.is_empty()).then(|| facts::combine(&self.asked)),
         };
         let failure = match status {

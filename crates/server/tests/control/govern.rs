@@ -100,6 +100,51 @@ async fn a_budget_refuses_the_next_call_with_402() {
     assert_eq!(got.json()["decision"]["trips"][0]["guard"], "budget");
 }
 
+/// Found from outside: later calls of every limit said `session_killed_budget`, and the steps had a tag
+/// that no page names.
+#[tokio::test]
+async fn later_calls_say_which_limit_ended_the_session() {
+    for (policy, code) in [
+        (json!({ "steps": { "max_steps": 1 } }), "session_killed_steps"),
+        (
+            json!({ "budget": { "max_cost_usd": 0.01, "tool_prices": { "t": 0.01 } } }),
+            "session_killed_budget",
+        ),
+    ] {
+        let gate = gate(policy).await;
+        let mut codes = Vec::new();
+        for n in 0..4 {
+            let call = json!({ "id": format!("t{n}"), "tool": "t", "arguments": { "n": n } });
+            let got = post(&gate, "proposal", json!({ "calls": [call] })).await;
+            if got.status == 200 {
+                let receipt = json!({ "id": format!("t{n}"), "status": "ok", "text": "ok" });
+                post(&gate, "receipt", receipt).await;
+            } else {
+                codes.push(got.json()["code"].as_str().unwrap_or_default().to_owned());
+            }
+        }
+        assert!(codes.len() > 1 && codes.iter().all(|said| said == code), "{codes:?}");
+        let session = gate.ask(&Ask::get("/api/sessions/cleaner/s1")).await.json();
+        assert_eq!(session["tags"], json!(["budget_exceeded"]), "{session}");
+    }
+}
+
+/// Found from outside: one loop of ten calls counted as ten.
+#[tokio::test]
+async fn a_loop_of_ten_calls_is_one_loop() {
+    let gate = gate(json!({ "loop": { "threshold": 3, "action": "warn" } })).await;
+    for n in 0..10 {
+        let call = json!({ "id": format!("t{n}"), "tool": "get_build", "arguments": { "id": 7 } });
+        assert_eq!(post(&gate, "proposal", json!({ "calls": [call] })).await.status, 200);
+        let receipt = json!({ "id": format!("t{n}"), "status": "ok", "text": "failed" });
+        assert_eq!(post(&gate, "receipt", receipt).await.status, 200);
+    }
+    let session = gate.ask(&Ask::get("/api/sessions/cleaner/s1")).await.json();
+    assert_eq!((&session["loops"], &session["tags"]), (&json!(1), &json!(["loop_detected"])));
+    let agent = gate.ask(&Ask::get("/api/agents/cleaner")).await.json();
+    assert_eq!(agent["health"], "warning", "{agent}");
+}
+
 #[tokio::test]
 async fn what_a_session_has_spent_lasts() {
     let policy = json!({ "budget": { "max_cost_usd": 10 } });

@@ -39,7 +39,7 @@ async fn an_agents_guards_replace_the_projects_and_go_again() {
     let gate = gate(json!({})).await;
     let call = |agent: &str| Speech::Chat.says(false, "Hello").by(agent, "s");
     let own = "/api/agents/research-agent/prevention-config";
-    assert_eq!(gate.ask(&Ask::get(own)).await.status, 404, "nobody has heard of it");
+    assert_eq!(get(&gate, own).await["is_agent_override"], false, "it has not called yet");
     assert_eq!(gate.ask(&call("research-agent")).await.status, 200);
 
     let shown = get(&gate, own).await;
@@ -74,6 +74,34 @@ async fn an_agents_guards_replace_the_projects_and_go_again() {
     let versions = versions["items"].as_array().unwrap().clone();
     assert_eq!(versions.len(), 2);
     assert_eq!((&versions[0]["version"], &versions[0]["is_default"]), (&json!(2), &json!(true)));
+}
+
+#[tokio::test]
+async fn an_agent_that_has_not_called_yet_has_the_defaults_and_they_can_be_put_back() {
+    let gate = gate(json!({})).await;
+    let switch = get(&gate, "/api/agents/new/kill-switch").await;
+    assert_eq!(switch, json!({ "enabled": false, "window_size": 20, "threshold": 10.0 }));
+    assert_eq!(put(&gate, "/api/agents/new/kill-switch", &switch).await, switch);
+
+    let path = "/api/agents/newer/prevention-config";
+    let mut shown = get(&gate, path).await;
+    assert_eq!(
+        (&shown["agent_name"], &shown["is_agent_override"]),
+        (&json!("newer"), &json!(false))
+    );
+    assert_eq!(shown["loop_detection"]["threshold"], 5);
+    let own = put(&gate, path, &shown).await;
+    shown["is_agent_override"] = json!(true);
+    assert_eq!(own, shown);
+    assert_eq!(put(&gate, path, &own).await, own, "and again, unchanged");
+    let project = "/api/projects/prevention-config";
+    let shown = get(&gate, project).await;
+    assert_eq!(put(&gate, project, &shown).await, shown);
+
+    let mut wrong = own.clone();
+    wrong["agent_name"] = json!(7);
+    let got = gate.ask(&Ask::of("PUT", path, Some(&wrong))).await;
+    assert_eq!((got.status, &got.json()["errors"][0]["field"]), (422, &json!("agent_name")));
 }
 
 #[tokio::test]
@@ -149,7 +177,7 @@ async fn versions_can_be_shown_compared_and_restored() {
     let shown = get(&gate, agent).await;
     assert_eq!((&shown["version"], &shown["document"]["kill_switch"]), (&json!(3), &switch(false)));
     assert_eq!(shown["effective"]["budget"]["max_cost_usd"], 1.5);
-    assert_eq!(shown["effective"]["similarity"]["window_size"], 10);
+    assert_eq!(shown["effective"]["agent"]["similarity"]["window_size"], 10);
     let first = get(&gate, &format!("{agent}/versions/1")).await;
     assert_eq!(first["document"], json!({ "policy": null, "kill_switch": switch(true) }));
     assert_eq!(gate.ask(&Ask::get(&format!("{agent}/versions/9"))).await.status, 404);
@@ -164,7 +192,7 @@ async fn versions_can_be_shown_compared_and_restored() {
     let changed = change["changes"].as_array().unwrap();
     let cost = changed.iter().find(|one| one["path"] == "policy.budget.max_cost_usd").unwrap();
     assert_eq!((&cost["before"], &cost["after"]), (&json!(null), &json!(1.5)));
-    assert!(changed.len() < 12, "{change}");
+    assert!(changed.len() < 14, "{change}");
 
     let restore = Ask::post(&format!("{agent}/versions/1/restore"), &json!({ "reason": "calm" }));
     let stale = gate.ask(&restore.clone().with("if-match", "\"2\"")).await;

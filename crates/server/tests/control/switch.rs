@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::kept::{AGENT, SESSION, keep};
-use crate::support::{Ask, Gate, Reply, Said, Speech};
+use crate::support::{Ask, Gate, Reply, Said, Speech, soon};
 
 async fn get(gate: &Gate, path: &str) -> Value {
     let got = gate.ask(&Ask::get(path)).await;
@@ -64,6 +64,90 @@ async fn the_kill_switch_from_its_trip_to_switching_on_again() {
     assert_eq!(gate.ask(&ask()).await.status, 403);
     let nobody = Ask::of("PATCH", "/api/agents/nobody", Some(&json!({ "active": true })));
     assert_eq!(gate.ask(&nobody).await.status, 404);
+}
+
+/// Asks until the switch (20 / 10.0) of an agent stops it. Gives the requests that passed.
+async fn passes(gate: &Gate, agent: &str, most: u64, ask: impl Fn(u64) -> Ask) -> u64 {
+    let switch = json!({ "enabled": true, "window_size": 20, "threshold": 10.0 });
+    let put = Ask::of("PUT", &format!("/api/agents/{agent}/kill-switch"), Some(&switch));
+    assert_eq!(gate.ask(&put).await.status, 200);
+    for n in 0..most {
+        let got = gate.ask(&ask(n)).await;
+        if got.status != 200 {
+            assert_eq!(got.status, 403, "{}", got.text());
+            return n;
+        }
+    }
+    most
+}
+
+/// Found from outside: the switch worked in a named session only.
+#[tokio::test]
+async fn the_kill_switch_sees_the_agents_requests_with_and_without_a_session() {
+    let answer = |_: &crate::support::Seen| {
+        Speech::Chat.reply(false, &Said::text("I will try the same thing once more, as before."))
+    };
+    let gate = Gate::start(json!({ "text_loop": { "enabled": false } }), answer).await;
+    let unnamed = |agent: &'static str, text: String| {
+        Speech::Chat.says(false, &text).with("x-deadstop-agent", agent)
+    };
+    let same = "Please fix the order #12345 right now";
+    assert_eq!(passes(&gate, "template", 60, |_| unnamed("template", same.into())).await, 5);
+    let order = |n| unnamed("orders", format!("Please fix the order #{n} right now"));
+    assert_eq!(passes(&gate, "orders", 14, order).await, 5);
+    let session = |n| Speech::Chat.says(false, same).by("crowd", &format!("s{n}"));
+    assert_eq!(passes(&gate, "crowd", 25, session).await, 5);
+    assert_eq!(passes(&gate, "hotel", 60, |_| unnamed("hotel", "hi".into())).await, 60);
+    for agent in ["template", "orders", "crowd"] {
+        let agent = get(&gate, &format!("/api/agents/{agent}")).await;
+        assert_eq!(
+            (&agent["active"], &agent["deactivated_by"]),
+            (&json!(false), &json!("kill_switch"))
+        );
+    }
+    // Without the switch nothing of this is a loop.
+    for _ in 0..60 {
+        assert_eq!(gate.ask(&unnamed("free", same.into())).await.status, 200);
+    }
+}
+
+/// Found from outside: the event had the agent's name as its session, and another type.
+#[tokio::test]
+async fn the_kill_switch_is_told_as_an_event_of_its_own_type() {
+    let answer = |_: &crate::support::Seen| {
+        Speech::Chat.reply(false, &Said::text("I will try the same thing once more, as before."))
+    };
+    let gate = Gate::start(json!({ "text_loop": { "enabled": false } }), answer).await;
+    let mut watching = Ask::get("/api/events").open(gate.address).await.unwrap();
+    let ask =
+        |_| Speech::Chat.says(false, "Please fix the order #12345 right now").by("looper", "s");
+    assert_eq!(passes(&gate, "looper", 60, ask).await, 5);
+    let wanted = r#""what":"kill","event_type":"kill_switch","agent":"looper","session":"""#;
+    soon("the event", watching.until(wanted)).await;
+}
+
+/// Found from outside: a resume of what was killed said that it was done.
+#[tokio::test]
+async fn what_was_killed_is_not_resumed() {
+    let gate = Gate::start(json!({}), |_| Speech::Chat.reply(false, &Said::text("Hello"))).await;
+    assert_eq!(gate.ask(&Speech::Chat.says(false, "Hello").by("a", "s")).await.status, 200);
+    gate.order("kill", json!({ "agent": "a", "session": "s" })).await;
+    let session = json!({ "agent": "a", "session": "s" });
+    for ask in [
+        Ask::post("/api/sessions/a/s/resume", &json!({ "reason": "go" })),
+        Ask::post("/api/resume", &session),
+    ] {
+        let got = gate.ask(&ask).await;
+        assert_eq!((got.status, &got.json()["code"]), (409, &json!("session_final")));
+        assert!(got.text().contains("start a new session, or reset this one"), "{}", got.text());
+    }
+    gate.order("kill", json!({ "agent": "a" })).await;
+    let got = gate.ask(&Ask::post("/api/resume", &json!({ "agent": "a" }))).await;
+    assert_eq!((got.status, &got.json()["code"]), (409, &json!("scope_killed")));
+    assert!(got.text().contains("clear it to let it run again"), "{}", got.text());
+    gate.order("clear", json!({ "agent": "a" })).await;
+    gate.order("pause", json!({ "agent": "a" })).await;
+    gate.order("resume", json!({ "agent": "a" })).await;
 }
 
 #[tokio::test]

@@ -166,9 +166,9 @@ impl World {
                     .as_nanos();
                 json!({ "name": format!("project-{number}") })
             }
-            "/api/kill" | "/api/clear" | "/api/pause" | "/api/resume" => {
-                json!({ "agent": "wall-order" })
-            }
+            "/api/kill" | "/api/clear" | "/api/pause" => json!({ "agent": "wall-order" }),
+            // What was killed is not resumed.
+            "/api/resume" => json!({ "agent": "wall-held" }),
             "/api/reset" => json!({ "agent": "wall-order", "session": "wall-order" }),
             "/api/agents/{name}" => json!({ "tags": ["wall-tag"] }),
             "/api/agents/{name}/kill-switch" => {
@@ -335,6 +335,8 @@ async fn projects_are_walls() {
                 .any(|end| route.path.ends_with(end))
         }
         "POST" => route.path.ends_with("/preflight") || route.path.ends_with("/proposal"),
+        // The caller's own defaults, for an agent that has not called yet.
+        "GET" => ["/prevention-config", "/kill-switch"].iter().any(|end| route.path.ends_with(end)),
         _ => false,
     };
     let mut routes = world.routes().await;
@@ -355,7 +357,11 @@ async fn projects_are_walls() {
             let expected = if makes(route) { 200 } else { 404 };
             assert_eq!(got.status, expected, "{what}: {}", got.text());
         }
-        if route.method == "GET" {
+        if route.method == "GET" && makes(route) {
+            let shown = got.json();
+            assert_ne!(shown["is_agent_override"], true, "{what}: {shown}");
+            assert_ne!(shown["loop_detection"], prevention()["loop_detection"], "{what}: {shown}");
+        } else if route.method == "GET" {
             assert!(!got.text().contains("wall-"), "{what}: {}", got.text());
         }
         assert!(got.status < 500, "{what}: {}", got.text());

@@ -84,6 +84,28 @@ fn a_grant_is_for_what_it_says() {
     assert_eq!(world.state("s").grants(Time(3)).count(), 0, "two were left, and two were taken");
 }
 
+/// Found from outside: the README's own example did not match an argument.
+#[test]
+fn a_target_is_matched_by_its_value_too() {
+    for named in ["asset_id=tmp_", "table=tmp_", "tmp_"] {
+        let mut world = world();
+        world.state("a").give(grant(1, 50, Some("tmp_*")), Time(0)).unwrap();
+        for n in 1..=50 {
+            let verdict = world.admit("p/a/s", &rm(&[&format!("{named}{n}")]), n).verdict;
+            assert_eq!(verdict, Allow, "{named}{n}");
+        }
+    }
+    let mut world = world();
+    world.state("a").give(grant(1, 50, Some("tmp_*")), Time(0)).unwrap();
+    let others = [("asset_id=prod_tmp_0", 1), ("/a b=tmp_1", 2), ("table=x", 3)];
+    assert_eq!(verdicts(&mut world, &others), [Allow, Allow, Kill]);
+    // One that names the very target lets it go again and again, by its value, too.
+    let mut world = self::world();
+    world.state("a").give(grant(1, 50, Some("fact_sales")), Time(0)).unwrap();
+    let same = [("asset_id=fact_sales", 1), ("asset_id=fact_sales", 2), ("asset_id=fact_sales", 3)];
+    assert_eq!(verdicts(&mut world, &same), [Allow, Allow, Allow]);
+}
+
 #[test]
 fn a_grant_ends() {
     let mut world = world();

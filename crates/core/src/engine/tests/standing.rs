@@ -100,7 +100,7 @@ fn a_stop_cuts_what_a_limit_let_finish() {
     let cut = world.stream("p/s", &call, &mut ticket, 2);
     assert_eq!(
         (cut.verdict, cut.trips[0].reason.as_str()),
-        (Verdict::Kill, "session_killed_budget")
+        (Verdict::Kill, "session_killed_steps")
     );
 
     // The other way round nothing is softened.

@@ -80,8 +80,10 @@ fn an_end_is_never_a_status_that_is_retried() {
         }
     }
     let mut later = trip(Killed, Verdict::Kill);
-    later.reason = "session_killed_budget".into();
-    assert_eq!(refuse(Dialect::OpenAiChat, &later, None).status, 402);
+    for limit in [Steps, Tokens, Budget, Time] {
+        later.reason = limit.refusal().into();
+        assert_eq!(refuse(Dialect::OpenAiChat, &later, None).status, 402, "{limit}");
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Prevention {
     }
 }
 
-/// The guards in force for an agent: its own, or else the project's.
+/// The guards in force for an agent: its own, or else the project's, also before its first call.
 #[utoipa::path(
     get, path = "/api/agents/{name}/prevention-config", tag = "guards",
     params(("name" = String, Path, description = "The agent")),
@@ -52,7 +52,6 @@ pub(crate) async fn get_prevention(
     who: Who,
     At(Name(agent)): At<Name>,
 ) -> Result<Response, Problem> {
-    known_agent(&app, &who.project, &agent).await?;
     prevention(&app, &who, &agent).await
 }
 
@@ -149,7 +148,7 @@ pub(crate) async fn put_project_prevention(
     get_project_prevention(State(app), who).await
 }
 
-/// An agent's kill switch.
+/// An agent's kill switch: its own, or else the project's, also before its first call.
 #[utoipa::path(
     get, path = "/api/agents/{name}/kill-switch", tag = "guards",
     params(("name" = String, Path, description = "The agent")),
@@ -160,7 +159,6 @@ pub(crate) async fn get_kill_switch(
     who: Who,
     At(Name(agent)): At<Name>,
 ) -> Result<Response, Problem> {
-    known_agent(&app, &who.project, &agent).await?;
     kill_switch(&app, &who, &agent).await
 }
 
