@@ -80,7 +80,7 @@ fn a_reused_id_does_not_inherit_a_verdict() {
     let evil = gate.ask(&ask("y", "evil_tool", "a"));
     assert!(!evil.allowed(), "{evil:?}");
     // The same tool with other arguments is judged and counted as well.
-    let stage = Stage::new("[steps]\nmax_tool_calls = 1\n");
+    let stage = Stage::new("[steps]\nmax_steps = 1\n");
     let gate = stage.gate(None);
     assert_eq!(gate.ask(&ask("y", "ls", "a")).verdict, Verdict::Allow);
     assert!(!gate.ask(&ask("y", "ls", "b")).allowed());
