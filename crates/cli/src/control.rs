@@ -2,6 +2,7 @@
 //! server that runs, or about local files where none does.
 
 mod here;
+mod known;
 
 pub(crate) use here::gate as gate_here;
 
@@ -32,6 +33,9 @@ pub(crate) struct Order {
     /// Why; people will read it
     #[arg(long, default_value = "", value_name = "TEXT")]
     reason: String,
+    /// Give the order in advance, about an agent or a session that has made no call yet
+    #[arg(long)]
+    new: bool,
     /// In local files, where coding agents' hooks are judged without a server
     #[arg(long, conflicts_with = "server")]
     local: bool,
@@ -72,7 +76,11 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
         body["session"] = json!(session);
     }
     let client = order.server.client()?;
-    let answer = match ui::runtime()?.block_on(client.post(&format!("/api/{what}"), &body)) {
+    let carried = ui::runtime()?.block_on(async {
+        known::check(&client, order).await?;
+        client.post(&format!("/api/{what}"), &body).await
+    });
+    let answer = match carried {
         // Nobody named a server, and none is there: coding agents are judged by local files then.
         Err(error) if Hinted::is_away(&error) && here::judges(order) => {
             eprintln!("no server runs at {}: done in local files", order.server.url());

@@ -1,5 +1,9 @@
 //! `deadstop keys`: who may do what. A key is shown once, when it is made.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +15,7 @@ use crate::client::encoded;
 use crate::database::{self, Make, Source};
 use crate::remote::{self, Server};
 use crate::table::Table;
+use crate::ui::Hinted;
 use crate::{list, ui, when};
 
 #[derive(Debug, clap::Args)]
@@ -45,6 +50,9 @@ struct Create {
     /// The only agent that it may be; for the role agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Write the key to a new file that only you can read, instead of showing it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     source: Source,
 }
@@ -59,14 +67,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn create(order: &Create, server: &Server) -> anyhow::Result<ExitCode> {
-    let made = match order.source.place(server)? {
-        Some(place) => create_in(&place, order, server)?,
-        None => {
-            let client = server.client()?;
-            let body = json!({ "name": order.name, "role": order.role, "agent": order.agent });
-            ui::runtime()?.block_on(client.post("/api/keys", &body))?
+    // Before the key is made: one that cannot be written down would be lost.
+    let out = order.out.as_deref().map(|path| new_file(path).map(|file| (path, file)));
+    let out = out.transpose()?;
+    let made = make(order, server).inspect_err(|_| {
+        if let Some((path, _)) = &out {
+            let _ = std::fs::remove_file(path);
         }
-    };
+    })?;
+    if let Some((path, mut file)) = out {
+        writeln!(file, "{}", ui::text(&made["key"]))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        return show_written(&made, path, server);
+    }
     if server.json {
         ui::print(&made.to_string())?;
         return Ok(ExitCode::SUCCESS);
@@ -77,6 +90,42 @@ fn create(order: &Create, server: &Server) -> anyhow::Result<ExitCode> {
     eprintln!("key {id} ({role}, {name}); keep it: it is not shown again");
     ui::print(&ui::text(&made["key"]))?;
     eprintln!("use it: export DEADSTOP_KEY=…, or --key-file FILE");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a key, with a server or without.
+fn make(order: &Create, server: &Server) -> anyhow::Result<Value> {
+    if let Some(place) = order.source.place(server)? {
+        return create_in(&place, order, server);
+    }
+    let client = server.client()?;
+    let body = json!({ "name": order.name, "role": order.role, "agent": order.agent });
+    ui::runtime()?.block_on(client.post("/api/keys", &body))
+}
+
+/// A file that is new, and that only its owner can read.
+fn new_file(path: &Path) -> anyhow::Result<File> {
+    let opened = File::options().create_new(true).write(true).mode(0o600).open(path);
+    opened.map_err(|error| {
+        let hint = "--out wants a file that is not there yet, in a folder that is";
+        Hinted::error(format!("cannot make {}: {error}", path.display()), hint)
+    })
+}
+
+/// Says where a key was written; the key itself is not shown.
+fn show_written(made: &Value, path: &Path, server: &Server) -> anyhow::Result<ExitCode> {
+    let path = path.display();
+    if server.json {
+        let mut shown = made.clone();
+        shown["key"] = Value::Null;
+        shown["file"] = json!(path.to_string());
+        ui::print(&shown.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (id, role, name) =
+        (ui::text(&made["id"]), ui::text(&made["role"]), ui::text(&made["name"]));
+    eprintln!("key {id} ({role}, {name}) is in {path}, readable by you alone");
+    eprintln!("use it: --key-file {path}");
     Ok(ExitCode::SUCCESS)
 }
 

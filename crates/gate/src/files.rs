@@ -184,7 +184,7 @@ impl Held<'_> {
         if age(&stamp).is_some_and(|age| age < Duration::from_secs(86_400)) {
             return;
         }
-        let _ = fs::write(&stamp, []);
+        let _ = self.folder.write("tidied", &[], Lasts::Eventually);
         for entry in fs::read_dir(&self.folder.0).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let kept = match name.rsplit_once('.').map(|(_, ending)| ending) {

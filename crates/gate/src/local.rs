@@ -59,6 +59,16 @@ struct Running {
     ticket: Ticket,
 }
 
+impl Running {
+    /// Whether this is the same call: an id alone says nothing, since an agent chooses it.
+    fn is(&self, id: &str, tool: &ToolCall) -> bool {
+        let Call::Tool(own) = &self.call else { return false };
+        self.id == id
+            && (&own.name, &own.server) == (&tool.name, &tool.server)
+            && own.signature == tool.signature
+    }
+}
+
 /// The end of something, as it is noted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Death {
@@ -169,12 +179,13 @@ impl Local {
     ) -> Result<Answer, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, &ask.place)?;
-        if chain.session.running.iter().any(|running| running.id == ask.id) {
-            return Ok(Answer::passed(By::Local).noticed(chain.notice));
-        }
         let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
         self.judge(&mut tool);
+        // The same call again has been judged. Another one under its id has not.
+        if chain.session.running.iter().any(|running| running.is(&ask.id, &tool)) {
+            return Ok(Answer::passed(By::Local).noticed(chain.notice));
+        }
         let signature = tool.signature;
         let allowed = match tool.harms.is_empty() {
             true => None,

@@ -69,6 +69,40 @@ fn ask(id: &str, tool: &str, argument: &str) -> Ask {
     }
 }
 
+/// Found from outside: an id that was used before let any call pass.
+#[test]
+fn a_reused_id_does_not_inherit_a_verdict() {
+    let stage = Stage::new("[access]\ndeny = [\"evil_tool\"]\n");
+    let gate = stage.gate(None);
+    assert_eq!(gate.ask(&ask("y", "ls", "a")).verdict, Verdict::Allow);
+    // The same call again is no second one.
+    assert_eq!(gate.ask(&ask("y", "ls", "a")).verdict, Verdict::Allow);
+    let evil = gate.ask(&ask("y", "evil_tool", "a"));
+    assert!(!evil.allowed(), "{evil:?}");
+    // The same tool with other arguments is judged and counted as well.
+    let stage = Stage::new("[steps]\nmax_steps = 1\n");
+    let gate = stage.gate(None);
+    assert_eq!(gate.ask(&ask("y", "ls", "a")).verdict, Verdict::Allow);
+    assert!(!gate.ask(&ask("y", "ls", "b")).allowed());
+}
+
+/// Found from outside: other users could read what lies in local files.
+#[test]
+fn local_files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let stage = Stage::new("");
+    let gate = stage.gate(None);
+    gate.ask(&ask("1", "ls", "a"));
+    gate.kill(&place(), "me", "enough").unwrap();
+    let files = stage.files("");
+    assert!(files.len() > 3, "{files:?}");
+    for file in files {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+        assert_eq!(mode(file.parent().unwrap()), 0o700, "{}", file.display());
+    }
+}
+
 /// A server that is not there.
 fn away() -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -63,7 +63,7 @@ impl Anchors {
         for digit in "0123456789abcdef".chars() {
             add(format!("AC{digit}"), Anchor::Shape(shapes::twilio));
         }
-        let shapes: [(&str, Shape); 18] = [
+        let shapes: [(&str, Shape); 20] = [
             ("eyJ", shapes::jwt),
             ("://", shapes::url),
             ("bearer", shapes::bearer),
@@ -74,8 +74,10 @@ impl Anchors {
             (":AA", shapes::telegram),
             ("ds_", shapes::deadstop),
             ("-----BEGIN", shapes::private_key),
-            ("-u ", shapes::argument),
-            ("-p ", shapes::argument),
+            ("-u", shapes::argument),
+            ("-p", shapes::argument),
+            ("-w", shapes::argument),
+            ("-a", shapes::argument),
             ("--user ", shapes::argument),
             ("2", card::check),
             ("3", card::check),

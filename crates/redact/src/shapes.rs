@@ -126,20 +126,70 @@ pub(super) fn basic(place: &Place<'_>) -> Outcome {
     Outcome::secret(start, ending(place, start, Class::Base64), "basic-auth")
 }
 
-/// `curl -u user:password` and `sshpass -p password`.
+/// How a command takes a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// Right after the option's letter: what follows a blank is something else.
+    Attached,
+    /// There, or as the next word.
+    Either,
+    /// The same, after a user's name and a colon.
+    User,
+}
+
+/// Options with which commands take passwords. `login` is that of docker, podman, helm and az.
+const OPTIONS: [(u8, Takes, &[&str]); 6] = [
+    (b'u', Takes::User, &["curl"]),
+    (
+        b'p',
+        Takes::Attached,
+        &[
+            "mysql",
+            "mysqldump",
+            "mysqladmin",
+            "mysqlimport",
+            "mysqlcheck",
+            "mysqlsh",
+            "mariadb",
+            "mariadb-dump",
+            "mariadb-admin",
+            "7z",
+            "7za",
+            "7zz",
+            "rar",
+            "unrar",
+        ],
+    ),
+    (
+        b'p',
+        Takes::Either,
+        &["sshpass", "login", "mongo", "mongosh", "mongodump", "mongorestore", "mongoexport"],
+    ),
+    (b'P', Takes::Either, &["sqlcmd", "bcp", "zip", "unzip"]),
+    (b'w', Takes::Either, &["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami"]),
+    (b'a', Takes::Either, &["redis-cli"]),
+];
+
+/// `curl -u user:password`, `sshpass -p password`, `mysql -ppassword` and the like.
 pub(super) fn argument(place: &Place<'_>) -> Outcome {
-    let option = place.from(place.at).iter().position(u8::is_ascii_whitespace).unwrap_or(0);
-    let user = !place.from(place.at).starts_with(b"-p");
-    let command: &[u8] = if user { b"curl" } else { b"sshpass" };
-    let line = place.back(place.at).rsplit(|unit| matches!(unit, b'\n' | b'\r' | b';')).next();
-    let ours = line.is_some_and(|line| memchr::memmem::find(line, command).is_some());
-    let Some(mut start) = after_blanks(place, place.at + option).filter(|_| ours) else {
-        return Outcome::Nothing;
+    let long = place.from(place.at).starts_with(b"--");
+    let letter = place.from(place.at).get(if long { 2 } else { 1 }).copied().unwrap_or(0);
+    let starts = place.before(place.at).is_none_or(|unit| {
+        unit.is_ascii_whitespace() || matches!(unit, b'"' | b'\'' | b'`' | b'\\')
+    });
+    let Some(takes) = taken_by(place, letter).filter(|_| starts) else { return Outcome::Nothing };
+    let after = place.at + if long { "--user".len() } else { 2 };
+    let apart = place.from(after).first().is_some_and(u8::is_ascii_whitespace);
+    let start = match (apart, takes) {
+        (true, Takes::Attached) => None,
+        (true, _) => after_blanks(place, after),
+        (false, _) => Some(after),
     };
+    let Some(mut start) = start else { return Outcome::Nothing };
     start += Quote::at(place.from(start)).map_or(0, |(_, length)| length);
     let units = place.from(start);
     let mut value = &units[..Class::Env.run(&units[..units.len().min(256)])];
-    if user {
+    if takes == Takes::User {
         let Some(colon) = value.iter().position(|unit| *unit == b':') else {
             return Outcome::Nothing;
         };
@@ -149,7 +199,22 @@ pub(super) fn argument(place: &Place<'_>) -> Outcome {
     if value.is_empty() || value.starts_with(b"$") || is_template(value) || is_redacted(value) {
         return Outcome::Nothing;
     }
+    // `docker run --name mysql -p3306:3306`.
+    if value.contains(&b':') && value.iter().all(|u| u.is_ascii_digit() || *u == b':') {
+        return Outcome::Nothing;
+    }
     Outcome::secret(start, Ending::At(start + value.len()), "password")
+}
+
+/// How the command before an option takes a password with it, if it does.
+fn taken_by(place: &Place<'_>, letter: u8) -> Option<Takes> {
+    let ends = |unit: &u8| matches!(unit, b'\n' | b'\r' | b';' | b'|' | b'&');
+    let line = place.back(place.at).rsplit(ends).next()?;
+    let within = |unit: &u8| !matches!(unit, b'-' | b'_' | b'.') && !unit.is_ascii_alphanumeric();
+    let named = |command: &&str| line.split(within).any(|word| word == command.as_bytes());
+    let found =
+        OPTIONS.iter().find(|(own, _, commands)| *own == letter && commands.iter().any(named));
+    found.map(|(_, takes, _)| *takes)
 }
 
 /// `sig=`, as in links that carry their own permission.

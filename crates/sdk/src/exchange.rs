@@ -157,9 +157,11 @@ impl Scope {
 
     fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<Prepared, Refused> {
         let Outgoing { api, provider, method, path, body } = *outgoing;
-        let dialect = request::dialect(api, method, path);
+        let named = request::dialect(api, method, path);
+        let dialect = request::dialect_by_body(named, method, path, body);
         let opened = request::open(dialect, path, body).ok();
-        let changed = opened.as_ref().and_then(Open::with_usage);
+        // A path that we do not know may not know the option that asks for usage.
+        let changed = opened.as_ref().filter(|_| named == dialect).and_then(Open::with_usage);
         let request = match opened {
             Some(open) => open.read(self.session.tree().seen(self.at)),
             None => Request {

@@ -4,6 +4,7 @@
 //! Whoever can open the database may do all this; there is nothing left to protect it from them.
 //! What is done is written into the audit like everything else.
 
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use deadstop_protocol::llm::identity;
@@ -27,11 +28,12 @@ const LOCK: &str = "deadstop.lock";
 /// was killed or spent at the first. The lock ends with the process, however that ends.
 pub(crate) fn lock(folder: &Path) -> Result<std::fs::File, StartError> {
     let shown = folder.display().to_string();
-    std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(shown.clone(), error))?;
+    private_folder(folder)?;
     let file = std::fs::File::options()
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(folder.join(LOCK))
         .map_err(|error| StartError::Folder(shown.clone(), error))?;
     match file.try_lock() {
@@ -180,6 +182,12 @@ impl Database {
     }
 }
 
+/// Makes a folder that only its owner can look into, unless it is there.
+fn private_folder(folder: &Path) -> Result<(), StartError> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| StartError::Folder(folder.display().to_string(), error))
+}
+
 /// The database at one of two places; none if neither is named.
 pub(crate) async fn open(
     folder: Option<&Path>,
@@ -189,7 +197,6 @@ pub(crate) async fn open(
         return Ok(Some(Store::connect(url.reveal()).await?));
     }
     let Some(folder) = folder else { return Ok(None) };
-    std::fs::create_dir_all(folder)
-        .map_err(|error| StartError::Folder(folder.display().to_string(), error))?;
+    private_folder(folder)?;
     Ok(Some(Store::open(&folder.join(FILE)).await?))
 }

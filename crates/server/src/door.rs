@@ -123,6 +123,11 @@ pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Resp
     }
 }
 
+/// The answer to a packed request that is too large to be read.
+pub(crate) fn too_large() -> Response<Body> {
+    plain(StatusCode::PAYLOAD_TOO_LARGE, decode::REQUEST_TOO_LARGE)
+}
+
 /// Not without the database; it will be back.
 pub(crate) fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);

@@ -33,7 +33,7 @@ use crate::api::auth::Auth;
 use crate::config::{Config, OnKill};
 use crate::door::{
     Caller, Lines, OURS, ascii, brought, decode, identify, keep_headers, plain, read_body,
-    strip_hop_by_hop, unavailable, warned,
+    strip_hop_by_hop, too_large, unavailable, warned,
 };
 use deadstop_store::StoreError;
 use deadstop_warden::{Chain, Ended, Refused, ResultIn, Running, Terms, Turn, Warden};
@@ -115,6 +115,11 @@ impl Gateway {
         let Some(route) = Route::find(&self.config, request.uri()) else {
             return not_found(&self.config);
         };
+        if request::climbs(&route.path) {
+            let text = "the path contains `..`, which could leave the provider's base URL; \
+                        send the path that you mean";
+            return plain(StatusCode::BAD_REQUEST, text);
+        }
         // Shed before anything is read: memory is bounded by the calls in flight.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             self.warden.metrics.shed();
@@ -136,10 +141,13 @@ impl Gateway {
         let caller = self.caller(&parts.headers, route).await?;
         let body = read_body(body, self.config.max_body).await?;
         let api = route.provider.api;
-        let dialect = request::dialect(api, parts.method.as_str(), &route.path);
+        let method = parts.method.as_str();
+        let named = request::dialect(api, method, &route.path);
 
-        let readable = decode::whole(&parts.headers, &body);
-        let opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
+        let readable = decode::whole(&parts.headers, &body).map_err(|_| too_large())?;
+        let clear = readable.as_deref().unwrap_or(&body);
+        let dialect = request::dialect_by_body(named, method, &route.path, clear);
+        let opened = request::open(dialect, &route.path, clear).ok();
         let hints = opened.as_ref().map(|open| open.request().hints.clone()).unwrap_or_default();
         let mut who = identify(route.agent.as_deref(), &parts.headers, &hints);
         if let Some(session) = &route.session {
@@ -157,9 +165,10 @@ impl Gateway {
             return Err(unavailable(why));
         }
 
-        // Asking for the usage chunk changes the body, unless it is compressed: then it is left.
-        let asked =
-            opened.as_ref().filter(|_| readable.is_none()).and_then(request::Open::with_usage);
+        // Asking for the usage chunk changes the body. It is left as it is if it is compressed, or
+        // if the path is unknown: what answers there may not know the option.
+        let changeable = readable.is_none() && named == dialect;
+        let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
         // In a cluster a conversation is known by its first words, which may be another person's:
         // many who say "hi" are no loop. A session does not compare single prompts with each other

@@ -32,7 +32,9 @@ use tokio::time::Instant;
 
 use crate::api::auth::Auth;
 use crate::config::{Config, McpServer};
-use crate::door::{Caller, Lines, Prefix, decode, identify, plain, read_body, unavailable, warned};
+use crate::door::{
+    Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, unavailable, warned,
+};
 use deadstop_warden::{Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
@@ -126,7 +128,7 @@ impl Mcp {
             let waiting = Arc::clone(&self.waiting);
             return Ok(answer::follow(onward, session, waiting, place).await);
         }
-        let clear = decode::whole(&parts.headers, &body);
+        let clear = decode::whole(&parts.headers, &body).map_err(|_| too_large())?;
         let readable = clear.as_deref().unwrap_or(&body);
         let envelope = mcp::read(readable).map_err(|problem| {
             json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
@@ -136,7 +138,7 @@ impl Mcp {
             return Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)));
         }
         let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
-        if !messages.iter().any(is_ours) {
+        if !messages.iter().any(|message| is_ours(message) || message.is_governed()) {
             let onward = Onward::new(&parts, body, upstream);
             return Ok(answer::pass(onward, None, place).await);
         }
@@ -146,6 +148,10 @@ impl Mcp {
             return Err(unavailable(why));
         }
         let (flights, warnings) = self.admit_all(&chain, &envelope, &upstream.name).await?;
+        if !messages.iter().any(is_ours) {
+            let onward = Onward::new(&parts, body, upstream);
+            return Ok(answer::pass(onward, None, place).await);
+        }
         let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
         let reading = Reading {
             flights,
@@ -163,7 +169,8 @@ impl Mcp {
         Ok(warned(answer::pass(onward, Some(reading), place).await, &warnings))
     }
 
-    /// Admits every tool call of what came. Where one of a batch is refused nothing is sent on.
+    /// Admits every tool call of what came, and refuses other requests of a chain that is dead.
+    /// Where one of a batch is refused nothing is sent on.
     async fn admit_all(
         &self,
         chain: &Chain,
@@ -173,8 +180,11 @@ impl Mcp {
         let messages = envelope.messages();
         let (mut flights, mut warnings) = (Vec::new(), Vec::new());
         let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
+        let dead = chain.dead();
+        let dead = dead.map(|(reason, text)| Why::said(Verdict::Kill, "killed", reason, &text));
         for (message, why) in messages.iter().zip(&mut whys) {
             if !message.asks_for(mcp::CALL) {
+                *why = dead.clone().filter(|_| message.is_governed());
                 continue;
             }
             let Some(asked) = mcp::asked(message) else {

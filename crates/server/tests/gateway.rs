@@ -18,6 +18,7 @@ mod faults;
 mod fidelity;
 #[path = "support/server.rs"]
 mod gate;
+mod holes;
 mod mcp;
 mod outage;
 #[path = "support/packing.rs"]

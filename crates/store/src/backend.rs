@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -239,10 +240,32 @@ impl<T: IntoEither> IntoEither for Option<T> {
     }
 }
 
+/// Makes a database that only its owner can read: it holds evidence and secrets. SQLite gives the
+/// files beside it the same mode. One that was made before is closed to users outside its group.
+/// A failure shows when the file is opened.
+fn keep_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    if options.create_new(true).write(true).mode(0o600).open(path).is_ok() {
+        return;
+    }
+    for ending in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(ending);
+        if let Ok(metadata) = std::fs::metadata(&file) {
+            let mode = metadata.permissions().mode();
+            if mode & 0o007 != 0 {
+                let closed = std::fs::Permissions::from_mode(mode & 0o770);
+                let _ = std::fs::set_permissions(&file, closed);
+            }
+        }
+    }
+}
+
 impl Backend {
     /// Opens a file, making it if there is none.
     pub(crate) async fn sqlite(path: &Path) -> Result<Backend, StoreError> {
         let broken = |source| StoreError::Open { path: path.display().to_string(), source };
+        keep_private(path);
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)

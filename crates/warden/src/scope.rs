@@ -524,6 +524,25 @@ impl Chain {
         })
     }
 
+    /// Why requests that no guard judges are refused, if one of its scopes is ended: the stable
+    /// code, and a sentence.
+    pub fn dead(&self) -> Option<(&'static str, String)> {
+        self.scopes.iter().find_map(|scope| {
+            let state = scope.state.lock();
+            let kill = state.killed()?;
+            let reason = match (scope.kind(), kill.guard) {
+                (ScopeKind::Session, Some(guard)) => guard.refusal(),
+                (ScopeKind::Session, None) => "session_killed",
+                (ScopeKind::Project, _) => "project_killed",
+                (ScopeKind::Agent, _) => "agent_killed",
+                (ScopeKind::Nested, _) => "scope_killed",
+            };
+            let by = kill.guard.map_or(kill.by.as_str(), |guard| guard.name());
+            let (kind, name) = (scope.kind().name(), scope.name());
+            Some((reason, format!("stopped: {kind} {name} was ended by {by}: {}", kill.because)))
+        })
+    }
+
     /// The policies that hold for it.
     pub fn policies(&self) -> Arc<PolicySet> {
         self.project.policies(self.agent().map_or("", |scope| scope.name()))

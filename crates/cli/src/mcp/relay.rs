@@ -162,7 +162,7 @@ impl Relay {
                     lock(&self.flights).list(key);
                 }
             }
-            if !messages.iter().any(|message| message.asks_for(mcp::CALL)) {
+            if !messages.iter().any(|m| m.asks_for(mcp::CALL) || m.is_governed()) {
                 self.send(&line);
                 continue;
             }
@@ -256,8 +256,10 @@ impl Relay {
         let messages = envelope.messages();
         let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
         let mut admitted = Vec::new();
+        let dead = self.dead(messages);
         for (message, why) in messages.iter().zip(&mut whys) {
             if !message.asks_for(mcp::CALL) {
+                *why = dead.clone().filter(|_| message.is_governed());
                 continue;
             }
             let Some(asked) = mcp::asked(message) else {
@@ -306,6 +308,16 @@ impl Relay {
         if let Some(refusal) = refusal {
             self.answer(&refusal);
         }
+    }
+
+    /// Why requests other than tool calls are refused, if their session is dead.
+    fn dead(&self, messages: &[Message<'_>]) -> Option<Why> {
+        let is_other = |m: &Message<'_>| m.is_governed() && !m.asks_for(mcp::CALL);
+        if !messages.iter().any(is_other) {
+            return None;
+        }
+        let answer = self.gate.standing(&self.place, None);
+        (answer.verdict == Verdict::Kill).then(|| self.refused(&answer))
     }
 
     /// Asks about one call; one whose session is paused is held.

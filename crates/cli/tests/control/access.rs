@@ -37,6 +37,42 @@ fn the_first_key_is_made_before_anybody_may_reach_the_server() {
     assert!(made.err.contains("it is not shown again"), "{made:?}");
 }
 
+/// Found from outside: a typo was answered with "killed", and made an agent.
+#[test]
+fn an_unknown_agent_is_not_killed() {
+    let house = House::new();
+    assert_eq!(house.call("crawler", "s1", ""), 200);
+    house.until(&["agents"], 1);
+    let typo = house.ask(&["kill", "--agent", "crwaler", "--reason", "enough"]);
+    typo.refused("the server knows no agent `crwaler`", "did you mean `crawler`?");
+    let session = house.ask(&["kill", "s2", "--agent", "crawler"]);
+    session.refused("the server knows no session `s2`", "--new");
+    assert_eq!(house.ask(&["agents"]).fine().rows().len(), 1);
+    house.ask(&["kill", "--agent", "later", "--new", "--reason", "in advance"]).fine();
+    assert_eq!(house.call("later", "s1", ""), 403);
+    house.ask(&["kill", "--agent", "crawler", "--reason", "enough"]).fine();
+    assert_eq!(house.call("crawler", "s1", ""), 403);
+}
+
+/// Found from outside: `keys create > key` leaves a file that other users can read.
+#[test]
+fn a_key_is_written_to_a_private_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut house = House::new();
+    house.stop();
+    let (data, file) = (house.data(), house.path("key"));
+    let shown = file.display().to_string();
+    let create = [&["keys", "create", "--data", &data, "--out", &shown], &ADMIN[..]].concat();
+    let made = house.alone(&create).fine();
+    let key = std::fs::read_to_string(&file).unwrap();
+    assert!(key.starts_with("ds_a_") && key.lines().count() == 1, "{made:?}");
+    assert!(!made.out.contains("ds_a_") && !made.err.contains("ds_a_"), "{made:?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    // What is there is not written over, and no key is made for it.
+    house.alone(&create).refused("cannot make", "--out wants a file that is not there yet");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), key);
+}
+
 #[test]
 fn keys_open_what_their_role_may_see_and_no_more() {
     let mut house = House::new();

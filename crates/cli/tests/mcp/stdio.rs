@@ -31,6 +31,20 @@ fn stopped_at_the_third(client: &mut Client) {
     assert_eq!(later["error"]["data"]["reason"], "session_killed_loop_guard");
 }
 
+/// Found from outside: a killed session could still read resources and fetch prompts.
+#[test]
+fn a_killed_session_is_refused_every_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut client = Client::start(wrapper(folder.path(), None, &CATALOGUE));
+    stopped_at_the_third(&mut client);
+    for method in ["resources/read", "prompts/get", "tools/list", "vendor/custom"] {
+        let request = json!({ "jsonrpc": "2.0", "id": 20, "method": method, "params": {} });
+        client.send(request.to_string().as_bytes());
+        let refused = client.message();
+        assert_eq!(refused["error"]["data"]["guard"], "killed", "{method}: {refused}");
+    }
+}
+
 #[test]
 fn with_a_server_and_without() {
     let folder = tempfile::tempdir().unwrap();

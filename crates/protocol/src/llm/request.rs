@@ -17,11 +17,13 @@ mod gemini;
 mod json;
 mod news;
 mod openai;
+mod path;
 mod seen;
 mod steer;
 mod turns;
 mod usage;
 
+pub use path::{climbs, dialect, dialect_by_body, model_in_path};
 pub use seen::Seen;
 pub use steer::Notes;
 pub use turns::Turns;
@@ -33,7 +35,8 @@ use serde_json::value::RawValue;
 use self::attachment::{BYTES_PER_TOKEN, discount};
 use self::json::Items;
 use self::news::{News, Speaker};
-use super::{Api, Dialect, Request};
+use self::path::{counts_only, streams, unmarked};
+use super::{Dialect, Request};
 use crate::facts::combine;
 
 /// Why a body could not be read. It may still be passed on: the provider will have its own view.
@@ -45,50 +48,6 @@ pub enum BadRequest {
     /// Text that is no JSON object.
     #[error("the body is not a JSON object: {0}")]
     NotJson(#[from] serde_json::Error),
-}
-
-/// The dialect of a call, by its path: as the SDKs use it, with or without `/v1` or `/v1beta`, and
-/// behind any prefix. A provider that serves another one's dialect as well (vLLM Anthropic's,
-/// Gemini OpenAI's) is understood, so that no path leads around the guards.
-///
-/// ```
-/// use deadstop_protocol::llm::{Api, Dialect, request::dialect};
-/// assert_eq!(dialect(Api::OpenAi, "POST", "/v1/chat/completions"), Dialect::OpenAiChat);
-/// assert_eq!(dialect(Api::OpenAi, "GET", "/v1/models"), Dialect::OpenAiOther);
-/// ```
-pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
-    let segments = segments(path);
-    let posted = method.eq_ignore_ascii_case("POST");
-    match segments.as_slice() {
-        [.., "chat", "completions"] if posted => Dialect::OpenAiChat,
-        [.., last] if posted && gemini_method(last).is_some() => Dialect::Gemini,
-        ["messages"] | [.., "v1", "messages"] if posted => Dialect::Anthropic,
-        [.., "messages"] if posted && api == Api::Anthropic => Dialect::Anthropic,
-        [.., "responses"] if posted && api == Api::OpenAi => Dialect::OpenAiResponses,
-        [.., "embeddings"] if posted && api == Api::OpenAi => Dialect::OpenAiEmbeddings,
-        _ => match api {
-            Api::OpenAi => Dialect::OpenAiOther,
-            Api::Anthropic => Dialect::AnthropicOther,
-            Api::Gemini => Dialect::GeminiOther,
-        },
-    }
-}
-
-/// The model that a path names: Gemini's `models/{model}:method`, Azure's `deployments/{name}`.
-///
-/// ```
-/// use deadstop_protocol::llm::request::model_in_path;
-/// let path = "/v1beta/models/gemini-2.5-flash:generateContent";
-/// assert_eq!(model_in_path(path).as_deref(), Some("gemini-2.5-flash"));
-/// ```
-pub fn model_in_path(path: &str) -> Option<String> {
-    let segments = segments(path);
-    let at = segments
-        .iter()
-        .rposition(|segment| matches!(*segment, "models" | "tunedModels" | "deployments"))?;
-    let named = segments.get(at + 1)?;
-    let model = split_method(named).map_or(*named, |(model, _)| model);
-    (!model.is_empty()).then(|| model.to_owned())
 }
 
 /// Opens a body and reads what is new in it: see [`open`] and [`Open::read`].
@@ -106,6 +65,7 @@ pub fn read(
 /// Fields that are missing or strange are left empty. An empty body is fine on a path that is only
 /// passed through, and so is one there that is no JSON: it just says nothing.
 pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>, BadRequest> {
+    let body = unmarked(body);
     let mut free = counts_only(path);
     let envelope = match dialect {
         Dialect::OpenAiChat => openai::chat(std::str::from_utf8(body)?)?,
@@ -130,8 +90,8 @@ pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>
     if request.model.is_empty() {
         request.model = model_in_path(path).unwrap_or_default();
     }
-    if let (Dialect::Gemini, Some(last)) = (dialect, segments(path).last()) {
-        request.stream = gemini_method(last) == Some(Answer::Stream);
+    if dialect == Dialect::Gemini {
+        request.stream = streams(path);
     }
     open.envelope.request.hints.conversation = open.conversation();
     Ok(open)
@@ -277,39 +237,6 @@ const OPENING: usize = 8;
 const LONGEST_FIRST: usize = 64 * 1024;
 /// Bytes of the standing orders, as they lie in the body, that tell conversations apart.
 const LONGEST_ORDERS: usize = 2048;
-
-/// How a Gemini method answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Whole,
-    Stream,
-}
-
-fn gemini_method(segment: &str) -> Option<Answer> {
-    match split_method(segment)?.1 {
-        "generateContent" => Some(Answer::Whole),
-        "streamGenerateContent" => Some(Answer::Stream),
-        _ => None,
-    }
-}
-
-/// `model:method`; some clients escape the colon.
-fn split_method(segment: &str) -> Option<(&str, &str)> {
-    ["%3A", "%3a", ":"].iter().find_map(|colon| segment.rsplit_once(colon))
-}
-
-fn counts_only(path: &str) -> bool {
-    let segments = segments(path);
-    segments.last().is_some_and(|last| {
-        matches!(*last, "count_tokens" | "input_tokens")
-            || split_method(last).is_some_and(|(_, method)| method == "countTokens")
-    })
-}
-
-fn segments(path: &str) -> Vec<&str> {
-    let path = path.split(['?', '#']).next().unwrap_or_default();
-    path.split('/').filter(|segment| !segment.is_empty()).collect()
-}
 
 fn beginning(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]

@@ -65,6 +65,12 @@ impl Message<'_> {
         self.method.is_some() && self.id.is_some()
     }
 
+    /// Whether it is a request that an agent makes, and that a dead one may not make: everything
+    /// but the handshake and the ping, with which a client finds out that its server is there.
+    pub fn is_governed(&self) -> bool {
+        self.is_request() && !self.asks_for("initialize") && !self.asks_for("ping")
+    }
+
     /// Whether it is an answer.
     pub fn is_answer(&self) -> bool {
         self.method.is_none() && (self.result.is_some() || self.error.is_some())

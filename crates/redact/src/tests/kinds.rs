@@ -401,9 +401,45 @@ fn fields() {
         ("curl -u admin:hunter2 https://h/", "curl -u admin:[redacted:password] https://h/"),
         ("curl -s --user 'admin:hunter2' h", "curl -s --user 'admin:[redacted:password]' h"),
         ("sshpass -p hunter2 ssh root@h", "sshpass -p [redacted:password] ssh root@h"),
+        ("sshpass -phunter2 ssh root@h", "sshpass -p[redacted:password] ssh root@h"),
         ("SK00112233445566778899aabbccddeeff", "[redacted:twilio-key]"),
     ] {
         check(input, expected);
+    }
+}
+
+/// Found from outside: a password right after its option stayed.
+#[test]
+fn attached_options() {
+    for (input, expected) in [
+        ("mysql -uroot -phunter2 db", "mysql -uroot -p[redacted:password] db"),
+        ("mysql -u root -p'hunter2' db", "mysql -u root -p'[redacted:password]' db"),
+        ("/usr/bin/mysqldump -phunter2 db > x", "/usr/bin/mysqldump -p[redacted:password] db > x"),
+        (r#"{"cmd":"mysql -phunter2"}"#, r#"{"cmd":"mysql -p[redacted:password]"}"#),
+        (r#"["mysql","-phunter2","db"]"#, r#"["mysql","-p[redacted:password]","db"]"#),
+        ("mariadb-dump -phunter2 x", "mariadb-dump -p[redacted:password] x"),
+        ("curl -uadmin:hunter2 h", "curl -uadmin:[redacted:password] h"),
+        ("mongosh -u a -p hunter2 h", "mongosh -u a -p [redacted:password] h"),
+        ("docker login -u bob -p hunter2 r.io", "docker login -u bob -p [redacted:password] r.io"),
+        ("sqlcmd -S h -U sa -P hunter2", "sqlcmd -S h -U sa -P [redacted:password]"),
+        ("sqlcmd -Phunter2", "sqlcmd -P[redacted:password]"),
+        ("ldapsearch -x -D cn=a -w hunter2", "ldapsearch -x -D cn=a -w [redacted:password]"),
+        ("redis-cli -h h -a hunter2 get x", "redis-cli -h h -a [redacted:password] get x"),
+        ("7z x -phunter2 a.7z", "7z x -p[redacted:password] a.7z"),
+        ("unzip -P hunter2 a.zip", "unzip -P [redacted:password] a.zip"),
+    ] {
+        check(input, expected);
+    }
+    for stays in [
+        "mysql -u root -p db",
+        "mysql -P 3306 -h h",
+        "mysql -p$PASS db",
+        "docker run --name mysql -p3306:3306 mysql:8",
+        "cd mysql && mkdir -pv x",
+        "psql -p5432 -U bob; ssh -p2222 h; ls -a x; grep -w word",
+        "mysql-proxy -phunter2",
+    ] {
+        check(stays, stays);
     }
 }
 

@@ -1,12 +1,27 @@
 //! Content encodings, undone for the copy that is read; what passes on stays as it was.
+//!
+//! A few kilobytes can unpack to gigabytes, so every decoder writes into a [`Room`] of a given size.
+//! A body that needs more room is not read, and what is not read does not pass.
 
 use std::io::Write;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
-/// Largest request that is unpacked for reading.
-const MOST: usize = 256 << 20;
+/// Largest body that is unpacked as a whole.
+pub(crate) const MOST: usize = 32 << 20;
+/// What any piece of a packed body may unpack to, and how much more for each of its bytes.
+const PIECE: usize = 4 << 20;
+const PER_BYTE: usize = 16;
+/// What may be unpacked and not passed on yet.
+const MOST_FRESH: usize = 16 << 20;
+
+/// Why a packed answer is not passed on.
+pub(crate) const TOO_LARGE: &str = "the packed answer unpacks to more than Deadstop reads \
+    (32 MiB in all, 4 MiB and 16 times its size per piece); ask for it without compression";
+/// Why a packed request is not passed on.
+pub(crate) const REQUEST_TOO_LARGE: &str =
+    "the packed request unpacks to more than 32 MiB; send it without compression, or send less";
 
 /// Undoes an encoding, piece by piece.
 pub(crate) enum Decoder {
@@ -14,7 +29,7 @@ pub(crate) enum Decoder {
     Identity,
     /// gzip: a stream of it can be given an end of ours.
     Gzip {
-        unpack: Box<flate2::write::MultiGzDecoder<Vec<u8>>>,
+        unpack: Box<flate2::write::MultiGzDecoder<Room>>,
         /// The checksum of what was passed on.
         sum: flate2::Crc,
         /// What was unpacked and not passed on yet.
@@ -24,11 +39,58 @@ pub(crate) enum Decoder {
     Packed(Box<dyn Unpack>),
     /// An encoding that we do not know, or a stream that is broken: nothing is read any more.
     Unreadable,
+    /// A body that unpacks to more than it may.
+    TooLarge,
 }
 
-/// A writer that keeps what it has unpacked.
-pub(crate) trait Unpack: Send {
-    fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>>;
+/// Why nothing was unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The bytes are not what the header says.
+    Broken,
+    /// They unpack to more than there is room for.
+    TooLarge,
+}
+
+/// What a decoder writes to: so many bytes and no more.
+#[derive(Default)]
+pub(crate) struct Room {
+    bytes: Vec<u8>,
+    left: usize,
+    full: bool,
+}
+
+impl Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if bytes.len() > self.left {
+            self.full = true;
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.left -= bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A decoder that writes into a room.
+pub(crate) trait Unpack: Write + Send {
+    fn room(&mut self) -> &mut Room;
+}
+
+/// Unpacks the next bytes, up to a size.
+fn unpack_piece(unpack: &mut dyn Unpack, bytes: &[u8], most: usize) -> Result<Vec<u8>, Fault> {
+    unpack.room().left = most;
+    let written = unpack.write_all(bytes).and_then(|()| unpack.flush());
+    let room = unpack.room();
+    match written {
+        Ok(()) => Ok(std::mem::take(&mut room.bytes)),
+        Err(_) if room.full => Err(Fault::TooLarge),
+        Err(_) => Err(Fault::Broken),
+    }
 }
 
 impl Decoder {
@@ -38,16 +100,16 @@ impl Decoder {
         match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
             None | Some(b"identity" | b"") => Decoder::Identity,
             Some(b"gzip" | b"x-gzip") => {
-                let unpack = Box::new(flate2::write::MultiGzDecoder::new(Vec::new()));
+                let unpack = Box::new(flate2::write::MultiGzDecoder::new(Room::default()));
                 Decoder::Gzip { unpack, sum: flate2::Crc::new(), fresh: Vec::new() }
             }
             Some(b"deflate") => {
-                Decoder::Packed(Box::new(flate2::write::ZlibDecoder::new(Vec::new())))
+                Decoder::Packed(Box::new(flate2::write::ZlibDecoder::new(Room::default())))
             }
             Some(b"br") => {
-                Decoder::Packed(Box::new(brotli::DecompressorWriter::new(Vec::new(), 4096)))
+                Decoder::Packed(Box::new(brotli::DecompressorWriter::new(Room::default(), 4096)))
             }
-            Some(b"zstd") => match zstd::stream::write::Decoder::new(Vec::new()) {
+            Some(b"zstd") => match zstd() {
                 Ok(decoder) => Decoder::Packed(Box::new(decoder)),
                 Err(_) => Decoder::Unreadable,
             },
@@ -60,30 +122,45 @@ impl Decoder {
         matches!(self, Decoder::Identity)
     }
 
+    /// Whether the body unpacks to more than it may: it must not pass.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self, Decoder::TooLarge)
+    }
+
     /// The next bytes in clear.
     pub(crate) fn feed(&mut self, bytes: &Bytes) -> Bytes {
-        match self {
-            Decoder::Identity => bytes.clone(),
-            Decoder::Unreadable => Bytes::new(),
-            Decoder::Gzip { unpack, fresh, .. } => match unpack.feed(bytes) {
-                Ok(clear) => {
-                    fresh.extend_from_slice(&clear);
-                    Bytes::from(clear)
+        let most = PIECE + PER_BYTE * bytes.len();
+        let unpacked = match self {
+            Decoder::Identity => return bytes.clone(),
+            Decoder::Unreadable | Decoder::TooLarge => return Bytes::new(),
+            Decoder::Gzip { unpack, fresh, .. } => {
+                let most = most.min(MOST_FRESH.saturating_sub(fresh.len()));
+                let unpacked = unpack_piece(&mut **unpack, bytes, most);
+                if let Ok(clear) = &unpacked {
+                    fresh.extend_from_slice(clear);
                 }
-                Err(_) => {
-                    *self = Decoder::Unreadable;
-                    Bytes::new()
-                }
-            },
-            Decoder::Packed(unpack) => match unpack.feed(bytes) {
-                Ok(clear) => Bytes::from(clear),
-                Err(_) => {
-                    *self = Decoder::Unreadable;
-                    Bytes::new()
-                }
-            },
+                unpacked
+            }
+            Decoder::Packed(unpack) => unpack_piece(&mut **unpack, bytes, most),
+        };
+        match unpacked {
+            Ok(clear) => Bytes::from(clear),
+            Err(fault) => {
+                *self = match fault {
+                    Fault::Broken => Decoder::Unreadable,
+                    Fault::TooLarge => Decoder::TooLarge,
+                };
+                Bytes::new()
+            }
         }
     }
+}
+
+/// A decoder with the largest window that RFC 9659 allows for HTTP: 8 MiB.
+fn zstd() -> std::io::Result<zstd::stream::write::Decoder<'static, Room>> {
+    let mut decoder = zstd::stream::write::Decoder::new(Room::default())?;
+    decoder.window_log_max(23)?;
+    Ok(decoder)
 }
 
 impl Decoder {
@@ -125,60 +202,48 @@ impl Decoder {
                 end.extend(sum.amount().to_le_bytes());
                 Some(end)
             }
-            Decoder::Gzip { .. } | Decoder::Packed(_) | Decoder::Unreadable => None,
+            Decoder::Gzip { .. } | Decoder::Packed(_) | Decoder::Unreadable | Decoder::TooLarge => {
+                None
+            }
         }
     }
 }
 
-/// A whole body in clear, if it was encoded.
-pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
-    match Decoder::new(headers) {
-        Decoder::Identity | Decoder::Unreadable => None,
-        Decoder::Gzip { mut unpack, .. } => unpacked(&mut *unpack, body),
-        Decoder::Packed(mut unpack) => unpacked(&mut *unpack, body),
+/// A whole body in clear, if it was encoded in a way that we read.
+pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Result<Option<Vec<u8>>, Fault> {
+    let unpacked = match Decoder::new(headers) {
+        Decoder::Identity | Decoder::Unreadable | Decoder::TooLarge => return Ok(None),
+        Decoder::Gzip { mut unpack, .. } => unpack_piece(&mut *unpack, body, MOST),
+        Decoder::Packed(mut unpack) => unpack_piece(&mut *unpack, body, MOST),
+    };
+    match unpacked {
+        Ok(clear) => Ok(Some(clear)),
+        Err(Fault::Broken) => Ok(None),
+        Err(Fault::TooLarge) => Err(Fault::TooLarge),
     }
 }
 
-fn unpacked(unpack: &mut dyn Unpack, body: &Bytes) -> Option<Vec<u8>> {
-    let mut clear = Vec::new();
-    for piece in body.chunks(64 * 1024) {
-        clear.extend(unpack.feed(piece).ok()?);
-        if clear.len() > MOST {
-            return None;
-        }
-    }
-    Some(clear)
-}
-
-impl Unpack for flate2::write::MultiGzDecoder<Vec<u8>> {
-    fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.write_all(bytes)?;
-        self.flush()?;
-        Ok(std::mem::take(self.get_mut()))
+impl Unpack for flate2::write::MultiGzDecoder<Room> {
+    fn room(&mut self) -> &mut Room {
+        self.get_mut()
     }
 }
 
-impl Unpack for flate2::write::ZlibDecoder<Vec<u8>> {
-    fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.write_all(bytes)?;
-        self.flush()?;
-        Ok(std::mem::take(self.get_mut()))
+impl Unpack for flate2::write::ZlibDecoder<Room> {
+    fn room(&mut self) -> &mut Room {
+        self.get_mut()
     }
 }
 
-impl Unpack for brotli::DecompressorWriter<Vec<u8>> {
-    fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.write_all(bytes)?;
-        self.flush()?;
-        Ok(std::mem::take(self.get_mut()))
+impl Unpack for brotli::DecompressorWriter<Room> {
+    fn room(&mut self) -> &mut Room {
+        self.get_mut()
     }
 }
 
-impl Unpack for zstd::stream::write::Decoder<'static, Vec<u8>> {
-    fn feed(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-        self.write_all(bytes)?;
-        self.flush()?;
-        Ok(std::mem::take(self.get_mut()))
+impl Unpack for zstd::stream::write::Decoder<'static, Room> {
+    fn room(&mut self) -> &mut Room {
+        self.get_mut()
     }
 }
 
@@ -262,8 +327,23 @@ mod tests {
         assert!(matches!(broken, Decoder::Unreadable));
         assert!(matches!(Decoder::new(&headers("compress")), Decoder::Unreadable));
         assert!(Decoder::new(&HeaderMap::new()).is_identity());
-        assert_eq!(whole(&headers("identity"), &Bytes::from_static(b"x")), None);
+        assert_eq!(whole(&headers("identity"), &Bytes::from_static(b"x")), Ok(None));
         let body = Bytes::from(packed("gzip", b"hello"));
-        assert_eq!(whole(&headers("gzip"), &body).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(whole(&headers("gzip"), &body), Ok(Some(b"hello".to_vec())));
+    }
+
+    #[test]
+    fn bombs_are_not_unpacked() {
+        let zeros = vec![b' '; MOST + 1];
+        for encoding in ["gzip", "deflate", "br", "zstd"] {
+            let bomb = Bytes::from(packed(encoding, &zeros));
+            assert_eq!(whole(&headers(encoding), &bomb), Err(Fault::TooLarge), "{encoding}");
+            let mut decoder = Decoder::new(&headers(encoding));
+            assert_eq!(decoder.feed(&bomb), Bytes::new(), "{encoding}");
+            assert!(decoder.is_too_large(), "{encoding}");
+            // What fits is read.
+            let fits = Bytes::from(packed(encoding, &zeros[..PIECE]));
+            assert_eq!(Decoder::new(&headers(encoding)).feed(&fits).len(), PIECE, "{encoding}");
+        }
     }
 }

@@ -21,11 +21,15 @@ use http_body_util::BodyExt;
 use super::flow::{Answered, Cut, Flow, Why};
 use super::send::Failed;
 use super::{Exchange, Gateway, answered, last_warned};
-use crate::door::decode::Decoder;
+use crate::door::decode::{Decoder, MOST, TOO_LARGE};
 use crate::door::{Answer, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
 const MOST_JSON: usize = 32 << 20;
+
+/// Why a larger one is not passed on.
+const TOO_LONG: &str = "the answer is larger than 32 MiB, which is the most that Deadstop inspects; \
+                        ask for less, or for a stream";
 
 /// Passes an answer on.
 pub(super) async fn pass(
@@ -68,17 +72,25 @@ pub(super) async fn pass(
         reader.hold_calls();
     }
     if form == Form::Json {
-        return match whole(body, flow, reader, decoder).await {
+        return match whole(body, flow, reader, decoder, &parts.headers).await {
             Whole::Fine(bytes, warnings, ended) => {
                 let response = Response::from_parts(parts, Body::from(bytes));
                 last_warned(warned(response, &warnings), ended.as_deref())
             }
             Whole::Refused(cut) => gateway.cut(exchange, &cut),
             Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
-            Whole::TooLarge(passing) => Response::from_parts(parts, Body::new(*passing)),
+            // Embeddings hold no tool calls, and many of them are large.
+            Whole::TooLarge(passing) if exchange.dialect == Dialect::OpenAiEmbeddings => {
+                Response::from_parts(parts, Body::new(*passing))
+            }
+            Whole::TooLarge(mut passing) => {
+                passing.flow.fail(Failure::provider(How::Unreadable));
+                answered(refusal::failed(exchange.dialect, 502, TOO_LONG))
+            }
         };
     }
-    if hide_usage {
+    // What is called a stream has no length; what is only read as one may, and may be cut.
+    if hide_usage || !kind(&parts.headers).starts_with("text/event-stream") {
         parts.headers.remove(header::CONTENT_LENGTH);
     }
     let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
@@ -92,15 +104,27 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     if matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther) {
         return None;
     }
-    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
+    let kind = kind(headers);
+    let list = dialect == Dialect::Gemini && exchange.stream;
     if kind.starts_with("text/event-stream") {
         Some(Form::Events)
-    } else if kind.starts_with("application/json") {
-        let list = dialect == Dialect::Gemini && exchange.stream;
-        Some(if list { Form::GeminiJsonArray } else { Form::Json })
-    } else {
+    } else if ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media)) {
         None
+    } else if list {
+        // Objects are found in events as well.
+        Some(Form::GeminiJsonArray)
+    } else if exchange.stream && !kind.contains("json") {
+        // Clients that asked for a stream read one, whatever it is called.
+        Some(Form::Events)
+    } else {
+        Some(Form::Json)
     }
+}
+
+/// What an answer says that it is; empty if it says nothing.
+fn kind(headers: &HeaderMap) -> String {
+    let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    String::from_utf8_lossy(kind.unwrap_or_default()).trim().to_ascii_lowercase()
 }
 
 enum Whole {
@@ -117,9 +141,10 @@ async fn whole(
     mut flow: Flow,
     mut reader: Reader,
     mut decoder: Decoder,
+    headers: &HeaderMap,
 ) -> Whole {
     let mut read: Vec<Bytes> = Vec::new();
-    let mut size = 0;
+    let (mut size, mut unpacked) = (0, 0);
     let mut pieces = Vec::new();
     loop {
         let frame = tokio::select! {
@@ -140,7 +165,13 @@ async fn whole(
             }
             Some(Ok(frame)) => {
                 let Ok(bytes) = frame.into_data() else { continue };
-                reader.push(&decoder.feed(&bytes), &mut pieces);
+                let clear = decoder.feed(&bytes);
+                unpacked += clear.len();
+                if decoder.is_too_large() || (!decoder.is_identity() && unpacked > MOST) {
+                    flow.fail(Failure::provider(How::Unreadable));
+                    return Whole::Broken(TOO_LARGE.to_owned());
+                }
+                reader.push(&clear, &mut pieces);
                 decoder.passed(decoder.fresh());
                 size += bytes.len();
                 read.push(bytes);
@@ -175,6 +206,7 @@ async fn whole(
     };
     let garbage = pieces.is_empty()
         && decoder.is_identity()
+        && kind(headers).contains("json")
         && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
     match garbage {
         true => flow.fail(Failure::provider(How::Unreadable)),
@@ -277,6 +309,13 @@ impl Passing {
         };
         self.pieces.clear();
         let clear = self.decoder.feed(&bytes);
+        if self.decoder.is_too_large() {
+            (self.upstream, self.unjudged, self.undecided) = (None, 0, None);
+            self.ready.clear();
+            self.flow.fail(Failure::provider(How::Unreadable));
+            self.breaks = Some(TOO_LARGE.into());
+            return;
+        }
         let pass = reader.push(&clear, &mut self.pieces);
         let asks = self.pieces.iter().any(|piece| matches!(piece, Piece::ToolCall { .. }));
         if asks && self.unjudged > 0 && self.judge().is_err() {

@@ -23,7 +23,7 @@ use super::pass::Onward;
 use super::reading::Reading;
 use super::waiting::{Session, Waiting};
 use super::{accepted, json};
-use crate::door::decode::Decoder;
+use crate::door::decode::{self, Decoder, TOO_LARGE};
 use crate::door::{Answer, plain, strip_hop_by_hop};
 
 /// Largest document that is read before it is passed on.
@@ -108,8 +108,13 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
                 .map_or_else(|| unreachable_server(DIED), |body| json(StatusCode::OK, body));
         }
     };
-    let clear = Decoder::new(&parts.headers).feed(&bytes);
-    let changed = reading.take(&clear);
+    let Ok(clear) = decode::whole(&parts.headers, &bytes) else {
+        let told = reading.fail("answer_too_large", TOO_LARGE);
+        reading.booked().await;
+        return documents(told)
+            .map_or_else(|| unreachable_server(TOO_LARGE), |body| json(StatusCode::OK, body));
+    };
+    let changed = reading.take(clear.as_deref().unwrap_or(&bytes));
     for flight in &mut reading.flights {
         flight.fail(Status::Fault, DIED);
     }
@@ -264,6 +269,10 @@ impl http_body::Body for Following {
             let frame = frame?;
             if let Some(bytes) = frame.data_ref() {
                 let clear = this.decoder.feed(bytes);
+                if this.decoder.is_too_large() {
+                    (this.upstream, this.words) = (None, false);
+                    return Poll::Ready(Some(Err(TOO_LARGE.into())));
+                }
                 let (waiting, session) = (&this.waiting, &this.session);
                 this.events.push(&clear, |_, said| {
                     if let Some(said) = said {
@@ -325,6 +334,8 @@ struct Passing {
     ready: VecDeque<Bytes>,
     /// What the client is told once it is on disk.
     last_words: Option<(Written, Bytes)>,
+    /// Whether it must break off: nothing of ours can be said in a packed stream.
+    breaks: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -345,12 +356,19 @@ impl Passing {
             decoder: Decoder::new(headers),
             ready: VecDeque::new(),
             last_words: None,
+            breaks: false,
             _place: place,
         }
     }
 
     fn read(&mut self, bytes: Bytes) {
         let clear = self.decoder.feed(&bytes);
+        if self.decoder.is_too_large() {
+            let told = self.reading.fail("answer_too_large", TOO_LARGE);
+            self.end(&told, None);
+            self.breaks = true;
+            return;
+        }
         let reading = &mut self.reading;
         if !reading.may_reword() || !self.decoder.is_identity() {
             self.events.push(&clear, |_, said| {
@@ -437,7 +455,10 @@ impl http_body::Body for Passing {
                 let words = this.last_words.take().map(|(_, words)| Ok(Frame::data(words)));
                 return Poll::Ready(words);
             }
-            let Some(upstream) = &mut this.upstream else { return Poll::Ready(None) };
+            let Some(upstream) = &mut this.upstream else {
+                let broken = std::mem::take(&mut this.breaks);
+                return Poll::Ready(broken.then(|| Err(TOO_LARGE.into())));
+            };
             if !this.reading.flights.is_empty() {
                 if this.reading.poll_stopped(context).is_ready() {
                     let told = this.reading.stop();

@@ -17,6 +17,17 @@ fn delete(id: u32) -> Value {
     json!({ "calls": [{ "id": format!("t{id}"), "tool": "delete_asset", "arguments": arguments }] })
 }
 
+/// Found from outside: an id that was used before let any call pass.
+#[tokio::test]
+async fn a_reused_id_does_not_inherit_a_verdict() {
+    let gate = gate(json!({ "access": { "deny": ["evil_tool"] } })).await;
+    let call = |tool: &str, amount: u32| json!({ "calls": [{ "id": "y", "tool": tool, "arguments": { "amount": amount } }] });
+    let allowed = |got: Got| got.json()["calls"][0]["allowed"] == true;
+    assert!(allowed(post(&gate, "proposal", call("ls", 1)).await));
+    assert!(!allowed(post(&gate, "proposal", call("evil_tool", 1)).await));
+    assert!(allowed(post(&gate, "proposal", call("ls", 1)).await));
+}
+
 #[tokio::test]
 async fn a_delete_loop_ends_the_session_and_everything_after_is_refused() {
     let gate = gate(json!({ "preset": "strict" })).await;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, count, parse};
+use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
 use super::sse::LARGEST_EVENT;
 
 /// Blocks that may be open at once; there is one at a time from Anthropic itself.
@@ -145,7 +145,9 @@ impl Anthropic {
 
     /// Reads one event.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
-        let Some(event) = parse::<Event<'_>>(data) else { return };
+        let Some(event) = parse::<Event<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+        };
         let index = count(event.index);
         match event.r#type.as_str() {
             "content_block_delta" => {
@@ -183,7 +185,9 @@ impl Anthropic {
 
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
-        let Some(message) = parse::<Message<'_>>(data) else { return };
+        let Some(message) = parse::<Message<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+        };
         for block in message.content.unwrap_or_default() {
             sink.thought(block.thinking.as_str());
             sink.text(block.text.as_str());

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, count, parse};
+use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
 use super::whole::Elements;
 
 /// The state of one answer.
@@ -67,6 +67,11 @@ struct Part<'a> {
     function_call: Option<Box<FunctionCall<'a>>>,
     #[serde(borrow)]
     executable_code: Option<Box<Code<'a>>>,
+    // The same in snake case, which Google's Python SDK reads as well.
+    #[serde(borrow, rename = "function_call")]
+    function_call_snake: Option<Box<FunctionCall<'a>>>,
+    #[serde(borrow, rename = "executable_code")]
+    executable_code_snake: Option<Box<Code<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +144,9 @@ impl Figures {
 impl Gemini {
     /// Reads one chunk.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
-        let Some(chunk) = parse::<Chunk<'_>>(data) else { return };
+        let Some(chunk) = parse::<Chunk<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+        };
         sink.tally.counted.named(chunk.model_version.as_str());
         for candidate in chunk.candidates.unwrap_or_default() {
             if let Some(told) = &candidate.grounding_metadata {
@@ -187,14 +194,14 @@ fn read_part(part: Part<'_>, sink: &mut Sink<'_>) {
         Some(Value::Bool(true)) => sink.thought(part.text.as_str()),
         _ => sink.text(part.text.as_str()),
     }
-    if let Some(call) = part.function_call
-        && !call.name.is_empty()
-    {
+    let calls = [part.function_call, part.function_call_snake];
+    for call in calls.into_iter().flatten().filter(|call| !call.name.is_empty()) {
         let arguments = call.args.unwrap_or_default().unpack();
         sink.unseen(&arguments.to_string());
         sink.call(call.id.0.into_owned(), call.name.0.into_owned(), arguments);
     }
-    if let Some(Code { id, language, code }) = part.executable_code.map(|code| *code) {
+    for code in [part.executable_code, part.executable_code_snake].into_iter().flatten() {
+        let Code { id, language, code } = *code;
         sink.unseen(code.as_str());
         let arguments = json!({ "language": language.as_str(), "code": code.as_str() });
         sink.call(id.0.into_owned(), "code_execution".to_owned(), arguments);

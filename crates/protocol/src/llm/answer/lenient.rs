@@ -25,6 +25,14 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     }
 }
 
+/// The same JSON as most clients read it: without a byte order mark, and of a field that comes twice
+/// the last one. `None` if that changes nothing, or if it is no JSON.
+pub(super) fn plainly(data: &[u8]) -> Option<Vec<u8>> {
+    let value: Value = parse(data.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(data))?;
+    let plain = serde_json::to_vec(&value).ok()?;
+    (plain != data).then_some(plain)
+}
+
 /// A text; a list of texts or parts is joined, anything else is empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);

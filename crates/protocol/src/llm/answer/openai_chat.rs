@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lenient::{Arguments, Count, Failure, Text, count, parse};
+use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
 use super::openai_usage::OpenAiUsage;
 use super::sse::LARGEST_EVENT;
 use super::{Fate, Sink};
@@ -146,7 +146,9 @@ impl Chat {
             sink.done();
             return Fate::Pass;
         }
-        let Some(chunk) = parse::<Chunk<'_>>(data) else { return Fate::Pass };
+        let Some(chunk) = parse::<Chunk<'_>>(data) else {
+            return plainly(data).map_or(Fate::Pass, |data| self.event(&data, sink));
+        };
         let extra = chunk.choices.as_ref().is_none_or(Vec::is_empty)
             && chunk.usage.is_some()
             && chunk.error.is_none();
@@ -159,10 +161,11 @@ impl Chat {
 
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
-        if let Some(chunk) = parse::<Chunk<'_>>(data) {
-            self.finished = chunk.error.is_none() && chunk.object.as_str() != "error";
-            self.chunk(chunk, sink);
-        }
+        let Some(chunk) = parse::<Chunk<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+        };
+        self.finished = chunk.error.is_none() && chunk.object.as_str() != "error";
+        self.chunk(chunk, sink);
     }
 
     /// The upstream has ended.
@@ -193,12 +196,17 @@ impl Chat {
     fn choice(&mut self, choice: Choice<'_>, sink: &mut Sink<'_>) {
         let number = count(choice.index);
         sink.text(choice.text.as_str());
-        if let Some(message) = choice.delta.or(choice.message.map(|message| *message)) {
+        let whole = choice.message.map(|message| (*message, true));
+        for (message, whole) in choice.delta.map(|delta| (delta, false)).into_iter().chain(whole) {
             sink.thought(message.reasoning.or(&message.reasoning_content));
             sink.text(message.content.as_str());
             sink.text(message.refusal.as_str());
             for call in message.tool_calls.unwrap_or_default() {
                 self.delta(number, call, sink);
+                if whole {
+                    // Nothing continues it, whatever id the next one has.
+                    self.complete(Some(number), sink);
+                }
             }
             if let Some(function) = message.function_call {
                 let index = Some(Count(u64::MAX));
@@ -235,8 +243,10 @@ impl Chat {
         if open.id.is_empty() {
             open.id.push_str(call.id.as_str());
         }
-        if open.name.is_empty() {
+        if open.name != name.as_str() && !name.is_empty() {
+            // Clients join the parts of a name. What was judged is not what they will see.
             open.name.push_str(name.as_str());
+            open.told = false;
         }
         let text = match written {
             Written::Text(text) => text,
@@ -264,6 +274,7 @@ impl Chat {
                     Some(_) if id.is_empty() && !name.is_empty() && open.told => false,
                     Some(_) => open.index == index && same_id,
                     None if id.is_empty() => name.is_empty(),
+                    None if open.told && !name.is_empty() && open.name != name => false,
                     None => open.id == id,
                 }
         })

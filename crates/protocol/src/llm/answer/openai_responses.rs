@@ -3,11 +3,12 @@
 //! A call is told once, by the first event that has all of it. The final event repeats the whole
 //! answer; calls in it that were not told before are told then.
 
+use deadstop_core::Digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, parse};
+use super::lenient::{Arguments, Count, Failure, Text, parse, plainly};
 use super::openai_usage::OpenAiUsage;
 
 /// Items that are remembered, to tell each once.
@@ -134,8 +135,10 @@ struct Part<'a> {
 }
 
 impl Item<'_> {
+    /// Calls, and requests to approve one: a client that approves by itself runs it.
     fn is_call(&self) -> bool {
-        self.r#type.as_str().ends_with("_call")
+        let kind = self.r#type.as_str();
+        kind.ends_with("_call") || kind == "mcp_approval_request"
     }
 
     /// What the tool is called: its name, or what kind of built-in tool it is (`local_shell`).
@@ -170,7 +173,9 @@ impl Responses {
         if leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip) {
             return;
         }
-        let Some(event) = parse::<Event<'_>>(data) else { return };
+        let Some(event) = parse::<Event<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+        };
         let index = event.output_index.map(|index| index.0);
         match Kind::of(event.r#type.as_str()) {
             Kind::Text => sink.text(event.delta.as_str()),
@@ -211,7 +216,9 @@ impl Responses {
 
     /// Reads a whole answer.
     pub(super) fn whole(&mut self, data: &[u8], sink: &mut Sink<'_>) {
-        let Some(mut response) = parse::<Response<'_>>(data) else { return };
+        let Some(mut response) = parse::<Response<'_>>(data) else {
+            return plainly(data).into_iter().for_each(|data| self.whole(&data, sink));
+        };
         for item in response.output.iter_mut().flatten() {
             let thinks = item.r#type.as_str() == "reasoning";
             for part in item.summary.iter().chain(item.content.iter()).flatten() {
@@ -274,15 +281,21 @@ impl Responses {
             return;
         }
         let new = Seen::of(&item, index);
-        let at = match self.items.iter().rposition(|seen| seen.is(&new)) {
+        let arguments = item.take_arguments();
+        let members = members(&arguments);
+        // The final event may repeat a call in short: with fewer arguments, or with none.
+        let within = |told: &Vec<Digest>| members.iter().all(|member| told.contains(member));
+        let repeats = |seen: &Seen| seen.told.as_ref().is_some_and(within);
+        if self.items.iter().any(|seen| seen.is(&new) && repeats(seen)) {
+            return;
+        }
+        // Another call under an id that was told is a call of its own.
+        let at = match self.items.iter().rposition(|seen| seen.told.is_none() && seen.is(&new)) {
             Some(at) => at,
             None => self.remember(new),
         };
         let Some(seen) = self.items.get_mut(at) else { return };
-        if std::mem::replace(&mut seen.told, true) {
-            return;
-        }
-        let arguments = item.take_arguments();
+        seen.told = Some(members);
         if !seen.streamed {
             sink.unseen(&arguments.to_string());
         }
@@ -296,15 +309,16 @@ impl Responses {
         let Some(seen) = self.find(index, event.item_id.as_str()) else { return };
         let name = if seen.name.is_empty() { event.name.as_str() } else { &seen.name };
         // Without a name there is nothing to judge yet: the item itself follows.
-        if seen.told || name.is_empty() {
+        if seen.told.is_some() || name.is_empty() {
             return;
         }
         if !seen.streamed {
             sink.unseen(event.arguments.as_str());
         }
         let id = if seen.call_id.is_empty() { &seen.id } else { &seen.call_id };
-        sink.call(id.clone(), name.to_owned(), Arguments::parse(event.arguments.as_str()));
-        seen.told = true;
+        let arguments = Arguments::parse(event.arguments.as_str());
+        seen.told = Some(members(&arguments));
+        sink.call(id.clone(), name.to_owned(), arguments);
     }
 
     fn find(&mut self, index: Option<u64>, id: &str) -> Option<&mut Seen> {
@@ -333,7 +347,17 @@ struct Seen {
     name: String,
     /// Its arguments came as deltas and have been counted.
     streamed: bool,
-    told: bool,
+    /// What its arguments were when it was told.
+    told: Option<Vec<Digest>>,
+}
+
+/// Each argument by its digest.
+fn members(arguments: &Value) -> Vec<Digest> {
+    let of = |name: &str, value: &Value| Digest::of(format!("{name}={value}").as_bytes());
+    match arguments {
+        Value::Object(map) => map.iter().map(|(name, value)| of(name, value)).collect(),
+        other => vec![of("", other)],
+    }
 }
 
 impl Seen {
@@ -351,7 +375,8 @@ impl Seen {
     /// indexes are wrong on others: the call's own id is the best witness.
     fn is(&self, other: &Seen) -> bool {
         if !self.call_id.is_empty() && !other.call_id.is_empty() {
-            return self.call_id == other.call_id;
+            let named = !self.name.is_empty() && !other.name.is_empty();
+            return self.call_id == other.call_id && !(named && self.name != other.name);
         }
         let same_id = !self.id.is_empty() && self.id == other.id;
         same_id || (self.index.is_some() && self.index == other.index && self.name == other.name)

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::llm::Api;
 use crate::llm::{BodyHints, ToolResult};
 
 const PATH: &str = "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse";
@@ -37,6 +38,46 @@ fn show(result: &ToolResult) -> String {
 }
 
 #[test]
+fn bodies_tell_the_dialect_where_paths_do_not() {
+    use Dialect::{Anthropic, AnthropicOther, Gemini, GeminiOther};
+    use Dialect::{OpenAiChat, OpenAiOther, OpenAiResponses};
+    let messages = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
+    let input = r#"{"model":"m","input":"hi"}"#;
+    for (named, method, path, body, expected) in [
+        (OpenAiOther, "POST", "/v2/talk", messages, OpenAiChat),
+        (OpenAiOther, "POST", "/v2/talk", "\u{feff}{\"messages\":[]}", OpenAiChat),
+        (OpenAiOther, "POST", "/v1/completions", r#"{"model":"m","prompt":"hi"}"#, OpenAiChat),
+        (OpenAiOther, "POST", "/v2/talk", input, OpenAiResponses),
+        (OpenAiOther, "POST", "/v2/talk", r#"{"contents":[]}"#, Gemini),
+        (AnthropicOther, "POST", "/v2/talk", messages, Anthropic),
+        (GeminiOther, "POST", "/v2/talk", r#"{"contents":[]}"#, Gemini),
+        (GeminiOther, "POST", "/v2/talk", messages, OpenAiChat),
+        // What the path says stands, and so does what is known to be something else.
+        (OpenAiResponses, "POST", "/v1/responses", messages, OpenAiResponses),
+        (OpenAiOther, "GET", "/v2/talk", messages, OpenAiOther),
+        (OpenAiOther, "POST", "/v1/moderations", input, OpenAiOther),
+        (OpenAiOther, "POST", "/v1/audio/speech", input, OpenAiOther),
+        (OpenAiOther, "POST", "/v2/talk", r#"{"input":"hi"}"#, OpenAiOther),
+        (OpenAiOther, "POST", "/v2/talk", "no JSON", OpenAiOther),
+        (AnthropicOther, "POST", "/v1/messages/count_tokens", messages, AnthropicOther),
+    ] {
+        let found = dialect_by_body(named, method, path, body.as_bytes());
+        assert_eq!(found, expected, "{path} {body}");
+    }
+}
+
+#[test]
+fn paths_that_climb_are_recognised() {
+    for path in ["/..", "/v1/../x", "/%2e%2e/x", "/.%2E/x", "/%252e%252e/x", "/a/..;b/x", "/..%5cx"]
+    {
+        assert!(climbs(path), "{path}");
+    }
+    for path in ["/", "/v1/a..b", "/v1/...", "/./x", "/v1?next=../x"] {
+        assert!(!climbs(path), "{path}");
+    }
+}
+
+#[test]
 fn paths_tell_the_dialect() {
     use Api::{Anthropic, Gemini, OpenAi};
     for (api, method, path, expected) in [
@@ -64,6 +105,16 @@ fn paths_tell_the_dialect() {
         (Gemini, "POST", "/v1beta/models/g:countTokens", Dialect::GeminiOther),
         (Gemini, "POST", "/v1beta/openai/chat/completions", Dialect::OpenAiChat),
         (Gemini, "GET", "/v1beta/models", Dialect::GeminiOther),
+        // Spellings that servers route all the same.
+        (OpenAi, "POST", "/v1/%63hat/completions", Dialect::OpenAiChat),
+        (OpenAi, "POST", "/v1/chat%2Fcompletions", Dialect::OpenAiChat),
+        (OpenAi, "POST", "/v1/chat%2fcompletions%2f", Dialect::OpenAiChat),
+        (OpenAi, "POST", "/v1/%2563hat/./completions//", Dialect::OpenAiChat),
+        (OpenAi, "POST", "/v1/chat\\completions", Dialect::OpenAiChat),
+        (OpenAi, "POST", "/v1/respons%65s", Dialect::OpenAiResponses),
+        (Anthropic, "POST", "/v1/m%65ssages", Dialect::Anthropic),
+        (Gemini, "POST", "/v1beta/models/g:generate%43ontent", Dialect::Gemini),
+        (Gemini, "POST", "/v1beta%2Fmodels%2Fg%3AgenerateContent", Dialect::Gemini),
     ] {
         assert_eq!(dialect(api, method, path), expected, "{path}");
     }

@@ -1,0 +1,189 @@
+//! What a path says about a call: its dialect and its model.
+//!
+//! Servers decode `%63hat`, `chat%2Fcompletions`, `//` and `/./` before they route, so a path is
+//! judged in its decoded form. The bytes that are passed on stay as the client sent them.
+
+use std::borrow::Cow;
+
+use super::json::{object, present};
+use crate::llm::{Api, Dialect};
+
+/// How often a path is decoded at most. Proxies in front of a provider may decode once more.
+const ROUNDS: usize = 3;
+
+/// The dialect of a call, by its path: as the SDKs use it, with or without `/v1` or `/v1beta`, and
+/// behind any prefix. A provider that serves another one's dialect as well (vLLM Anthropic's,
+/// Gemini OpenAI's) is understood, so that no path leads around the guards.
+///
+/// ```
+/// use deadstop_protocol::llm::{Api, Dialect, request::dialect};
+/// assert_eq!(dialect(Api::OpenAi, "POST", "/v1/chat/completions"), Dialect::OpenAiChat);
+/// assert_eq!(dialect(Api::OpenAi, "POST", "/v1/%63hat%2Fcompletions"), Dialect::OpenAiChat);
+/// assert_eq!(dialect(Api::OpenAi, "GET", "/v1/models"), Dialect::OpenAiOther);
+/// ```
+pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
+    let path = decoded(path);
+    let segments = segments(&path);
+    let posted = method.eq_ignore_ascii_case("POST");
+    match segments.as_slice() {
+        [.., "chat", "completions"] if posted => Dialect::OpenAiChat,
+        [.., last] if posted && gemini_method(last).is_some() => Dialect::Gemini,
+        ["messages"] | [.., "v1", "messages"] if posted => Dialect::Anthropic,
+        [.., "messages"] if posted && api == Api::Anthropic => Dialect::Anthropic,
+        [.., "responses"] if posted && api == Api::OpenAi => Dialect::OpenAiResponses,
+        [.., "embeddings"] if posted && api == Api::OpenAi => Dialect::OpenAiEmbeddings,
+        _ => match api {
+            Api::OpenAi => Dialect::OpenAiOther,
+            Api::Anthropic => Dialect::AnthropicOther,
+            Api::Gemini => Dialect::GeminiOther,
+        },
+    }
+}
+
+/// The dialect of a call whose path says nothing, by its body: a server may route paths in ways
+/// that we do not know. What the path says stands.
+///
+/// ```
+/// use deadstop_protocol::llm::{Dialect, request::dialect_by_body};
+/// let body = br#"{"model":"m","messages":[]}"#;
+/// let found = dialect_by_body(Dialect::OpenAiOther, "POST", "/v1/Chat;a/Completions", body);
+/// assert_eq!(found, Dialect::OpenAiChat);
+/// ```
+pub fn dialect_by_body(by_path: Dialect, method: &str, path: &str, body: &[u8]) -> Dialect {
+    let api = match by_path {
+        Dialect::OpenAiOther => Api::OpenAi,
+        Dialect::AnthropicOther => Api::Anthropic,
+        Dialect::GeminiOther => Api::Gemini,
+        _ => return by_path,
+    };
+    if !method.eq_ignore_ascii_case("POST") || counts_only(path) || is_other(path) {
+        return by_path;
+    }
+    let names = ["messages", "contents", "input", "prompt", "model"];
+    let text = std::str::from_utf8(unmarked(body)).unwrap_or_default();
+    let Ok(found) = object(text, names, "") else { return by_path };
+    let [messages, contents, input, prompt, model] = found.fields.map(present);
+    match api {
+        _ if contents => Dialect::Gemini,
+        Api::Anthropic if messages || (prompt && model) => Dialect::Anthropic,
+        _ if messages || (prompt && model) => Dialect::OpenAiChat,
+        _ if input && model => Dialect::OpenAiResponses,
+        _ => by_path,
+    }
+}
+
+/// Whether a path climbs with `..`, in any spelling, and so could leave what a base URL allows.
+///
+/// ```
+/// use deadstop_protocol::llm::request::climbs;
+/// assert!(climbs("/v1/%2e%2E/admin"));
+/// assert!(!climbs("/v1/models/a..b"));
+/// ```
+pub fn climbs(path: &str) -> bool {
+    let path = decoded(path);
+    // Some servers cut parameters off a segment before they resolve it: `..;a=b`.
+    let is_up = |segment: &&str| segment.split(';').next() == Some("..");
+    segments(&path).iter().any(is_up)
+}
+
+/// The model that a path names: Gemini's `models/{model}:method`, Azure's `deployments/{name}`.
+///
+/// ```
+/// use deadstop_protocol::llm::request::model_in_path;
+/// let path = "/v1beta/models/gemini-2.5-flash:generateContent";
+/// assert_eq!(model_in_path(path).as_deref(), Some("gemini-2.5-flash"));
+/// ```
+pub fn model_in_path(path: &str) -> Option<String> {
+    let path = decoded(path);
+    let segments = segments(&path);
+    let at = segments
+        .iter()
+        .rposition(|segment| matches!(*segment, "models" | "tunedModels" | "deployments"))?;
+    let named = segments.get(at + 1)?;
+    let model = named.rsplit_once(':').map_or(*named, |(model, _)| model);
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
+/// A body without the byte order mark that some servers skip.
+pub(super) fn unmarked(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body)
+}
+
+/// Whether a path streams, if it is one of Gemini's.
+pub(super) fn streams(path: &str) -> bool {
+    let path = decoded(path);
+    segments(&path).last().is_some_and(|last| gemini_method(last) == Some(Answer::Stream))
+}
+
+/// Whether a path only counts tokens.
+pub(super) fn counts_only(path: &str) -> bool {
+    let path = decoded(path);
+    segments(&path).last().is_some_and(|last| {
+        matches!(*last, "count_tokens" | "input_tokens")
+            || last.rsplit_once(':').is_some_and(|(_, method)| method == "countTokens")
+    })
+}
+
+/// How a Gemini method answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Whole,
+    Stream,
+}
+
+fn gemini_method(segment: &str) -> Option<Answer> {
+    match segment.rsplit_once(':')?.1 {
+        "generateContent" => Some(Answer::Whole),
+        "streamGenerateContent" => Some(Answer::Stream),
+        _ => None,
+    }
+}
+
+/// Known paths whose bodies look like a model request and whose answers never hold a tool call.
+fn is_other(path: &str) -> bool {
+    let path = decoded(path);
+    match segments(&path).as_slice() {
+        [.., "audio" | "images", _] => true,
+        [.., last] => {
+            matches!(*last, "moderations" | "embeddings" | "rerank" | "tokenize" | "threads")
+        }
+        [] => false,
+    }
+}
+
+/// The path alone, decoded until nothing is left to decode.
+fn decoded(path: &str) -> Cow<'_, str> {
+    let mut path = Cow::Borrowed(path.split(['?', '#']).next().unwrap_or_default());
+    for _ in 0..ROUNDS {
+        if !path.contains('%') {
+            break;
+        }
+        path = Cow::Owned(once(&path));
+    }
+    path
+}
+
+/// Undoes one layer of percent-encoding; what is no escape stays.
+fn once(path: &str) -> String {
+    let bytes = path.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let mut clear = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                clear.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            _ => {
+                clear.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&clear).into_owned()
+}
+
+fn segments(path: &str) -> Vec<&str> {
+    path.split(['/', '\\']).filter(|segment| !matches!(*segment, "" | ".")).collect()
+}

@@ -1,0 +1,55 @@
+//! A killed session is refused everywhere, not only where tools are called.
+
+use serde_json::{Value, json};
+
+use crate::mcp::{error, gate, post, said};
+use crate::support::{Gate, Reply};
+
+fn request(method: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": { "uri": "file:///a" } })
+}
+
+async fn start() -> Gate {
+    gate(json!({}), |seen| Reply::json(200, &said(seen, "done"))).await
+}
+
+#[tokio::test]
+async fn killed_agents_cannot_use_mcp() {
+    let methods = [
+        "resources/read",
+        "resources/list",
+        "prompts/get",
+        "resources/subscribe",
+        "tools/list",
+        "completion/complete",
+        "vendor/custom",
+    ];
+    let gate = start().await;
+    for method in methods {
+        let ask = post("files", &request(method)).by("crawler", "s1");
+        assert!(error(&gate.ask(&ask).await).is_null(), "{method}");
+    }
+    let order = json!({ "agent": "crawler", "reason": "runaway" });
+    gate.order("kill", order).await;
+    let before = gate.upstream.requests();
+    for method in methods {
+        let ask = post("files", &request(method)).by("crawler", "s1");
+        let refused = error(&gate.ask(&ask).await);
+        assert_eq!(refused["code"], 403, "{method}");
+        assert_eq!(refused["data"]["reason"], "agent_killed", "{method}");
+        assert!(refused["message"].as_str().unwrap().contains("runaway"), "{refused}");
+    }
+    // In a batch as well; nothing of it is sent on.
+    let batch = json!([request("ping"), request("resources/read")]);
+    let got = gate.ask(&post("files", &batch).by("crawler", "s1")).await;
+    assert!(got.text().contains("agent_killed"), "{}", got.text());
+    assert_eq!(gate.upstream.requests(), before);
+
+    // A client may find out that its server is there, and other agents go on.
+    for method in ["initialize", "ping"] {
+        let ask = post("files", &request(method)).by("crawler", "s1");
+        assert!(error(&gate.ask(&ask).await).is_null(), "{method}");
+    }
+    let other = post("files", &request("resources/read")).by("reader", "s2");
+    assert!(error(&gate.ask(&other).await).is_null());
+}

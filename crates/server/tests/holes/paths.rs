@@ -1,0 +1,71 @@
+//! Spellings of a path that a provider routes, and that must not lead around the guards.
+
+use serde_json::json;
+
+use crate::support::{Ask, Gate, Reply, Said, Speech, Turn};
+
+fn deny() -> serde_json::Value {
+    json!({ "access": { "deny": ["delete_*"] } })
+}
+
+/// A gateway whose model asks for a denied tool, whatever the path.
+async fn evil(speech: Speech) -> Gate {
+    let said = Said::call("c1", "delete_asset", json!({ "path": "a" }));
+    Gate::start(deny(), move |_| Reply::json(200, &speech.whole(&said))).await
+}
+
+fn says(speech: Speech, path: &str) -> Ask {
+    let turns = [Turn::User("Tidy up the docs".into())];
+    Ask::post(path, &speech.request(false, &turns)).by("worker", "s1")
+}
+
+#[tokio::test]
+async fn encoded_paths_are_inspected() {
+    for (speech, path) in [
+        (Speech::Chat, "/openai/v1/%63hat/completions"),
+        (Speech::Chat, "/openai/v1/chat%2Fcompletions"),
+        (Speech::Chat, "/openai/v1/chat%2fcompletions"),
+        (Speech::Chat, "/openai/v1//chat/./completions/"),
+        (Speech::Responses, "/openai/v1/respon%73es"),
+        (Speech::Anthropic, "/anthropic/v1/m%65ssages"),
+        (Speech::Gemini, "/gemini/v1beta/models/g:generate%43ontent"),
+    ] {
+        let gate = evil(speech).await;
+        let got = gate.ask(&says(speech, path)).await;
+        assert_eq!(got.status, 403, "{path}: {}", got.text());
+        // The provider got the path as the client wrote it.
+        let (_, sent) = path[1..].split_once('/').unwrap();
+        assert_eq!(gate.upstream.last().target, format!("/{sent}"));
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_are_judged_by_their_body() {
+    for (speech, path) in [
+        (Speech::Chat, "/openai/v1/Chat;a/Completions"),
+        (Speech::Chat, "/own/v9/talk"),
+        (Speech::Responses, "/openai/v9/talk"),
+        (Speech::Anthropic, "/anthropic/v9/talk"),
+        (Speech::Gemini, "/gemini/v9/talk"),
+    ] {
+        let gate = evil(speech).await;
+        let ask = says(speech, path);
+        let got = gate.ask(&ask).await;
+        assert_eq!(got.status, 403, "{path}: {}", got.text());
+        assert_eq!(gate.upstream.last().body, ask.body, "{path}");
+        assert_eq!(gate.scope("s1").await["model_calls"], 1, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn paths_that_climb_are_refused() {
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    for path in ["../x", "v1/../../x", "%2e%2e/x", ".%2E/x", "%252e%252e/x", "..%2fx", "a/..;b/x"] {
+        let got = gate.ask(&Ask::get(&format!("/own/{path}"))).await;
+        assert_eq!(got.status, 400, "{path}: {}", got.text());
+        assert!(got.text().contains("`..`"), "{path}: {}", got.text());
+    }
+    assert_eq!(gate.upstream.requests(), 0);
+    assert_eq!(gate.ask(&Ask::get("/own/v1/a..b")).await.status, 200);
+    assert_eq!(gate.upstream.last().target, "/below/here/v1/a..b");
+}
