@@ -83,7 +83,8 @@ fn mutated(dice: &mut Dice, cases: &[String]) -> String {
             }
             4 => text = format!("bash -c '{}'", text.replace('\'', "'\\''")),
             5 => {
-                text = format!("{text}{}{}", PIECES[dice.below(16)], cases[dice.below(cases.len())])
+                text =
+                    format!("{text}{}{}", PIECES[dice.below(16)], cases[dice.below(cases.len())]);
             }
             6 => text = format!("$({text})"),
             7 => text = format!("echo \"{text}\" | sh"),

@@ -46,12 +46,15 @@ const PRICED_AT: Duration = Duration::from_secs(1_793_361_600);
 /// The providers that a name without one is looked for at, after the one that it suggests.
 const PROVIDERS: [&str; 3] = ["openai", "aws", "openrouter"];
 
+/// A price, and where it was found.
+type Known = (Price, Option<Place>);
+
 /// What models charge.
 #[derive(Debug)]
 pub struct Prices {
     /// Lower case, the longest name first.
     own: Vec<(String, Rates)>,
-    known: RwLock<HashMap<Box<str>, (Price, Option<Place>)>>,
+    known: RwLock<HashMap<Box<str>, Known>>,
 }
 
 /// Under which provider and name the catalogue knows a model.

@@ -72,7 +72,7 @@ async fn an_agent_that_listens_finishes_in_every_dialect() {
         let statuses = run(&gate, speech, stream, 12).await;
         // The third call is steered; its result carries the note, and the fourth answer is the last.
         assert_eq!(statuses, [200; 4], "{speech:?} {stream}");
-        let sent = sent.lock().unwrap();
+        let sent = sent.lock().unwrap().clone();
         let told: Vec<bool> = sent.iter().map(|body| body.contains("[Deadstop] ")).collect();
         assert_eq!(told, [false, false, false, true], "{speech:?}");
         let note = "You have called `read_file` 3 times with the same arguments";
@@ -113,7 +113,7 @@ async fn the_prefix_stays_the_same_after_a_note() {
     for speech in ALL {
         let (gate, sent) = gate(policy.clone(), false).await;
         assert_eq!(run(&gate, speech, false, 14).await, [200; 14]);
-        let sent = sent.lock().unwrap();
+        let sent = sent.lock().unwrap().clone();
         assert!(sent[3].contains("[Deadstop] "), "{speech:?}");
         for pair in sent.windows(2) {
             let shared = pair[0].bytes().zip(pair[1].bytes()).take_while(|(a, b)| a == b).count();

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_long_history_may_lose_its_beginning() {
         let message = |n: usize| {
-            let role = if n % 2 == 0 { "user" } else { "assistant" };
+            let role = if n.is_multiple_of(2) { "user" } else { "assistant" };
             json!({ "role": role, "content": format!("message {n} of many") })
         };
         let of = |from: usize, to: usize| {
