@@ -10,8 +10,13 @@ use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 /// Of longer scripts only so much is read, up to the end of a line.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// Brackets open at once anywhere in the text, here-documents included.
+/// Brackets of one kind open at once anywhere in the text, here-documents included.
 const MAX_BRACKETS: usize = 40;
+
+/// Substitutions in one text. The tokenizer recurses into each that is open, and which of them a
+/// quote, a comment or a here-document leaves open cannot be told without it: so all are counted.
+/// In a debug build some 200 of them overflow a stack of 2 MiB.
+const MAX_SUBSTITUTIONS: usize = 64;
 
 /// Compound commands open at once.
 const MAX_NESTING: usize = 10;
@@ -40,14 +45,24 @@ pub(super) fn beginning(text: &str) -> (&str, &str) {
 }
 
 fn too_many_brackets(text: &str) -> bool {
-    let mut open = 0_usize;
+    let (mut round, mut curly, mut substitutions) = (0_usize, 0_usize, 0_usize);
+    let mut before = 0;
     text.bytes().any(|byte| {
         match byte {
-            b'(' | b'{' => open += 1,
-            b')' | b'}' => open = open.saturating_sub(1),
+            b'(' => round += 1,
+            b'{' => curly += 1,
+            b')' => round = round.saturating_sub(1),
+            b'}' => curly = curly.saturating_sub(1),
             _ => {}
         }
-        open > MAX_BRACKETS
+        let opens = match byte {
+            b'(' => matches!(before, b'$' | b'<' | b'>'),
+            b'{' => before == b'$',
+            _ => false,
+        };
+        substitutions += usize::from(opens);
+        before = byte;
+        round.max(curly) > MAX_BRACKETS || substitutions > MAX_SUBSTITUTIONS
     })
 }
 

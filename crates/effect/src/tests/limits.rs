@@ -28,6 +28,10 @@ fn deep_nesting_is_given_up() {
         format!("echo {}x{}", "${a:-".repeat(n), "}".repeat(n)),
         format!("echo {}", "\"$(".repeat(n)),
         format!("[[ {} a ]]", "! ".repeat(n)),
+        // Found by mutation: what closes another kind of bracket, or is quoted, closes nothing.
+        format!("echo {}{}", "$(".repeat(30), "}".repeat(33)).repeat(30),
+        "$(')' ".repeat(400),
+        "$(cat <<E\n)\nE\n".repeat(400),
         "coproc ".repeat(n),
         "f() { ".repeat(n),
         "sudo ".repeat(n) + "rm x",
