@@ -77,9 +77,9 @@ fn strict_stops_the_runaways_and_nobody_else() {
         "strict",
         &[
             ("delete-loop", "kill", Some("destructive"), Some("destructive_target"), Some(3), 5),
-            ("ping-pong", "kill", Some("loop"), Some("ping_pong"), Some(7), 11),
-            ("same-error", "kill", Some("loop"), Some("retry_without_progress"), Some(5), 9),
-            ("chant", "kill", Some("text_loop"), Some("chanting"), None, 0),
+            ("ping-pong", "kill", Some("loop"), Some("ping_pong"), Some(10), 8),
+            ("same-error", "kill", Some("loop"), Some("retry_without_progress"), Some(8), 6),
+            ("chant", "block", Some("text_loop"), Some("chanting"), None, 0),
             ("healthy-test-runs", "allow", None, None, None, 0),
             ("healthy-paging", "allow", None, None, None, 0),
         ],
@@ -87,14 +87,14 @@ fn strict_stops_the_runaways_and_nobody_else() {
 }
 
 #[test]
-fn balanced_warns_where_strict_stops() {
+fn balanced_stops_the_same_runaways_later() {
     check(
         "balanced",
         &[
             ("delete-loop", "kill", Some("destructive"), Some("destructive_target"), Some(3), 5),
-            ("ping-pong", "warn", Some("loop"), Some("ping_pong"), Some(7), 11),
-            ("same-error", "warn", Some("loop"), Some("retry_without_progress"), Some(5), 9),
-            ("chant", "warn", Some("text_loop"), Some("chanting"), None, 0),
+            ("ping-pong", "kill", Some("loop"), Some("ping_pong"), Some(12), 6),
+            ("same-error", "kill", Some("loop"), Some("retry_without_progress"), Some(10), 4),
+            ("chant", "block", Some("text_loop"), Some("chanting"), None, 0),
             ("healthy-test-runs", "allow", None, None, None, 0),
             ("healthy-paging", "allow", None, None, None, 0),
         ],
@@ -143,10 +143,10 @@ fn people_get_a_table_and_the_sentences() {
     let output = deadstop(&["backtest", &examples(), "--policy", "strict"]);
     let text = stdout(&output);
     for expected in [
-        "| examples |      6 |    68 |      0 |     0 |       0 |      4 | destructive 1, loop 2, text_loop 1 |",
+        "| examples |      6 |    68 |      0 |       0 |     0 |       1 |      3 | destructive 1, loop 2, text_loop 1 |",
         "0 of 2 |",
-        "  same-error at call 5 of 14\n    stopped: restore_backup tried 5 times and failed the same way each time (limit 5) (9 calls",
-        "  chant at message 2 of 2\n    stopped: the answer says the same 27 times over: \"I apologise for the confusion, let me try that again.\"",
+        "  same-error at call 8 of 14\n    stopped: restore_backup tried 8 times and failed the same way each time (limit 8) (6 calls",
+        "  chant at message 2 of 2\n    blocked: the answer says the same 27 times over: \"I apologise for the confusion, let me try that again.\"",
         "Assumed:\n  tokens: 6 of 6 traces do not have them all.",
         "--policy strict --explain ",
     ] {
@@ -162,13 +162,13 @@ fn explain_shows_the_calls_side_by_side() {
     let text = stdout(&output);
     for expected in [
         "ping-pong (examples)\ntask: Close OPS-7 once its build is green.\n",
-        "stopped: the same 2 calls, get_ticket next, go round with the same results: 5 calls repeated (limit 5)\n",
-        "at tool call 7 of 18 (message 14): guard loop, reason ping_pong, measured 5, limit 5",
-        "| same  | 2    | 4       | B    | get_build {\"id\":\"b-12\"}   | 2      | status: waiting for ticket |",
-        "| kill  | 7    | 14      | A    | get_ticket {\"id\":\"OPS-7\"} |",
-        "| after | 8 ",
-        "Calls that ask for A: 1, 3, 5, 7.",
-        "After it, 11 more tool calls",
+        "stopped: the same 2 calls, get_build next, go round with the same results: 8 calls repeated (limit 8)\n",
+        "at tool call 10 of 18 (message 20): guard loop, reason ping_pong, measured 8, limit 8",
+        "| same  | 2    | 4       | B    | get_build {\"id\":\"b-12\"}   | 2      | status: blocked by ticket |",
+        "| kill  | 10   | 20      | B    | get_build {\"id\":\"b-12\"}   |",
+        "| after | 11 ",
+        "Calls that ask for B: 2, 4, 6, 8, 10.",
+        "After it, 8 more tool calls",
     ] {
         assert!(text.contains(expected), "missing {expected:?} in\n{text}");
     }

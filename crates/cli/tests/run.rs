@@ -128,8 +128,8 @@ fn too_many_steps_end_the_command() {
 
 #[test]
 fn a_budget_that_is_used_up_ends_the_command() {
-    // Each call costs $0.0125.
-    stopped(HEALTHY, &["--max-cost", "0.02"], 1, "budget of $0.02", "budget");
+    // Each call costs $0.0125: the first bill passes the limit.
+    stopped(HEALTHY, &["--max-cost", "0.012"], 1, "budget of $0.012", "budget");
 }
 
 #[test]

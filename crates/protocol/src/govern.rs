@@ -1,6 +1,9 @@
 //! The govern API on the wire: what an agent's process asks a server before, during and after a call,
 //! and what the server answers. The server, the blocking client and the SDKs all use these types.
 
+#[cfg(feature = "schema")]
+mod harm_schema;
+
 use std::fmt;
 
 use deadstop_core::{Answer, Call, Harm, Outcome, Status, TextFacts, Tokens, Trip, Usage, Verdict};
@@ -114,7 +117,7 @@ pub struct ProposedCall {
     pub arguments: Value,
     /// What harm it would do, from a hook that has looked at the machine. Not for other clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(ignore))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<harm_schema::HarmSeen>>, max_items = 32))]
     pub harms: Option<Vec<Harm>>,
 }
 

@@ -139,10 +139,12 @@ mod tests {
         let tried = replay(&Preset::Strict.policies(), "s1", &calls);
         let stop = tried.stop.unwrap();
         assert_eq!((tried.calls, stop.trip.guard.name()), (12, "loop"));
-        assert!(stop.call <= 6, "{stop:?}");
+        assert_eq!(stop.call, 8, "{stop:?}");
         assert_eq!(stop.cost_after, NanoUsd(100 * stop.calls_after as u64));
-        let warned = replay(&Preset::Balanced.policies(), "s1", &calls);
-        assert!(warned.stop.is_none() && warned.warned > 0);
+        let later = replay(&Preset::Balanced.policies(), "s1", &calls);
+        assert_eq!(later.stop.map(|stop| stop.call), Some(10));
+        let watched = replay(&Preset::Observe.policies(), "s1", &calls);
+        assert!(watched.stop.is_none() && watched.warned > 0);
     }
 
     #[test]

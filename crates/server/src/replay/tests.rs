@@ -90,10 +90,10 @@ fn refusals_count_as_strikes_until_a_call_passes() {
 fn policies_hold_from_their_time_on_and_clearing_empties() {
     let calls = (1..=8).map(|index| call(index, "look")).collect();
     let mut tighter = Preset::Strict.policies();
-    tighter.session.loops.threshold = 3;
+    tighter.session.loops.end_at = deadstop_core::Rung::At(3);
     let history = vec![(Time(0), Preset::Strict.policies()), (Time(3500), tighter)];
     let reel = Reel::new("s1", calls, history, vec![Time(5500)]);
-    assert_eq!(read(&reel, 2, "calls_without_news"), (2, 5));
+    assert_eq!(read(&reel, 2, "calls_without_news"), (2, 8));
     assert_eq!(read(&reel, 3, "calls_without_news"), (3, 3));
     assert_eq!(read(&reel, 5, "calls_without_news"), (0, 3));
     assert_eq!(read(&reel, 7, "calls_without_news"), (2, 3));

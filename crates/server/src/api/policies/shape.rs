@@ -57,8 +57,10 @@ fn of_policy(whose: Whose) -> Value {
 fn like(value: &Value, depth: usize) -> Value {
     match value {
         Value::Object(map) if depth > 0 && !map.is_empty() => {
-            let properties: Map<String, Value> =
-                map.iter().map(|(name, inner)| (name.clone(), like(inner, depth - 1))).collect();
+            let properties: Map<String, Value> = map
+                .iter()
+                .map(|(name, inner)| (name.clone(), setting(name, inner, depth - 1)))
+                .collect();
             let required: Vec<_> = map.keys().collect();
             json!({
                 "type": "object", "required": required, "properties": properties,
@@ -72,6 +74,16 @@ fn like(value: &Value, depth: usize) -> Value {
         Value::Number(_) => json!({ "type": "number" }),
         // Limits are what may be null.
         Value::Null => json!({ "type": ["number", "null"] }),
+    }
+}
+
+/// The schema of a setting: a rung of a ladder is a count or `off`.
+fn setting(name: &str, value: &Value, depth: usize) -> Value {
+    match name {
+        "steer_at" | "block_at" | "end_at" => json!({ "oneOf": [
+            { "type": ["number", "null"] }, { "type": "string", "enum": ["off"] },
+        ]}),
+        _ => like(value, depth),
     }
 }
 
