@@ -229,7 +229,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** An agent's kill switch. */
+        /** An agent's kill switch: its own, or else the project's, also before its first call. */
         get: {
             parameters: {
                 query?: never;
@@ -298,7 +298,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The guards in force for an agent: its own, or else the project's. */
+        /** The guards in force for an agent: its own, or else the project's, also before its first call. */
         get: {
             parameters: {
                 query?: never;
@@ -3786,7 +3786,7 @@ export interface components {
              * @description When.
              */
             deactivated_ms: number | null;
-            /** @description `ok`, `warning` (incidents in the last 24 hours), `paused` or `stopped`. */
+            /** @description `ok`, `warning` (incidents or loops in the last 24 hours), `paused` or `stopped`. */
             health: string;
             /** @description Its name. */
             name: string;
@@ -3876,12 +3876,12 @@ export interface components {
                     };
                     loop: {
                         action: string;
-                        block_at: string;
+                        block_at: (number | null) | "off";
                         enabled: boolean;
-                        end_at: string;
+                        end_at: (number | null) | "off";
                         ends: string;
                         max_wait_s: number;
-                        steer_at: string;
+                        steer_at: (number | null) | "off";
                         threshold: number;
                         tools: Record<string, never>;
                     };
@@ -3912,10 +3912,10 @@ export interface components {
                     text_loop: {
                         action: string;
                         enabled: boolean;
-                        end_at: string;
+                        end_at: (number | null) | "off";
                         ends: string;
                         max_repeated_answers: number;
-                        steer_at: string;
+                        steer_at: (number | null) | "off";
                     };
                     time: {
                         action: string;
@@ -3966,12 +3966,12 @@ export interface components {
                 };
                 loop: {
                     action: string;
-                    block_at: number;
+                    block_at: (number | null) | "off";
                     enabled: boolean;
-                    end_at: number;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_wait_s: number;
-                    steer_at: number;
+                    steer_at: (number | null) | "off";
                     threshold: number;
                     tools: Record<string, never>;
                 };
@@ -4025,12 +4025,12 @@ export interface components {
                     };
                     loop: {
                         action: string;
-                        block_at: number;
+                        block_at: (number | null) | "off";
                         enabled: boolean;
-                        end_at: number;
+                        end_at: (number | null) | "off";
                         ends: string;
                         max_wait_s: number;
-                        steer_at: number;
+                        steer_at: (number | null) | "off";
                         threshold: number;
                         tools: Record<string, never>;
                     };
@@ -4061,10 +4061,10 @@ export interface components {
                     text_loop: {
                         action: string;
                         enabled: boolean;
-                        end_at: number;
+                        end_at: (number | null) | "off";
                         ends: string;
                         max_repeated_answers: number;
-                        steer_at: number;
+                        steer_at: (number | null) | "off";
                     };
                     time: {
                         action: string;
@@ -4109,10 +4109,10 @@ export interface components {
                 text_loop: {
                     action: string;
                     enabled: boolean;
-                    end_at: number;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_repeated_answers: number;
-                    steer_at: number;
+                    steer_at: (number | null) | "off";
                 };
                 time: {
                     action: string;
@@ -4347,7 +4347,7 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description One line. */
         Cost: {
             /**
@@ -4651,6 +4651,24 @@ export interface components {
             open: number;
             /** @description Its code for why. */
             reason: string;
+        };
+        /**
+         * @description Sorts of harm.
+         * @enum {string}
+         */
+        HarmKindSeen: "destroys" | "discards_work" | "rewrites_history" | "stops" | "reads_secret" | "sends_secret" | "runs_download" | "opens_access" | "disables_deadstop" | "unreadable";
+        /** @description What a call would do to the world, from a hook that has looked at the machine. */
+        HarmSeen: {
+            /** @description What sort of harm. */
+            kind: components["schemas"]["HarmKindSeen"];
+            /** @description How far it reaches. */
+            reach: components["schemas"]["ReachSeen"];
+            /** @description Whether what is lost comes back. */
+            recovery: components["schemas"]["RecoverySeen"];
+            /** @description What it is done to. */
+            target: string;
+            /** @description What is done, in a word or two. */
+            verb: string;
         };
         /** @description Who is asking. */
         Identity: {
@@ -5068,7 +5086,7 @@ export interface components {
                  * @description When.
                  */
                 deactivated_ms: number | null;
-                /** @description `ok`, `warning` (incidents in the last 24 hours), `paused` or `stopped`. */
+                /** @description `ok`, `warning` (incidents or loops in the last 24 hours), `paused` or `stopped`. */
                 health: string;
                 /** @description Its name. */
                 name: string;
@@ -5699,6 +5717,8 @@ export interface components {
         ProposedCall: {
             /** @description Its arguments: an object as a rule, but whatever the model made up is judged. */
             arguments?: unknown;
+            /** @description What harm it would do, from a hook that has looked at the machine. Not for other clients. */
+            harms?: components["schemas"]["HarmSeen"][] | null;
             /** @description The client's id for this call. */
             id: string;
             /** @description The server that it runs on. */
@@ -5706,6 +5726,11 @@ export interface components {
             /** @description The tool. */
             tool: string;
         };
+        /**
+         * @description How far a harm reaches.
+         * @enum {string}
+         */
+        ReachSeen: "item" | "directory" | "workspace" | "outside" | "remote" | "home" | "system" | "production";
         /** @description Whether the server can do its work. */
         Readiness: {
             /** @description Whether it works without its database, as the policies' fail mode says. */
@@ -5740,6 +5765,11 @@ export interface components {
              */
             wait: boolean;
         };
+        /**
+         * @description Whether what is lost comes back.
+         * @enum {string}
+         */
+        RecoverySeen: "session" | "cache" | "version_control" | "elsewhere" | "unknown" | "none";
         /** @description A refusal: an error whose code is a guard's, with what was decided. */
         Refusal: {
             /** @description `session_killed…`, a guard's code for why, or one of the API's own codes. */
@@ -6271,7 +6301,7 @@ export interface components {
             incidents: number;
             /**
              * Format: int64
-             * @description Trips of the guards that look for loops.
+             * @description Loops: all trips of one streak count once.
              */
             loops: number;
             /**
@@ -6397,12 +6427,12 @@ export interface components {
                 };
                 loop: {
                     action: string;
-                    block_at: string;
+                    block_at: (number | null) | "off";
                     enabled: boolean;
-                    end_at: string;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_wait_s: number;
-                    steer_at: string;
+                    steer_at: (number | null) | "off";
                     threshold: number;
                     tools: Record<string, never>;
                 };
@@ -6433,10 +6463,10 @@ export interface components {
                 text_loop: {
                     action: string;
                     enabled: boolean;
-                    end_at: string;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_repeated_answers: number;
-                    steer_at: string;
+                    steer_at: (number | null) | "off";
                 };
                 time: {
                     action: string;
@@ -6487,12 +6517,12 @@ export interface components {
             };
             loop: {
                 action: string;
-                block_at: number;
+                block_at: (number | null) | "off";
                 enabled: boolean;
-                end_at: number;
+                end_at: (number | null) | "off";
                 ends: string;
                 max_wait_s: number;
-                steer_at: number;
+                steer_at: (number | null) | "off";
                 threshold: number;
                 tools: Record<string, never>;
             };
@@ -6546,12 +6576,12 @@ export interface components {
                 };
                 loop: {
                     action: string;
-                    block_at: number;
+                    block_at: (number | null) | "off";
                     enabled: boolean;
-                    end_at: number;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_wait_s: number;
-                    steer_at: number;
+                    steer_at: (number | null) | "off";
                     threshold: number;
                     tools: Record<string, never>;
                 };
@@ -6582,10 +6612,10 @@ export interface components {
                 text_loop: {
                     action: string;
                     enabled: boolean;
-                    end_at: number;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_repeated_answers: number;
-                    steer_at: number;
+                    steer_at: (number | null) | "off";
                 };
                 time: {
                     action: string;
@@ -6654,12 +6684,12 @@ export interface components {
                 };
                 loop: {
                     action: string;
-                    block_at: string;
+                    block_at: (number | null) | "off";
                     enabled: boolean;
-                    end_at: string;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_wait_s: number;
-                    steer_at: string;
+                    steer_at: (number | null) | "off";
                     threshold: number;
                     tools: Record<string, never>;
                 };
@@ -6690,10 +6720,10 @@ export interface components {
                 text_loop: {
                     action: string;
                     enabled: boolean;
-                    end_at: string;
+                    end_at: (number | null) | "off";
                     ends: string;
                     max_repeated_answers: number;
-                    steer_at: string;
+                    steer_at: (number | null) | "off";
                 };
                 time: {
                     action: string;
@@ -6736,10 +6766,10 @@ export interface components {
             text_loop: {
                 action: string;
                 enabled: boolean;
-                end_at: number;
+                end_at: (number | null) | "off";
                 ends: string;
                 max_repeated_answers: number;
-                steer_at: number;
+                steer_at: (number | null) | "off";
             };
             time: {
                 action: string;

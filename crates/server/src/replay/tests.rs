@@ -1,6 +1,7 @@
 //! What a reel shows is what the engine held at the time.
 
 use super::*;
+use deadstop_core::Rung;
 use deadstop_core::{
     Call, Digest, Measure, Millis, NanoUsd, Outcome, Preset, ResultFacts, Status, ToolCall, Usage,
 };
@@ -90,7 +91,8 @@ fn refusals_count_as_strikes_until_a_call_passes() {
 fn policies_hold_from_their_time_on_and_clearing_empties() {
     let calls = (1..=8).map(|index| call(index, "look")).collect();
     let mut tighter = Preset::Strict.policies();
-    tighter.session.loops.end_at = deadstop_core::Rung::At(3);
+    tighter.session.loops.block_at = Rung::Off;
+    tighter.session.loops.end_at = Rung::At(3);
     let history = vec![(Time(0), Preset::Strict.policies()), (Time(3500), tighter)];
     let reel = Reel::new("s1", calls, history, vec![Time(5500)]);
     assert_eq!(read(&reel, 2, "calls_without_news"), (2, 8));
