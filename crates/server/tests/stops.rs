@@ -580,7 +580,8 @@ async fn a_budget_ends_a_stream_on_both_sides() {
     assert!((80..=100).contains(&events), "{events} events passed");
     println!("a budget of $0.01 ended a stream after ${:.5}", gate.upstream.tokens() as f64 * 1e-5);
     let cost = gate.scope("s").await["cost_usd"].as_f64().unwrap();
-    assert!((0.0095..0.0105).contains(&cost), "{cost}");
+    // What the upstream sent while a cluster was asked for more is paid, though it was not passed on.
+    assert!((0.0095..0.012).contains(&cost), "{cost}");
     // The session is over, whatever it asks for.
     let got = gate.ask(&Speech::Chat.says(false, "Hello").by("a", "s")).await;
     assert_eq!((got.status, got.header("x-should-retry")), (402, Some("false")));
