@@ -24,7 +24,7 @@ use crate::units::Time;
 
 /// The version of the state blob that this engine writes.
 ///
-/// It reads older versions too, but only their [`Head`]: what a scope spent and whether it was
+/// It reads older versions too, but only their head (kind to pace): what a scope spent and whether it was
 /// stopped survive an upgrade, and its detectors start afresh. So a guard may change its own state
 /// freely as long as this number grows with the release.
 pub const STATE_VERSION: u8 = 4;
@@ -91,7 +91,7 @@ const LIFTED: u64 = 2;
 const LONGEST_REASON: usize = 300;
 
 /// The state of one scope: bounded, whatever the length of its life. The fields up to `pace` are
-/// the [`Head`] and keep their layout.
+/// the head and keep their layout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScopeState {
     pub(crate) kind: ScopeKind,
