@@ -79,7 +79,7 @@ pub struct Ticket {
     /// Since when the round of trial calls runs that this call is part of, if it is.
     pub(crate) trial: Option<Time>,
     /// The longest answer that may be, where the reservation is a ceiling.
-    ceiling: Option<Tokens>,
+    pub(crate) ceiling: Option<Tokens>,
     #[serde(skip)]
     pub(crate) chant: Option<Box<Chant>>,
     /// Whether all of the answer is there: see [`Ticket::paid`].
@@ -274,6 +274,21 @@ pub fn progress(
         link.state.ledger.roll(link.policy.budget.per, now);
     }
     raise_ceiling(chain, call, ticket, progress.output);
+    progress_held(chain, call, ticket, progress, now)
+}
+
+/// The same on what the call holds already: it takes no further share of a limit. For a node that
+/// judges on a copy and asks the others for more.
+pub fn progress_held(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    ticket: &mut Ticket,
+    progress: Progress<'_>,
+    now: Time,
+) -> Decision {
+    for link in chain.iter_mut() {
+        link.state.ledger.roll(link.policy.budget.per, now);
+    }
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }

@@ -254,6 +254,7 @@ impl Ticket {
     /// Takes over what another copy of it has set aside.
     pub fn hold_as(&mut self, other: &Ticket) {
         self.reserved = other.reserved;
+        self.ceiling = other.ceiling;
     }
 
     /// What the call holds, and itself.

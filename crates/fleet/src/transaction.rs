@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use deadstop_core::{
     Admission, Call, Decision, Held, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
-    admit_approved, progress, settle, settle_buried, settle_late,
+    admit_approved, progress, progress_held, settle, settle_buried, settle_late,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,11 +109,14 @@ impl Transaction<'_, '_> {
         mut new: Progress<'_>,
     ) -> Decision {
         self.grown = true;
-        if *owner == Owner::Offline {
-            new.output = new.output.min(ticket.reserved().output);
-        }
         let before = ticket.held();
-        let decision = progress(self.links, call, ticket, new, self.now);
+        let decision = if *owner == Owner::Offline {
+            // Judged on a copy, which must not take more of a limit than the call was granted.
+            new.output = new.output.min(ticket.reserved().output);
+            progress_held(self.links, call, ticket, new, self.now)
+        } else {
+            progress(self.links, call, ticket, new, self.now)
+        };
         self.refused |= !decision.allowed();
         self.hold(owner, ticket.held() - before);
         decision
