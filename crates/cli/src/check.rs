@@ -137,7 +137,7 @@ fn lines(machine: &Machine) -> anyhow::Result<ExitCode> {
                 writeln!(output, "{}", json!({ "error": format!("line {number}: {problem}") }))?;
             }
         }
-        // Whoever sends one line at a time waits for its answer.
+        // A client that sends one line at a time waits for its answer.
         if !input.fill_buf().is_ok_and(|more| more.contains(&b'\n')) {
             output.flush()?;
         }

@@ -150,7 +150,7 @@ fn severity(kind: HarmKind, reach: Reach, recovery: Recovery) -> Severity {
 }
 
 impl Harm {
-    /// Something elsewhere that goes, and of which nobody can tell from here whether it comes back:
+    /// Something elsewhere that goes; from here it cannot be told whether it comes back:
     /// what a tool called `delete_asset` does.
     ///
     /// ```

@@ -439,7 +439,7 @@ fn in_git(part: &str) -> (Reach, Recovery) {
     }
 }
 
-/// Whether nobody would miss this path: temporary, built or cached.
+/// Whether this path can be spared: temporary, built or cached.
 pub(super) fn is_disposable(path: &str) -> bool {
     is_temporary(path) || path.split('/').any(is_product) || is_byproduct(path)
 }

@@ -321,7 +321,7 @@ async fn a_thousand_callers_on_thirty_dollars() {
     assert_eq!(served + throttled + used_up, 1000);
 }
 
-/// A model that nobody knows is charged dearly; one whose answer names another is charged as that.
+/// An unknown model is charged dearly; one whose answer names another is charged as that.
 #[tokio::test]
 async fn the_model_that_answers_is_billed() {
     let gate = Gate::start(json!({}), |seen: &Seen| {

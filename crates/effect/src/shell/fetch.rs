@@ -266,7 +266,7 @@ impl Walk<'_> {
         taint != Taint::None
     }
 
-    /// `nc -e sh`, `socat EXEC:sh`, `bash -i >& /dev/tcp/…`: a shell for whoever connects.
+    /// `nc -e sh`, `socat EXEC:sh`, `bash -i >& /dev/tcp/…`: a shell for any caller.
     pub(super) fn network_shell(&mut self, name: &str, words: &[String]) {
         let runs_shell = |text: &str| {
             let argv: Vec<String> = text

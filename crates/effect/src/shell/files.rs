@@ -394,7 +394,7 @@ impl Walk<'_> {
         if resolved.is_empty() { ".".to_owned() } else { resolved }
     }
 
-    /// Whether nobody would miss this path: temporary, built, cached, or made by this very script.
+    /// Whether this path can be spared: temporary, built, cached, or made by this very script.
     pub(super) fn is_throwaway(&self, path: &str) -> bool {
         let path = self.resolve(path);
         self.is_made(&path) || place::is_disposable(&path)

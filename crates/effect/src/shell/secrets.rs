@@ -230,7 +230,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Directories that are packed up: whole, so that nobody knows what is in them.
+    /// Directories that are packed up: whole, so that their contents are unknown.
     fn bundle(&mut self, name: &str, arguments: &[String]) {
         let creates = match name {
             "tar" => arguments.iter().enumerate().any(|(at, word)| {

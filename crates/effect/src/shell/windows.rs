@@ -114,7 +114,7 @@ impl Walk<'_> {
             return match arguments.get(at + 1).and_then(|text| decoded(text)) {
                 Some(script) => {
                     self.powershell(&script);
-                    // Nobody who reads along can read it.
+                    // It cannot be read by eye.
                     let kind = HarmKind::Unreadable;
                     let what = target::clip(&script);
                     let reach = Reach::Outside;

@@ -6,7 +6,7 @@
 //! - a request without history starts a new session: the "hi" of two people is two sessions;
 //! - a request whose history is known goes on with that session;
 //! - where several sessions have the same history word for word, each request that goes on takes
-//!   one of them that nobody has gone on with yet;
+//!   one of them that has not been continued yet;
 //! - a request that is sent again after a failure, an edit of an earlier message, and branches that
 //!   run side by side stay in their session;
 //! - a caller that only ever sends single prompts, one after the other, gets one session for them:
@@ -94,7 +94,7 @@ struct Seat {
 #[derive(Debug, Clone, Default)]
 struct Sent {
     last: Option<SessionId>,
-    /// Sessions in which it was not answered. Whoever sends it again takes one.
+    /// Sessions in which it was not answered. A client that sends it again takes one.
     failed: Vec<SessionId>,
 }
 

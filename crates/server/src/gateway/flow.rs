@@ -436,7 +436,7 @@ impl Flow {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
-    /// What the answer has cost. A model that nobody knows is charged dearly, and that is said.
+    /// What the answer has cost. An unknown model is charged dearly, and that is said.
     fn bill(&self, usage: &Usage) -> NanoUsd {
         let Call::Model(call) = &self.call else { return NanoUsd(0) };
         let prices = self.chain.project.prices();

@@ -10,7 +10,7 @@ type Case = (&'static str, &'static str, [u64; 4], &'static str, u64);
 
 /// Computed as the sum of tokens times dollars per million, from the lists as they stood on the
 /// day of the catalogue: openai.com/api/pricing, platform.claude.com/docs (pricing, prompt caching),
-/// ai.google.dev/gemini-api/docs/pricing, and page 004 of the seeds for models that nobody knows.
+/// ai.google.dev/gemini-api/docs/pricing, and page 004 of the seeds for unknown models.
 const CASES: &[Case] = &[
     ("OpenAI pricing page", "gpt-4o", [1200, 340, 0, 0], "", 6_400_000),
     ("OpenAI pricing page", "gpt-4o", [800, 1000, 50000, 0], "", 74_500_000),
@@ -171,7 +171,7 @@ const CASES: &[Case] = &[
         "",
         10_500_000,
     ),
-    ("Nobody knows it: $10 / $30 (seed E5)", "my-custom-model", [120, 100, 0, 0], "", 4_200_000),
+    ("Unknown: $10 / $30 (seed E5)", "my-custom-model", [120, 100, 0, 0], "", 4_200_000),
 ];
 
 fn counted(told: &str) -> Counted {
