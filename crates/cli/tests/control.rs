@@ -383,7 +383,7 @@ fn a_person_decides_about_calls_that_wait() {
     assert_eq!(rows.len(), 2, "{listed:?}");
     assert_eq!((&rows[0][0], &rows[0][1]), (&first, &"cleaner/s1".to_owned()));
     assert!(
-        rows[0][6].starts_with("waits for a person: delete_asset needs approval"),
+        rows[0][7].starts_with("waits for a person: delete_asset needs approval"),
         "{listed:?}"
     );
     let shown = house.ask(&["approvals", "show", &first]).fine().out;

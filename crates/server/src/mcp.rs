@@ -196,8 +196,7 @@ impl Mcp {
             let mut facts = asked.facts(server);
             self.warden.pins.judge(&chain.project.name, server, &mut facts);
             let call = chain.project.redact_call(Call::Tool(facts));
-            let mut request = Excerpt::default();
-            request.push(&asked.text());
+            let request = Excerpt::of_call(&asked.text());
             match self.admit(chain, &call, &request).await {
                 Ok((running, trips)) => {
                     let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
@@ -205,7 +204,14 @@ impl Mcp {
                     warnings.extend(trips);
                     let warden = Arc::clone(&self.warden);
                     let id = message.id.map(str::to_owned);
-                    let mut flight = Flight::new(warden, chain.clone(), call, running, request, id);
+                    let mut flight = Flight::new(
+                        warden,
+                        chain.clone(),
+                        call,
+                        running,
+                        request.beginning(),
+                        id,
+                    );
                     flight.advice = advice;
                     flights.push(flight);
                 }

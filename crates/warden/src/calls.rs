@@ -308,7 +308,7 @@ impl Warden {
             }
             return Err(Refused { trips: admission.trips, ..Refused::default() });
         }
-        let said = || Said { request: request.clone(), response: Excerpt::default() };
+        let said = || Said { request: request.beginning(), response: Excerpt::default() };
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
