@@ -69,8 +69,7 @@ fn waiting(server: &Server) -> anyhow::Result<Vec<Value>> {
 
 fn list(server: &Server) -> anyhow::Result<ExitCode> {
     list::show_whole(server, "/api/approvals", "calls that wait for a person", |waiting| {
-        let columns =
-            ["approval", "session", "tool", "would", "asked", "waits", "refused", "why"];
+        let columns = ["approval", "session", "tool", "would", "asked", "waits", "refused", "why"];
         let mut table = Table::new(columns);
         for one in waiting {
             let (asked, worst) = (ui::text(&one["asked"]), ui::text(&one["harms"][0]["because"]));
@@ -134,7 +133,7 @@ fn show(id: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let one = look(&whole(id, server)?, server).with_context(|| format!("approval {id}"))?;
     match server.json {
         true => ui::print(&one.to_string())?,
-        false => ui::print(&told(&one))?,
+        false => ui::print(&format!("approval {}\n{}", ui::text(&one["id"]), told(&one)))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -161,10 +160,7 @@ fn approve(
         body["shown_chars"] = json!(chars);
     }
     if asks {
-        ui::talk(format_args!("{}approve this call? [y/N] ", told(&one)));
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        if !confirmed(&format!("approval {whole}\n{}", told(&one)), "approve")? {
             ui::talk(format_args!("not approved; it still waits\n"));
             return Ok(ExitCode::from(1));
         }
@@ -183,6 +179,14 @@ fn approve(
     }
 }
 
+/// Shows a call on the terminal, and asks whether to do this with it.
+pub(crate) fn confirmed(shown: &str, what: &str) -> anyhow::Result<bool> {
+    ui::talk(format_args!("{shown}{what} this call? [y/N] "));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 fn decide(id: &str, what: &str, body: Value, server: &Server) -> anyhow::Result<ExitCode> {
     let path = format!("/api/approvals/{}/{what}", encoded(&whole(id, server)?));
     let client = server.client()?;
@@ -199,7 +203,7 @@ fn decide(id: &str, what: &str, body: Value, server: &Server) -> anyhow::Result<
 }
 
 /// A call in full, what it would do first.
-fn told(one: &Value) -> String {
+pub(crate) fn told(one: &Value) -> String {
     let text = |key: &str| ui::text(&one[key]);
     let decided = match one["decided_by"].as_str() {
         Some(by) => format!("{} by {by}: {}", text("state"), text("decided_why")),
@@ -213,7 +217,7 @@ fn told(one: &Value) -> String {
         None | Some(0) => String::new(),
         Some(more) => format!("{more} more characters were not kept: it cannot be approved"),
     };
-    let facts = facts(&[
+    facts(&[
         ("state", decided),
         ("session", format!("{}/{}", text("agent"), text("session"))),
         (&text("kind"), text("tool")),
@@ -225,6 +229,5 @@ fn told(one: &Value) -> String {
         ("why", text("explain")),
         ("since", when::ago(&one["since_ms"])),
         ("until", when::ago(&one["until_ms"])),
-    ]);
-    format!("approval {}\n{facts}", text("id"))
+    ])
 }

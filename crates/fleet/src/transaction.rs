@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use deadstop_core::{
     Admission, Call, Decision, Held, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
-    admit_approved, progress, progress_held, settle, settle_buried, settle_late,
+    admit_allowed, admit_approved, progress, progress_held, settle, settle_buried, settle_late,
 };
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,12 @@ impl Transaction<'_, '_> {
     /// Decides about a call that a person has approved.
     pub fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = admit_approved(self.links, call, self.now);
+        self.admitted(admission, owner)
+    }
+
+    /// Decides about a call whose harm a person has allowed once.
+    pub fn admit_allowed(&mut self, call: &Call, owner: &Owner) -> Admission {
+        let admission = admit_allowed(self.links, call, self.now);
         self.admitted(admission, owner)
     }
 

@@ -439,7 +439,10 @@ impl Question {
     /// Records the refusal.
     fn refuse(&self, word: &Word) -> Refused {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
-        let trips = self.approval.judged(word);
+        let mut trips = self.approval.judged(word);
+        if word.answer == Answer::Lapsed {
+            warden.offer_once(chain, call, &self.request, &mut trips);
+        }
         let id = warden.number();
         let said = || Said { request: self.request.beginning(), response: Excerpt::default() };
         let incident = warden.record(chain, call, id, &trips, said);
@@ -684,7 +687,17 @@ impl Warden {
     }
 
     /// The refusal of a call that was not approved, for a repeated request.
-    pub fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
-        Refused { trips: approval.judged(word), ..Refused::default() }
+    pub(super) fn refusal_of(
+        &self,
+        chain: &Chain,
+        request: &Excerpt,
+        approval: &Approval,
+        word: &Word,
+    ) -> Refused {
+        let mut trips = approval.judged(word);
+        if word.answer == Answer::Lapsed {
+            self.offer_once(chain, &approval.call, request, &mut trips);
+        }
+        Refused { trips, ..Refused::default() }
     }
 }

@@ -12,7 +12,7 @@ const TELLING = new Set(['ask', 'approved', 'denied', 'lapsed', 'withdrawn', 'st
 export const chars = (text: string): number => [...text].length;
 
 /** Why a call cannot be approved yet, or at all; null if it can. Only what was shown can be. */
-export function unshown(one: Approval, shown: number): string | null {
+export function unshown(one: Pick<Approval, 'kind' | 'asked_chars' | 'unkept_chars'>, shown: number): string | null {
   if (one.kind !== 'tool') return null;
   if (one.unkept_chars > 0) return `The call has ${count(one.asked_chars + one.unkept_chars)} characters, and only ${count(one.asked_chars)} can be shown. It cannot be approved.`;
   const more = one.asked_chars - shown;

@@ -16,7 +16,7 @@ use super::problem::{Code, Problem, ProblemBody};
 use deadstop_warden::{Answer, Word};
 
 /// Characters of a call that a list shows, and that can be approved without saying what was shown.
-const LISTED: usize = 2000;
+pub(super) const LISTED: usize = 2000;
 
 /// One thing that a call would do.
 #[derive(Debug, Serialize, ToSchema)]
@@ -30,7 +30,7 @@ pub(crate) struct Would {
 }
 
 impl Would {
-    fn of(harm: &Harm) -> Would {
+    pub(super) fn of(harm: &Harm) -> Would {
         let kind = serde_json::to_value(harm.kind).unwrap_or_default();
         Would {
             kind: kind.as_str().unwrap_or_default().to_owned(),
@@ -188,20 +188,20 @@ impl Strict for Because {}
 /// A person's word that lets a call pass.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Seen {
+pub(crate) struct Approving {
     /// Why.
     #[schema(min_length = 1, max_length = 1000)]
-    reason: String,
+    pub(super) reason: String,
     /// The person who says so, where a client speaks for several.
     #[schema(max_length = 200)]
-    by: Option<String>,
+    pub(super) by: Option<String>,
     /// Characters of `asked` that the person was shown. Needed for a tool call whose `asked_chars`
     /// are more than 2,000, and then equal to them.
     #[schema(minimum = 0)]
-    shown_chars: Option<u64>,
+    pub(super) shown_chars: Option<u64>,
 }
 
-impl Strict for Seen {}
+impl Strict for Approving {}
 
 /// The calls that wait for a person.
 #[utoipa::path(
@@ -242,7 +242,7 @@ pub(crate) async fn get(
 
 /// Lets a call pass that waits, if the person was shown all of it.
 #[utoipa::path(
-    post, path = "/api/approvals/{id}/approve", tag = "approvals", request_body = Seen,
+    post, path = "/api/approvals/{id}/approve", tag = "approvals", request_body = Approving,
     params(("id" = String, Path, description = "The approval")),
     responses(
         (status = 200, description = "In force and in the audit", body = Approval),
@@ -254,7 +254,7 @@ pub(crate) async fn approve(
     State(app): State<Arc<App>>,
     who: Who,
     At(id): At<String>,
-    Body(Seen { reason, by, shown_chars }): Body<Seen>,
+    Body(Approving { reason, by, shown_chars }): Body<Approving>,
 ) -> Result<Json<Approval>, Problem> {
     shown(&*find(&app, &who, &id)?, shown_chars)?;
     decide(&app, &who, &id, Answer::Approved, &Because { reason, by }).await
@@ -263,25 +263,35 @@ pub(crate) async fn approve(
 /// Whether a person was shown all of a tool call. Of a model call the prompt's beginning is enough:
 /// what is asked about is its cost or its pattern.
 fn shown(approval: &deadstop_warden::Approval, chars_shown: Option<u64>) -> Result<(), Problem> {
-    let (chars, unkept) = (chars(approval), approval.unkept);
     if approval.call.tool().is_none() || approval.word().is_some() {
         return Ok(());
     }
+    let at = format!("/api/approvals/{}", approval.id);
+    all_shown(&approval.asked, approval.unkept, chars_shown, &at)
+}
+
+/// Whether a person was shown the whole text of a call; `at` is where to get it.
+pub(super) fn all_shown(
+    asked: &str,
+    unkept: u64,
+    shown: Option<u64>,
+    at: &str,
+) -> Result<(), Problem> {
+    let chars = asked.chars().count() as u64;
     let not_shown = |text: String| Err(Problem::new(Code::NotShown, text));
     if unkept > 0 {
         return not_shown(format!(
-            "the call has {} characters, and only the first {chars} can be shown: it cannot be \
-             approved; deny it, and have the agent make smaller calls",
+            "the call has {} characters, and only the first {chars} can be shown: a person cannot \
+             let it pass; have the agent make smaller calls",
             chars + unkept
         ));
     }
-    match chars_shown {
+    match shown {
         Some(shown) if shown == chars => Ok(()),
         None if chars <= LISTED as u64 => Ok(()),
         _ => not_shown(format!(
-            "the call has {chars} characters: show all of `asked` from GET /api/approvals/{} to the \
-             person, and send `shown_chars`: {chars}",
-            approval.id
+            "the call has {chars} characters: show all of `asked` from GET {at} to the person, and \
+             send `shown_chars`: {chars}"
         )),
     }
 }
