@@ -433,19 +433,19 @@ fn hole_08_a_script_says_what_was_shown() {
 #[test]
 fn a_call_that_a_server_refused_is_allowed_once() {
     let house = House::under("preset = \"strict\"\n");
-    let refused = || {
-        let call = json!({ "id": "t", "tool": "Bash", "arguments": { "command": "rm -rf ~" } });
+    let refused = |id: &str| {
+        let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": "rm -rf ~" } });
         house.post("/api/sessions/cleaner/s1/proposal", "", &json!({ "calls": [call] }))
     };
-    let said = refused();
+    let said = refused("t1");
     let code: String = said.split("deadstop allow ").nth(1).unwrap().chars().take(6).collect();
     let agent = house.with(&[("CLAUDECODE", "1")], &["allow", &code, "--yes"]);
     agent.refused("an agent's session cannot allow its own calls", "terminal of your own");
     house.ask(&["allow", "NOCODE", "--yes"]).refused("code", "");
     let done = house.ask(&["allow", &code, "--reason", "ticket 7", "--yes"]).fine().out;
     assert!(done.starts_with("allowed once within 10 minutes: Bash of cleaner/s1"), "{done}");
-    assert!(refused().contains("\"allowed\":true"));
-    assert!(refused().contains("\"allowed\":false"));
+    assert!(refused("t2").contains("\"allowed\":true"));
+    assert!(refused("t3").contains("\"allowed\":false"));
 }
 
 #[test]
