@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
 
-.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: help run install docs book cast demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,12 @@ demo: build ## Two runaways stopped and one healthy agent let through, without a
 
 build: page ## Build the program, with its page inside
 	$(CARGO) build --release --locked --package deadstop
+
+PREFIX ?= $(HOME)/.local
+
+install: build ## Copy the program to PREFIX/bin (~/.local/bin unless said)
+	install -D -m 755 target/release/deadstop $(PREFIX)/bin/deadstop
+	@command -v deadstop >/dev/null || echo "note: $(PREFIX)/bin is not in PATH"
 
 page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
 
@@ -46,7 +52,7 @@ pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md 
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-test: fmt page lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+test: fmt page lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging docs page-test ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -76,6 +82,17 @@ doc:
 clients: ## Real SDKs, installed from their registries, against the real program
 	$(CARGO) build --locked --package deadstop
 	DEADSTOP_BIN=target/debug/deadstop scripts/again tests/clients/run
+
+docs: ## The book built, its links followed, and the code in it run, with real frameworks
+	$(CARGO) build --locked --package deadstop
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/docs/run
+
+book: ## Build the book into target/book
+	scripts/book
+
+cast: ## Record the README's animation anew
+	$(CARGO) build --locked --package deadstop
+	scripts/cast docs/demo.svg -- $(TARGET)/debug/deadstop demo
 
 hosts: ## Real coding agents from npm with our hooks installed, against a stand-in provider
 	$(CARGO) build --locked --package deadstop
