@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: help program quick install docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: differential help program quick install docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -93,7 +93,8 @@ doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
 clients: program ## Real SDKs, installed from their registries, against the real program
-	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
+	$(CARGO) build --locked --package deadstop-protocol --example calls
+	DEADSTOP_BIN=target/debug/deadstop DEADSTOP_CALLS=$(abspath $(TARGET))/debug/examples/calls tests/clients/run
 
 docs: program ## The book built, its links followed, and the code in it run, with real frameworks
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/docs/run
@@ -162,6 +163,12 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
+	$(MAKE) differential
+
+differential: ## 100,000 spoilt streams: no tool call that an official SDK sees and our reader misses
+	$(CARGO) build --release --locked --package deadstop-protocol --example calls
+	DEADSTOP_CALLS=$(abspath $(TARGET))/release/examples/calls DEADSTOP_STREAMS=$${DEADSTOP_STREAMS:-100000} \
+		DEADSTOP_SEED=$${DEADSTOP_SEED:-$$(date +%s)} tests/clients/run streams
 
 bench: page ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask

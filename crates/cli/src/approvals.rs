@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(Command::Show { id }) => show(id, server),
         Some(Command::Approve { id, reason, shown }) => approve(id, reason, *shown, server),
         Some(Command::Deny { id, reason }) => {
-            decide(id, "deny", json!({ "reason": reason, "by": remote::operator() }), server)
+            decide(id, "deny", &json!({ "reason": reason, "by": remote::operator() }), server)
         }
     }
 }
@@ -166,7 +166,7 @@ fn approve(
         }
         body["shown_chars"] = one["asked_chars"].clone();
     }
-    let decided = decide(&whole, "approve", body, server);
+    let decided = decide(&whole, "approve", &body, server);
     match decided {
         Err(error) if waits && format!("{error:#}").contains("`shown_chars`") => {
             let chars = &one["asked_chars"];
@@ -187,10 +187,10 @@ pub(crate) fn confirmed(shown: &str, what: &str) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn decide(id: &str, what: &str, body: Value, server: &Server) -> anyhow::Result<ExitCode> {
+fn decide(id: &str, what: &str, body: &Value, server: &Server) -> anyhow::Result<ExitCode> {
     let path = format!("/api/approvals/{}/{what}", encoded(&whole(id, server)?));
     let client = server.client()?;
-    let one = ui::runtime()?.block_on(client.post(&path, &body));
+    let one = ui::runtime()?.block_on(client.post(&path, body));
     let one = one.with_context(|| format!("approval {id}"))?;
     if server.json {
         ui::print(&format!("{one}\n"))?;

@@ -6289,8 +6289,12 @@ export interface components {
             destructive?: boolean;
             /** @description A digest of its description, 16 hexadecimal digits. */
             fingerprint: string;
+            /** @description Invisible characters in that. */
+            invisible?: string;
             /** @description Its name. */
             name: string;
+            /** @description What its server says about it. */
+            text?: string;
         };
         /** @description A session. */
         Session: components["schemas"]["Totals"] & {
@@ -6565,7 +6569,12 @@ export interface components {
         Tool: {
             /** @description Who has accepted a change last. */
             accepted_by: string | null;
-            /** @description Whether it is described otherwise than when it was first seen, or accepted. */
+            /** @description Whether it was added after the tools of its server were first seen. */
+            added: boolean;
+            /**
+             * @description Whether it is described otherwise than when it was first seen, or accepted, or was added
+             *     later.
+             */
             changed: boolean;
             /**
              * Format: int64
@@ -6579,6 +6588,12 @@ export interface components {
              * @description When it was first seen.
              */
             first_ms: number;
+            /** @description What its server says about it, as it is accepted: the beginning, without secrets. */
+            known_text: string;
+            /** @description What is odd about it: invisible characters, the name of another server's tool. */
+            notes: string[];
+            /** @description The same, as it was said last. */
+            seen_text: string;
             /** @description The server. */
             server: string;
             /** @description Its name. */
