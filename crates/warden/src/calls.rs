@@ -14,7 +14,7 @@ use super::backend::{Pending, Slice};
 use super::conversation::{Heard, Turn, Waiting};
 use super::reported::Reported;
 use super::step::{Judged, Step, cancelled};
-use super::{Approval, BOOKED, Booking, Chain, Once, Refused, Said, Warden, record};
+use super::{Approval, BOOKED, Booking, Chain, Once, Said, Warden, record};
 
 /// A call that was admitted.
 #[derive(Debug)]
@@ -46,6 +46,21 @@ impl Running {
     pub(super) fn is_offline(&self) -> bool {
         self.owner == Owner::Offline
     }
+}
+
+/// A call that may not run, or not go on.
+#[derive(Debug, Default)]
+pub struct Refused {
+    /// Why, strictest first.
+    pub trips: Vec<Trip>,
+    /// The incident that it became, if it is a new one.
+    pub incident: Option<String>,
+    /// Why the cluster could not be asked, if that is the reason.
+    pub unreachable: Option<String>,
+    /// Whether its conversation has gone on meanwhile, so that the request must be read again.
+    pub stale: bool,
+    /// Whether the client proposed this call before and it still runs, so it is not refused.
+    pub(super) known: bool,
 }
 
 /// How a call is admitted.

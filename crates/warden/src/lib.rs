@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Time, Trip};
+use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Time};
 use deadstop_fleet::{Fleet, Redis};
 use deadstop_store::{Numbers, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
@@ -48,7 +48,7 @@ use crate::pins::Pins;
 use crate::settings::Settings;
 pub use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub use calls::{Ended, ResultIn, Running, Terms};
+pub use calls::{Ended, Refused, ResultIn, Running, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
@@ -131,21 +131,6 @@ pub struct Warden {
     pub events: Events,
     /// Counters for Prometheus.
     pub metrics: Arc<Metrics>,
-}
-
-/// A call that may not run, or not go on.
-#[derive(Debug, Default)]
-pub struct Refused {
-    /// Why, strictest first.
-    pub trips: Vec<Trip>,
-    /// The incident that it became, if it is a new one.
-    pub incident: Option<String>,
-    /// Why the cluster could not be asked, if that is the reason.
-    pub unreachable: Option<String>,
-    /// Whether its conversation has gone on meanwhile, so that the request must be read again.
-    pub stale: bool,
-    /// Whether the client proposed this call before and it still runs, so it is not refused.
-    known: bool,
 }
 
 /// The kind of an order.
