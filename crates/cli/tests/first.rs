@@ -49,7 +49,10 @@ fn init_writes_what_it_shows_and_tests_it() {
     assert_eq!(fs::read_to_string(&config).unwrap(), "policy = \"strict\"\n");
     assert!(fs::read_to_string(&settings).unwrap().contains("hook claude-code PreToolUse"));
     let said = text(&done.stdout);
-    let proven = |line: &&str| line.contains("hook claude-code") && line.contains("| ok ");
+    let proven = |line: &&str| {
+        line.contains("hook claude-code")
+            && line.split(|c| c == '\t' || c == '|').any(|cell| cell.trim() == "ok")
+    };
     assert!(said.lines().any(|line| proven(&line)), "{said}");
     // Once more, there is nothing to do; and what was written is found.
     let again = deadstop(&home, &[&answers[..], &["--yes"]].concat());
