@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::ui::Hinted;
 
 /// The server that is asked when none is named.
-const USUAL: &str = "http://127.0.0.1:4141";
+pub(crate) const USUAL: &str = "http://127.0.0.1:4141";
 
 /// Which server, and in which form to answer.
 #[derive(Debug, clap::Args)]

@@ -10,6 +10,7 @@
 
 mod environment;
 mod gateway;
+mod join;
 mod limits;
 mod summary;
 mod supervise;
@@ -51,7 +52,8 @@ pub(crate) struct Args {
     /// What to call the agent [default: the command's name]
     #[arg(long, value_name = "NAME", value_parser = name)]
     agent: Option<String>,
-    /// Use the server at this URL, with its policy, in place of a private gateway
+    /// Join the server at this URL: its policy holds [env: DEADSTOP_SERVER] [default: a server that you
+    /// run at http://127.0.0.1:4141; without one, or with --policy, --data or --config, a gateway alone]
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
     /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets

@@ -147,6 +147,12 @@ pub(super) fn reroute(
     roads
 }
 
+/// Whether the environment sends clients to an address that a server would not know.
+pub(super) fn sends_elsewhere(get: impl Fn(&str) -> Option<String>) -> bool {
+    let mut variables = FAMILIES.iter().flat_map(|family| family.variables);
+    variables.any(|variable| set(&get, variable).is_some())
+}
+
 /// The variables for a private gateway.
 pub(super) fn private(
     url: &str,
