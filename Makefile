@@ -110,8 +110,12 @@ book: ## Build the book into target/book
 cast: program ## Record the README's animation anew
 	scripts/cast docs/demo.svg -- $(TARGET)/debug/deadstop demo
 
-hosts: program ## Real coding agents from npm with our hooks installed, against a stand-in provider
+# Those that take seconds here; `make hosts HOSTS=` has all.
+HOSTS ?= claude codex
+
+hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/matrix $(HOSTS)
 
 bench-hooks: page ## How long a hook's whole run takes, cold and warm
 	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
@@ -168,6 +172,7 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
+	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/matrix
 
 bench: page ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
