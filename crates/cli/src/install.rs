@@ -416,7 +416,10 @@ fn go_ahead(which: &Which, changes: &[Change], notes: &[String]) -> anyhow::Resu
         return Ok(true);
     }
     if which.json || !std::io::stdin().is_terminal() {
-        return Err(Hinted::error("nobody is here to agree", "--yes writes without asking"));
+        return Err(Hinted::error(
+            "there is no terminal to agree in",
+            "--yes writes without asking",
+        ));
     }
     eprint!("write this? [y/N] ");
     std::io::stderr().flush()?;
