@@ -23,7 +23,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use deadstop_process::{Ended, Terminal, Tree};
+use deadstop_process::{Ended, Guardian, Terminal, Tree};
 use tokio::sync::mpsc;
 
 use self::gateway::Gateway;
@@ -132,10 +132,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         introduce(args, &run, &gateway);
         let terminal = Terminal::save();
+        let mut guardian = guardian();
         let tree = match start(args, &gateway) {
             Ok(tree) => tree,
             Err(error) => return Ok(not_started(&args.command, &error)),
         };
+        watch(guardian.as_mut(), &tree);
         let (news, hearing) = mpsc::unbounded_channel();
         let watching = tokio::spawn(gateway.watch.clone().run(news));
         let mut supervisor = Supervisor::new(tree, signals, hearing);
@@ -221,6 +223,29 @@ async fn settled(watch: &Watch) -> Look {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Starts the process that ends the tree if this one is killed. Without it the command runs all the
+/// same, and the person is told.
+pub(crate) fn guardian() -> Option<Guardian> {
+    match Guardian::start(&[crate::GUARDIAN]) {
+        Ok(guardian) => Some(guardian),
+        Err(error) => {
+            unguarded(&error);
+            None
+        }
+    }
+}
+
+/// Tells the guardian which tree to end.
+pub(crate) fn watch(guardian: Option<&mut Guardian>, tree: &Tree) {
+    if let Some(Err(error)) = guardian.map(|guardian| guardian.watch(tree)) {
+        unguarded(&error);
+    }
+}
+
+fn unguarded(error: &io::Error) {
+    say(&format!("deadstop: a SIGKILL to deadstop would leave the command running ({error})\n"));
 }
 
 fn start(args: &Args, gateway: &Gateway) -> io::Result<Tree> {

@@ -99,8 +99,10 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 pub(crate) fn printable(text: &str) -> String {
     let hides = |c: char| {
         c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+            || matches!(c, '\u{e0000}'..='\u{e0fff}')
     };
     text.chars().map(|c| if hides(c) { '\u{fffd}' } else { c }).collect()
 }

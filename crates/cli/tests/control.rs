@@ -380,7 +380,7 @@ fn a_person_decides_about_calls_that_wait() {
     assert_eq!(rows.len(), 2, "{listed:?}");
     assert_eq!((&rows[0][0], &rows[0][1]), (&first, &"cleaner/s1".to_owned()));
     assert!(
-        rows[0][6].starts_with("waits for a person: delete_asset needs approval"),
+        rows[0][7].starts_with("waits for a person: delete_asset needs approval"),
         "{listed:?}"
     );
     let shown = house.ask(&["approvals", "show", &first]).fine().out;
@@ -403,6 +403,46 @@ fn a_person_decides_about_calls_that_wait() {
     let audit = house.ask(&["audit", "--json"]).fine().json();
     let actions: Vec<&str> = audit.iter().map(|entry| text(&entry["action"])).collect();
     assert!(actions.contains(&"call.approve") && actions.contains(&"call.deny"), "{actions:?}");
+}
+
+/// Number 8 of the attack table, in the terminal: what was cut is marked, and what was not shown is
+/// not approved.
+#[test]
+fn hole_08_a_script_says_what_was_shown() {
+    let house = House::under("preset = \"balanced\"\n[access]\nask = [\"delete_*\"]\n");
+    let asset = format!("{}; rm -rf ~", "x".repeat(3000));
+    let id = house.propose_about("cleaner", "s1", "t1", &asset);
+    let listed = house.ask(&["approvals"]).fine();
+    let asked = &listed.rows()[0][4];
+    assert!(asked.contains("more characters]") && asked.contains("29"), "{asked}");
+    let shown = house.ask(&["approvals", "show", &id]).fine().out;
+    assert!(shown.contains("; rm -rf ~"), "{shown}");
+    let chars = shown.split("length").nth(1).unwrap().split_whitespace().next().unwrap();
+    let approve = |more: &[&str]| {
+        let args = [&["approvals", "approve", &id, "--reason", "ticket 7"], more].concat();
+        house.ask(&args)
+    };
+    approve(&[]).refused("characters, and they were not all shown", "--shown");
+    approve(&["--shown", "2000"]).refused("characters", "");
+    assert!(approve(&["--shown", chars]).fine().out.starts_with("approved: delete_asset"));
+}
+
+#[test]
+fn a_call_that_a_server_refused_is_allowed_once() {
+    let house = House::under("preset = \"strict\"\n");
+    let refused = |id: &str| {
+        let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": "rm -rf ~" } });
+        house.post("/api/sessions/cleaner/s1/proposal", "", &json!({ "calls": [call] }))
+    };
+    let said = refused("t1");
+    let code: String = said.split("deadstop allow ").nth(1).unwrap().chars().take(6).collect();
+    let agent = house.with(&[("CLAUDECODE", "1")], &["allow", &code, "--yes"]);
+    agent.refused("an agent's session cannot allow its own calls", "terminal of your own");
+    house.ask(&["allow", "NOCODE", "--yes"]).refused("code", "");
+    let done = house.ask(&["allow", &code, "--reason", "ticket 7", "--yes"]).fine().out;
+    assert!(done.starts_with("allowed once within 10 minutes: Bash of cleaner/s1"), "{done}");
+    assert!(refused("t2").contains("\"allowed\":true"));
+    assert!(refused("t3").contains("\"allowed\":false"));
 }
 
 #[test]

@@ -146,6 +146,9 @@ pub struct ToolCall {
     /// is asked for, and not kept.
     #[serde(skip)]
     pub changed: bool,
+    /// Whether it changed in that it was added after the tools of its server were first seen.
+    #[serde(skip)]
+    pub added: bool,
 }
 
 /// What a call can do to the world.

@@ -164,6 +164,24 @@ pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admissi
     decide_admission(chain, call, now, Word::Approved)
 }
 
+/// Decides about a call whose harm a person has allowed once: what the harm guard would ask about or
+/// refuse is reported. Everything else is decided as ever.
+///
+/// ```
+/// use deadstop_core::{admit, admit_allowed, Call, Harm, Link, Preset, Reach, ScopeKind, ScopeState};
+/// use deadstop_core::{Time, ToolCall, Verdict};
+/// let policies = Preset::Strict.policies();
+/// let mut state = ScopeState::new(ScopeKind::Session, Time(0));
+/// let mut chain = [Link { name: "s", state: &mut state, policy: &policies.session }];
+/// let harm = Harm { reach: Reach::Home, ..Harm::destroys("rm -rf", "~") };
+/// let call = Call::Tool(ToolCall { harms: vec![harm], ..ToolCall::default() });
+/// assert_eq!(admit(&mut chain, &call, Time(1)).verdict, Verdict::Block);
+/// assert_eq!(admit_allowed(&mut chain, &call, Time(2)).verdict, Verdict::Warn);
+/// ```
+pub fn admit_allowed(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::AllowedOnce)
+}
+
 /// Decides about a call of a recorded run, which ran whatever would be said about it now: one that a
 /// loop's ladder would refuse has its verdict and its ticket, too, so that the run goes on with what
 /// the call really brought. A kill has none. What would be asked about is taken as approved, with
@@ -178,6 +196,8 @@ enum Word {
     NotAsked,
     /// A person has approved it.
     Approved,
+    /// A person has allowed its harm once.
+    AllowedOnce,
     /// It ran, in a recording.
     Recorded,
 }
@@ -201,8 +221,10 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
             trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?))));
         });
     }
-    if word == Word::Approved {
-        unasked(&mut trips);
+    match word {
+        Word::Approved => unasked(&mut trips),
+        Word::AllowedOnce => harmless(&mut trips),
+        Word::NotAsked | Word::Recorded => {}
     }
     match worst(&trips) {
         Verdict::Allow | Verdict::Warn | Verdict::Steer => {}
@@ -457,6 +479,16 @@ fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
 /// Nobody is asked about these: a call that runs already, or one that a person has approved.
 fn unasked(trips: &mut [Trip]) {
     for trip in trips.iter_mut().filter(|trip| trip.verdict == Verdict::Ask) {
+        trip.verdict = Verdict::Warn;
+    }
+}
+
+/// A person has allowed the harm of this call.
+fn harmless(trips: &mut [Trip]) {
+    let held = |trip: &&mut Trip| {
+        trip.guard == GuardId::Harm && matches!(trip.verdict, Verdict::Ask | Verdict::Block)
+    };
+    for trip in trips.iter_mut().filter(held) {
         trip.verdict = Verdict::Warn;
     }
 }

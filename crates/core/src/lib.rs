@@ -32,8 +32,8 @@ pub use call::{
     ToolCall, Usage,
 };
 pub use engine::{
-    Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress,
-    prompt_counted, settle,
+    Admission, Decision, Progress, Ticket, admit, admit_allowed, admit_approved, admit_recorded,
+    progress, prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use deadstop_client::{Patience, Server, Spoken};
 use deadstop_core::{Digest, FailMode, Harm, Outcome, Status, Verdict};
-use deadstop_protocol::mcp::Listed;
+use deadstop_protocol::mcp::Listing;
 use serde_json::Value;
 
 pub use files::GateError;
@@ -261,13 +261,13 @@ impl Gate {
     }
 
     /// A server has listed its tools: which of them are not to be seen, and which have changed.
-    pub fn listed(&self, place: &Place, server: &str, tools: &[Listed]) -> Judged {
+    pub fn listed(&self, place: &Place, server: &str, listing: &Listing<'_>) -> Judged {
         if let Some(remote) = &self.remote
-            && let Ok(judged) = remote.listed(place, server, tools)
+            && let Ok(judged) = remote.listed(place, server, listing)
         {
             return judged;
         }
-        self.local.listed(server, tools)
+        self.local.listed(server, listing)
     }
 
     /// This call has ended. The answer tells whether its session has, too.

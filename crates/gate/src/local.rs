@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use deadstop_client::Spoken;
 use deadstop_core::{
     Admission, Call, Digest, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status,
-    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, settle,
+    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, admit_allowed, settle,
 };
 use deadstop_protocol::facts;
 use deadstop_redact::Redactor;
@@ -195,14 +195,11 @@ impl Local {
         let now = now();
         let admission = match &allowed {
             // A person has let this one call pass; everything but its harm is judged.
-            Some(_) => {
-                let policies = without_harm(&self.policies);
-                chain.with(&policies, |links| admit(links, &call, now))
-            }
+            Some(_) => chain.with(&self.policies, |links| admit_allowed(links, &call, now)),
             None => chain.with(&self.policies, |links| admit(links, &call, now)),
         };
         let mut answer = spoken(admission.verdict, &admission.trips, chain.notice.take());
-        if let Some(by) = allowed.filter(|_| answer.verdict == Verdict::Allow) {
+        if let Some(by) = allowed.filter(|_| answer.verdict <= Verdict::Warn) {
             let explain = format!("warned: this call is allowed once, by {by}");
             let notice = answer.notice.take();
             answer = Answer::said(Verdict::Warn, By::Local, "harm", "allowed_once", explain);
@@ -596,17 +593,6 @@ fn ids_file(place: &Place) -> String {
 
 fn made_file(place: &Place) -> String {
     format!("{}.made", file_name(&format!("{}/{}", place.session, place.agent)))
-}
-
-/// The policies with the harm guard off.
-fn without_harm(policies: &PolicySet) -> PolicySet {
-    let mut policies = policies.clone();
-    for policy in
-        [&mut policies.project, &mut policies.agent, &mut policies.session, &mut policies.nested]
-    {
-        policy.harm.enabled = false;
-    }
-    policies
 }
 
 pub(crate) fn killed(file: &str) -> String {

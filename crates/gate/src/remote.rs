@@ -7,7 +7,7 @@ use deadstop_client::{
     Server, escaped,
 };
 use deadstop_core::{Harm, Status, Verdict};
-use deadstop_protocol::mcp::Listed;
+use deadstop_protocol::mcp::Listing;
 use serde_json::json;
 
 use crate::{Answer, Ask, By, Judged, Place};
@@ -136,19 +136,23 @@ impl Remote {
         &self,
         place: &Place,
         server: &str,
-        tools: &[Listed],
+        listing: &Listing<'_>,
     ) -> Result<Judged, ClientError> {
-        let tools: Vec<_> = tools
+        let tools: Vec<_> = listing
+            .tools
             .iter()
             .map(|tool| {
                 let fingerprint = format!("{:016x}", tool.fingerprint.0);
+                let invisible: String = tool.invisible.iter().collect();
                 json!({
                     "name": tool.name, "fingerprint": fingerprint, "destructive": tool.destructive,
+                    "text": tool.text, "invisible": invisible,
                 })
             })
             .collect();
         let body = json!({
             "agent": place.agent, "session": place.session, "server": server, "tools": tools,
+            "complete": listing.complete,
         });
         self.client.post("/api/mcp/tools", &body)
     }

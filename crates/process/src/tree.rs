@@ -123,6 +123,11 @@ impl Tree {
         self.system.means()
     }
 
+    /// What a [`crate::Guardian`] must know to end this tree without us.
+    pub(crate) fn token(&self) -> String {
+        self.system.token()
+    }
+
     /// Takes the ends of the main child's pipes; the second time there are none.
     #[must_use]
     pub fn pipes(&self) -> Pipes {

@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod allow;
 mod approvals;
 pub(crate) mod audit;
 pub(crate) mod auth;
@@ -34,6 +35,7 @@ pub(crate) mod problem;
 mod projects;
 mod sessions;
 pub(crate) mod settings;
+mod trial;
 
 use std::sync::Arc;
 
@@ -243,6 +245,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(allow::list))
+        .routes(routes!(allow::get, allow::allow))
+        .routes(routes!(trial::check))
         .routes(routes!(prices::list))
         .routes(routes!(prices::get, prices::put, prices::delete))
         .merge(policy_handlers())

@@ -5,6 +5,8 @@ mod caller;
 pub(crate) mod decode;
 mod line;
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::Trip;
@@ -15,6 +17,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 
 use crate::api::auth::{KEY_HEADER, PROJECT_HEADER};
+use crate::net::slow::Timed;
 pub(crate) use caller::Caller;
 pub(crate) use line::{Answer, Lines};
 
@@ -112,15 +115,28 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
 }
 
 /// Reads a request's body, up to a size.
-pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Response<Body>> {
-    match Limited::new(body, most).collect().await {
+pub(crate) async fn read_body(
+    body: Incoming,
+    most: usize,
+    limit: Duration,
+) -> Result<Bytes, Response<Body>> {
+    match Limited::new(Timed::new(body, limit), most).collect().await {
         Ok(read) => Ok(read.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let text = "the request is larger than max_body_mib allows";
             Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
         }
+        Err(error) if is_late(&*error) => {
+            let text = "the request took longer than body_timeout_seconds allows";
+            Err(plain(StatusCode::REQUEST_TIMEOUT, text))
+        }
         Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
     }
+}
+
+fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 /// The answer to a packed request that is too large to be read.

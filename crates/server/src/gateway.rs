@@ -142,7 +142,7 @@ impl Gateway {
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
-        let body = read_body(body, self.config.max_body).await?;
+        let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
         let api = route.provider.api;
         let method = parts.method.as_str();
         let named = request::dialect(api, method, &route.path);

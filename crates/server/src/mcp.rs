@@ -51,6 +51,7 @@ pub(crate) struct Mcp {
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
     max_body: usize,
+    body_timeout: Duration,
     hold: Duration,
     default_agent: String,
     default_session: Option<String>,
@@ -72,6 +73,7 @@ impl Mcp {
             auth,
             places: Arc::new(Semaphore::new(config.max_in_flight)),
             max_body: config.max_body,
+            body_timeout: config.body_timeout,
             hold: config.hold,
             default_agent: config.default_agent.clone(),
             default_session: config.default_session.clone(),
@@ -121,7 +123,7 @@ impl Mcp {
     ) -> Result<Response<Body>, Response<Body>> {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, &upstream.server).await?;
-        let body = read_body(body, self.max_body).await?;
+        let body = read_body(body, self.max_body, self.body_timeout).await?;
         if parts.method != Method::POST {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream);
@@ -196,8 +198,7 @@ impl Mcp {
             let mut facts = asked.facts(server);
             self.warden.pins.judge(&chain.project.name, server, &mut facts);
             let call = chain.project.redact_call(Call::Tool(facts));
-            let mut request = Excerpt::default();
-            request.push(&asked.text());
+            let request = Excerpt::of_call(&asked.text());
             match self.admit(chain, &call, &request).await {
                 Ok((running, trips)) => {
                     let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
@@ -205,7 +206,8 @@ impl Mcp {
                     warnings.extend(trips);
                     let warden = Arc::clone(&self.warden);
                     let id = message.id.map(str::to_owned);
-                    let mut flight = Flight::new(warden, chain.clone(), call, running, request, id);
+                    let mut flight =
+                        Flight::new(warden, chain.clone(), call, running, request.beginning(), id);
                     flight.advice = advice;
                     flights.push(flight);
                 }

@@ -1,6 +1,7 @@
 //! The port: accepts connections, keeps browsers of other origins out, and hands requests to the
 //! API, the page or the gateway.
 
+pub(crate) mod slow;
 mod workers;
 
 use std::convert::Infallible;
@@ -33,6 +34,7 @@ use crate::retention;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
+use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
 /// How long streams may take to end once they are told to.
@@ -84,6 +86,7 @@ impl Server {
         let folder = folder.map(database::lock).transpose()?;
         let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
         let (private_alerts, grace) = (config.private_alerts, config.shutdown_grace);
+        let (body_timeout, client_timeout) = (config.body_timeout, config.client_timeout);
         let metrics = Arc::new(Metrics::default());
         let redis = config.redis.as_ref().map(|url| deadstop_fleet::Redis::open(url.reveal()));
         let redis = redis.transpose().map_err(|error| StartError::Shared(error.to_string()))?;
@@ -110,6 +113,8 @@ impl Server {
             mcp: Mcp::new(&config, Arc::clone(&warden), Arc::clone(&gate_auth)),
             gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
+            body_timeout,
+            client_timeout,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
         if warden.store().is_some() {
@@ -181,6 +186,10 @@ struct Door {
     gateway: Gateway,
     mcp: Mcp,
     address: SocketAddr,
+    /// How long a request's body may take.
+    body_timeout: Duration,
+    /// How long a client may keep us waiting with an answer.
+    client_timeout: Duration,
 }
 
 async fn accept(
@@ -238,6 +247,7 @@ fn serve(
     async move {
         let Ok(stream) = TcpStream::from_std(stream) else { return };
         let _ = stream.set_nodelay(true);
+        let stream = Paced::new(stream, door.client_timeout);
         let service = service_fn(move |request| {
             let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
             async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) }
@@ -262,7 +272,9 @@ impl Door {
         }
         if api::serves(request.uri().path()) {
             request.extensions_mut().insert(Peer(peer));
-            let answered = self.api.clone().oneshot(request.map(Body::new)).await;
+            let limit = self.body_timeout;
+            let request = request.map(|body| Body::new(Timed::new(body, limit)));
+            let answered = self.api.clone().oneshot(request).await;
             return answered.unwrap_or_else(|never| match never {});
         }
         if page::serves(request.method(), request.uri().path()) {

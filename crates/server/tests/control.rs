@@ -1,6 +1,7 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod allow;
 mod approvals;
 mod conformance;
 mod govern;

@@ -674,6 +674,7 @@ fn sqlite_migrations() -> Migrator {
         ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
         ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
         ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
+        ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
     ])
 }
 
@@ -685,6 +686,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
         ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
         ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
+        ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
     ])
 }
 

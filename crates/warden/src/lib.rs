@@ -16,6 +16,7 @@ mod grants;
 mod listing;
 pub mod metrics;
 mod nodes;
+mod once;
 pub mod pins;
 pub mod prices;
 mod project;
@@ -51,7 +52,9 @@ pub use calls::{Ended, ResultIn, Running, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
+pub use listing::Tools;
 pub use nodes::{Message, Reload};
+pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
@@ -118,6 +121,8 @@ pub struct Warden {
     pub posted: Arc<Notify>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
+    /// Refused calls that a person may allow once.
+    pub onces: Onces,
     /// Texts of recent calls, as evidence for an incident.
     pub recent: Recent,
     /// Tools of MCP servers as they were first seen.
@@ -260,6 +265,7 @@ impl Warden {
             bunches: Bunches::default(),
             posted: Arc::default(),
             approvals: Approvals::default(),
+            onces: Onces::default(),
             recent: Recent::default(),
             pins: Pins::default(),
             events: Events::new(now().0),

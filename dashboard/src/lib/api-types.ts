@@ -625,6 +625,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/allow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Calls that were refused because of their harm, and can be allowed once. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those of the last hour, the newest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCalls"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/allow/{code}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One of them, whole. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The code that the refusal names */
+                    code: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCall"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Allows exactly this call of its session, once, within ten minutes. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The code that the refusal names */
+                    code: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Approving"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCall"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/approvals": {
         parameters: {
             query?: never;
@@ -715,7 +817,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lets a call pass that waits. */
+        /** Lets a call pass that waits, if the person was shown all of it. */
         post: {
             parameters: {
                 query?: never;
@@ -728,7 +830,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": components["schemas"]["Because"];
+                    "application/json": components["schemas"]["Approving"];
                 };
             };
             responses: {
@@ -1039,6 +1141,46 @@ export interface paths {
         };
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What Deadstop would say about a command or a tool call. Nothing is run, and nothing is recorded. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["CommandToTry"];
+                };
+            };
+            responses: {
+                /** @description What would be said */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tried"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -4140,8 +4282,16 @@ export interface components {
         Approval: {
             /** @description The agent that wants to make it. */
             agent: string;
-            /** @description The beginning of what it is called with, without secrets. */
+            /**
+             * @description What it is called with, without secrets. A list holds the first 2,000 characters,
+             *     `GET /api/approvals/{id}` all of them.
+             */
             asked: string;
+            /**
+             * Format: int64
+             * @description Characters of the whole text.
+             */
+            asked_chars: number;
             /** @description Who decided. */
             decided_by: string | null;
             /**
@@ -4157,6 +4307,8 @@ export interface components {
             explain: string;
             /** @description The guard that wants a person asked. */
             guard: string;
+            /** @description What it would do, the worst first, as far as that is known. */
+            harms: components["schemas"]["Would"][];
             /** @description Its id. */
             id: string;
             /** @description `tool` or `model`. */
@@ -4182,9 +4334,28 @@ export interface components {
             tool: string;
             /**
              * Format: int64
+             * @description Characters of the call behind the whole text, which were not kept. A tool call with any
+             *     cannot be approved.
+             */
+            unkept_chars: number;
+            /**
+             * Format: int64
              * @description Until when it does; then it is refused.
              */
             until_ms: number;
+        };
+        /** @description A person's word that lets a call pass. */
+        Approving: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason: string;
+            /**
+             * Format: int64
+             * @description Characters of `asked` that the person was shown. Needed for a tool call whose `asked_chars`
+             *     are more than 2,000, and then equal to them.
+             */
+            shown_chars?: number | null;
         };
         /** @description A person's word. */
         Because: {
@@ -4347,7 +4518,22 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        /** @description A command or a tool call to try. */
+        CommandToTry: {
+            /**
+             * @description A command, as an agent's shell would get it.
+             * @example git checkout -- .
+             */
+            command?: string | null;
+            /** @description Its arguments. */
+            input?: Record<string, never> | null;
+            /**
+             * @description The tool that is called, in place of a command.
+             * @example drop_table
+             */
+            tool?: string | null;
+        };
         /** @description One line. */
         Cost: {
             /**
@@ -5820,6 +6006,60 @@ export interface components {
             /** @description Always `about:blank`: the code tells more. */
             type: string;
         };
+        /** @description A refused call that can be allowed once, or was. */
+        RefusedCall: {
+            /** @description The agent. */
+            agent: string;
+            /** @description Who has allowed it. */
+            allowed_by: string | null;
+            /** @description Why. */
+            allowed_why: string | null;
+            /**
+             * @description What it is called with, without secrets. A list holds the first 2,000 characters,
+             *     `GET /api/allow/{code}` all of them.
+             */
+            asked: string;
+            /**
+             * Format: int64
+             * @description Characters of the whole text.
+             */
+            asked_chars: number;
+            /** @description The code that the refusal names. */
+            code: string;
+            /** @description Why it was refused. */
+            explain: string;
+            /** @description What it would do, the worst first. */
+            harms: components["schemas"]["Would"][];
+            /**
+             * Format: int64
+             * @description When it was refused last.
+             */
+            refused_ms: number;
+            /** @description The nested scopes in which it was made, one below the other. */
+            scope: string | null;
+            /** @description The server that it runs on. */
+            server: string | null;
+            /** @description The session. */
+            session: string;
+            /** @description The tool. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description Characters of the call behind the whole text, which were not kept. A call with any cannot be
+             *     allowed.
+             */
+            unkept_chars: number;
+            /**
+             * Format: int64
+             * @description Until when it may then be made, once.
+             */
+            until_ms: number | null;
+        };
+        /** @description Refused calls that can be allowed. */
+        RefusedCalls: {
+            /** @description Those of the last hour, the newest first. */
+            items: components["schemas"]["RefusedCall"][];
+        };
         /** @description How far a call is. */
         Report: {
             /** @description The client's id for the call. */
@@ -6399,6 +6639,44 @@ export interface components {
              */
             to?: number | null;
         };
+        /** @description What would be said about it. */
+        Tried: {
+            /** @description Why, in one sentence. */
+            because: string;
+            /** @description The commands that were read in it. */
+            commands: string[];
+            /** @description What harm it would do, the worst first. */
+            harms: components["schemas"]["TriedHarm"][];
+            /** @description The safer way, if one is needed. */
+            instead: string;
+            /** @description `none`, `minor`, `serious` or `catastrophic`. */
+            severity: string;
+            /** @description The tool. */
+            tool: string;
+            /** @description What each preset would do about the first such call of a session. */
+            verdict: components["schemas"]["TriedVerdict"];
+        };
+        /** @description One harm of a call that was tried. */
+        TriedHarm: {
+            /** @description What sort of harm. */
+            kind: string;
+            /** @description How far it reaches. */
+            reach: string;
+            /** @description Whether what is lost comes back. */
+            recovery: string;
+            /** @description How bad that is. */
+            severity: string;
+            /** @description What it is done to. */
+            target: string;
+            /** @description What is done. */
+            verb: string;
+        };
+        /** @description What each preset would do: `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
+        TriedVerdict: {
+            balanced: string;
+            observe: string;
+            strict: string;
+        };
         /** @description Tokens that a call used. */
         Used: {
             /**
@@ -6860,6 +7138,15 @@ export interface components {
             by?: string | null;
             /** @description Why. */
             reason?: string;
+        };
+        /** @description One thing that a call would do. */
+        Would: {
+            /** @description What would happen and why it matters. */
+            because: string;
+            /** @description The sort of harm: `destroys`, `sends_secret` and so on. */
+            kind: string;
+            /** @description `none`, `minor`, `serious` or `catastrophic`. */
+            severity: string;
         };
     };
     responses: never;

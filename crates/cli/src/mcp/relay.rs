@@ -244,9 +244,14 @@ impl Relay {
 
     fn narrowed(&self, message: &Message<'_>, line: &[u8]) -> Option<Vec<u8>> {
         let listing = mcp::listing(message.result?)?;
-        let judged = self.gate.listed(&self.place, &self.server, &listing.tools);
+        let judged = self.gate.listed(&self.place, &self.server, &listing);
         for tool in &judged.changed {
-            self.say(&format!("{} describes {tool} otherwise than at first", self.server));
+            let what = "describes it otherwise than at first, or added it later";
+            self.say(&format!("{} {what}: {tool}", self.server));
+        }
+        for tool in listing.tools.iter().filter(|tool| !tool.invisible.is_empty()) {
+            let what = "its description holds invisible characters";
+            self.say(&format!("the tool {} of {} is odd: {what}", tool.name, self.server));
         }
         listing.narrowed(line, |name| judged.hidden.iter().any(|hidden| hidden == name))
     }

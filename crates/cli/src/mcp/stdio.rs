@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::relay::{self, Relay};
 use super::{Stdio, called};
-use crate::run::not_started;
+use crate::run::{self, not_started};
 
 /// How long a server may take to end once its client is gone, and then again once it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,10 +49,12 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let gate = gate(args)?;
     let mut command = Command::new(args.command.first().context("there is no command")?);
     command.args(&args.command[1..]).stdin(Streams::piped()).stdout(Streams::piped());
+    let mut guardian = run::guardian();
     let tree = match Tree::spawn_without_cgroup(&mut command) {
         Ok(tree) => Arc::new(tree),
         Err(error) => return Ok(not_started(&args.command, &error)),
     };
+    run::watch(guardian.as_mut(), &tree);
     let pipes = tree.pipes();
     let (to_server, from_server) = pipes.stdin.zip(pipes.stdout).context("there are no pipes")?;
     let run = uuid();

@@ -131,6 +131,11 @@ impl Stage {
         until(&format!("{least} living processes"), || bearers(&self.marker).len() >= least);
     }
 
+    /// Waits until nothing of this run is alive.
+    pub(crate) fn dies(&self) {
+        until("nothing is left", || bearers(&self.marker).is_empty());
+    }
+
     pub(crate) fn finish(&self, running: Running) -> Outcome {
         let outcome = running.finish(b"");
         assert_eq!(bearers(&self.marker), Vec::<u32>::new(), "survivors of {outcome:?}");

@@ -157,10 +157,11 @@ pub(crate) async fn propose(
     }
     let mut decided = Vec::new();
     for proposed in asked.calls {
-        let mut request = Excerpt::default();
-        request.push(&format!("{} {}", proposed.tool, proposed.arguments));
+        let request = Excerpt::of_call(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
-        if let Some(harms) = proposed.harms {
+        if let Some(mut harms) = proposed.harms {
+            // The worst are kept, wherever they stand.
+            harms.sort_by_key(|harm| std::cmp::Reverse(harm.severity()));
             facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
         }
         facts.server = proposed.server;

@@ -88,6 +88,8 @@ codes! {
     InvalidQuery = 422 "invalid_query",
     /// The order does not say what it is about.
     BadOrder = 422 "bad_order",
+    /// The person was not shown all of the call that they approve.
+    NotShown = 422 "not_shown",
     /// A change of a policy must say which version it replaces.
     IfMatchRequired = 428 "if_match_required",
     /// It is in force, but could not be written yet.

@@ -318,10 +318,7 @@ impl Flow {
         let facts = facts::tool_call(asked.name, asked.arguments);
         self.asked.push(facts.signature);
         let call = self.chain.project.redact_call(Call::Tool(facts));
-        let mut words = Excerpt::default();
-        words.push(asked.name);
-        words.push(" ");
-        words.push(&asked.arguments.to_string());
+        let words = Excerpt::of_call(&format!("{} {}", asked.name, asked.arguments));
         self.keep_text();
         self.response.line(words.text());
         self.after_call = true;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::flight::Flight;
 use super::waiting::Waiting;
-use deadstop_warden::{Booking, Chain, Warden};
+use deadstop_warden::{Booking, Chain, Tools, Warden};
 
 /// What an answer is read for.
 pub(super) struct Reading {
@@ -51,7 +51,8 @@ impl Reading {
             }
             self.lists.retain(|list| *list != key);
             let Some(listing) = message.result.and_then(mcp::listing) else { continue };
-            self.warden.listed(&self.chain, &self.server, &listing.tools);
+            let tools = Tools { tools: &listing.tools, complete: listing.complete };
+            self.warden.listed(&self.chain, &self.server, tools);
             let hidden = |name: &str| self.warden.hides(&self.chain, &self.server, name);
             // Of a batch with several listings the first is narrowed: calls are refused anyway.
             narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));

@@ -34,7 +34,10 @@ struct Route {
 
 impl World {
     async fn new() -> World {
-        let asks = json!({ "access": { "ask": ["wall_ask"] } });
+        let asks = json!({
+            "access": { "ask": ["wall_ask"] },
+            "harm": { "enabled": true, "catastrophic": "block" },
+        });
         let gate = Gate::start(asks, |_| Reply::json(200, &json!({}))).await;
         let kept = keep(&gate, "default").await;
         let mut keys = BTreeMap::new();
@@ -120,6 +123,17 @@ impl World {
                 let asked = self.gate.ask(&asked).await.json();
                 asked["calls"][0]["approval"].as_str().unwrap().to_owned()
             }
+            path if path.starts_with("/api/allow/") => {
+                let number = self.number.fetch_add(1, Ordering::Relaxed);
+                let call = json!({
+                    "id": "wall", "tool": "Bash", "arguments": { "command": "rm -rf ~" },
+                });
+                let asked = format!("/api/sessions/wall-asker/refused-{number}/proposal");
+                let asked = Ask::post(&asked, &json!({ "calls": [call] })).key(&admin);
+                let refused = self.gate.ask(&asked).await.text();
+                let code = refused.split("deadstop allow ").nth(1).unwrap();
+                code.chars().take(6).collect()
+            }
             path if path.contains("/calls/{id}") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
@@ -129,6 +143,7 @@ impl World {
         let path = route
             .path
             .replace("{id}", &id)
+            .replace("{code}", &id)
             .replace("{name}", AGENT)
             .replace("{agent}", agent)
             .replace("{session}", session)
@@ -192,6 +207,7 @@ impl World {
                 );
                 json!({ "policy": policy })
             }
+            "/api/check" => json!({ "command": "rm -rf build" }),
             "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
             "/api/mcp/tools" => json!({
                 "agent": "wall-governor", "session": "governed", "server": "wall-server",
@@ -212,6 +228,7 @@ impl World {
             _ if path.ends_with("/revoke") => json!({ "reason": "wall-reason" }),
             _ if path.starts_with("/api/sessions/")
                 || path.starts_with("/api/approvals/")
+                || path.starts_with("/api/allow/")
                 || path.ends_with("/restore") =>
             {
                 json!({ "reason": "wall-reason" })

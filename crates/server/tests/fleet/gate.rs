@@ -214,6 +214,8 @@ fn written(config: &Config) -> String {
         "max_in_flight": config.max_in_flight,
         "max_body_mib": config.max_body.div_ceil(1 << 20),
         "hold_seconds": whole(config.hold),
+        "body_timeout_seconds": whole(config.body_timeout),
+        "client_timeout_seconds": whole(config.client_timeout),
         "upstream_timeout_seconds": whole(config.upstream_timeout),
         "providers": providers,
         "mcp": { "servers": servers },

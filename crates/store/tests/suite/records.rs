@@ -90,6 +90,9 @@ async fn tools_as_they_were_seen(place: &Place) {
         first: at(1),
         changed: Some(at(2)),
         accepted_by: None,
+        known_text: "Writes".into(),
+        seen_text: "Sends".into(),
+        notes: "odd".into(),
     };
     let other = StoredTool { tool: "read".into(), changed: None, ..one.clone() };
     store.put_tools(&[one.clone(), other.clone()]).await.unwrap();

@@ -72,6 +72,11 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/approvals/{id}", AGENT),
     ("POST", "/api/approvals/{id}/approve", OPERATOR),
     ("POST", "/api/approvals/{id}/deny", OPERATOR),
+    // An agent may not see what could be allowed, and never allow it.
+    ("GET", "/api/allow", VIEWER),
+    ("GET", "/api/allow/{code}", VIEWER),
+    ("POST", "/api/allow/{code}", OPERATOR),
+    ("POST", "/api/check", VIEWER),
     ("GET", "/api/mcp/tools", VIEWER),
     ("POST", "/api/mcp/tools", Acting),
     ("POST", "/api/mcp/tools/accept", OPERATOR),

@@ -175,8 +175,8 @@ fn anthropic_that_goes_wrong() {
         &[ANTHROPIC[0], overloaded],
         "usage 25 1 1000 10\nerror Overloaded",
     );
-    // A call that was cut off is none.
-    check_events(Dialect::Anthropic, &ANTHROPIC[9..12], "");
+    // A call that was cut off is one: clients have it, with as much of its input as came.
+    check_events(Dialect::Anthropic, &ANTHROPIC[9..12], "call toolu_1 rm {}");
     // A compatible server: the input comes whole, and the block never stops.
     let whole = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{"a":1}}}"#;
     check_events(
