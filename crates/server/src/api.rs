@@ -34,6 +34,7 @@ pub(crate) mod problem;
 mod projects;
 mod sessions;
 pub(crate) mod settings;
+mod top_up;
 
 use std::sync::Arc;
 
@@ -235,6 +236,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(top_up::top_up))
         .routes(routes!(grants::of_agent, grants::give_agent))
         .routes(routes!(grants::revoke_agent))
         .routes(routes!(grants::of_session, grants::give_session))

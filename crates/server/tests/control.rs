@@ -3,6 +3,7 @@
 mod access;
 mod approvals;
 mod conformance;
+mod endings;
 mod govern;
 mod grants;
 mod guards;
