@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{Millis, NanoUsd, Tokens};
+use deadstop_core::{GuardId, Kill, Millis, NanoUsd, Tokens};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -95,11 +95,12 @@ pub(crate) async fn top_up(
     At(at): At<(Name, Name)>,
     Body(asked): Body<TopUp>,
 ) -> Carried {
-    let more = asked.amounts()?;
     let scope = known(&app, &who, &at).await?;
+    let more = asked.amounts()?;
     let closed = || {
         let state = scope.state();
-        state.killed().filter(|kill| !kill.guard.is_some_and(|guard| guard.is_limit())).is_some()
+        let limit = |kill: &Kill| kill.guard.is_some_and(GuardId::is_limit);
+        state.killed().is_some_and(|kill| !limit(kill))
     };
     let stopped = || {
         Problem::new(
