@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: help program quick run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,18 @@ demo: build ## Two runaways stopped and one healthy agent let through, without a
 
 build: page ## Build the program, with its page inside
 	$(CARGO) build --release --locked --package deadstop
+
+PREFIX ?= $(HOME)/.local
+
+install: build ## Copy the program to PREFIX/bin (~/.local/bin unless said)
+	install -D -m 755 target/release/deadstop $(PREFIX)/bin/deadstop
+	@command -v deadstop >/dev/null || echo "note: $(PREFIX)/bin is not in PATH"
+
+dist: build ## Everything that people install, into dist/, and tried in clean folders without a network
+	bindings/python/check build
+	bindings/node/check build
+	scripts/dist
+	tests/dist/run
 
 page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
 
@@ -46,9 +58,9 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 	python3 tests/page/shrink.py target/shots docs/pages
 
 # What has real clients mostly waits for them: two at a time.
-REAL := clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test
+REAL := clients mcp-clients hosts sdk-python sdk-node api leaks packaging docs page-test
 
-test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(REAL)
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
@@ -89,8 +101,21 @@ doc:
 clients: program ## Real SDKs, installed from their registries, against the real program
 	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
-hosts: program ## Real coding agents from npm with our hooks installed, against a stand-in provider
+docs: program ## The book built, its links followed, and the code in it run, with real frameworks
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/docs/run
+
+book: ## Build the book into target/book
+	scripts/book
+
+cast: program ## Record the README's animation anew
+	scripts/cast docs/demo.svg -- $(TARGET)/debug/deadstop demo
+
+# Those that take seconds here; `make hosts HOSTS=` has all.
+HOSTS ?= claude codex
+
+hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/matrix $(HOSTS)
 
 bench-hooks: page ## How long a hook's whole run takes, cold and warm
 	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
@@ -147,6 +172,7 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
+	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/matrix
 
 bench: page ## Measure what the project promises
 	$(CARGO) build --release --locked --package xtask
