@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use crate::call::{Call, Outcome};
 pub use crate::engine::progress_held;
 use crate::engine::{Decision, Ticket, settle};
+use crate::guard::ending::Limits;
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;
 use crate::ledger::{Ledger, Reserved, Spent};
@@ -116,6 +117,19 @@ impl Policy {
             output: self.tokens.output_token_limit.map(|limit| limit.0),
             tokens: self.tokens.total_token_limit.map(|limit| limit.0),
             cost: self.budget.max_cost_usd.map(|limit| limit.0.0),
+        }
+    }
+
+    /// The same for a scope whose limits an operator may have raised.
+    pub fn bounds_of(&self, scope: &ScopeState) -> Bounds {
+        let limits = Limits::full(self, scope);
+        Bounds {
+            steps: limits.steps,
+            model_calls: limits.model_calls,
+            input: limits.input.map(|limit| limit.0),
+            output: limits.output.map(|limit| limit.0),
+            tokens: limits.total.map(|limit| limit.0),
+            cost: limits.cost.map(|limit| limit.0),
         }
     }
 

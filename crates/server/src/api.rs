@@ -35,6 +35,7 @@ pub(crate) mod problem;
 mod projects;
 mod sessions;
 pub(crate) mod settings;
+mod top_up;
 mod trial;
 
 use std::sync::Arc;
@@ -237,6 +238,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(top_up::top_up))
         .routes(routes!(grants::of_agent, grants::give_agent))
         .routes(routes!(grants::revoke_agent))
         .routes(routes!(grants::of_session, grants::give_session))

@@ -4,6 +4,7 @@ mod access;
 mod allow;
 mod approvals;
 mod conformance;
+mod endings;
 mod govern;
 mod grants;
 mod guards;

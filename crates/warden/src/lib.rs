@@ -161,6 +161,8 @@ pub enum What {
     Pause,
     /// Lifts a pause.
     Resume,
+    /// Raises the limits of a session, and lifts the end that one of them brought.
+    TopUp,
 }
 
 impl What {
@@ -172,6 +174,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "pause",
             What::Resume => "resume",
+            What::TopUp => "top_up",
         }
     }
 
@@ -183,6 +186,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "paused",
             What::Resume => "resumed",
+            What::TopUp => "topped up",
         }
     }
 }
@@ -711,6 +715,9 @@ impl Warden {
         }
         if order.what == What::Reset {
             scope.forget_reported();
+        }
+        if order.what == What::TopUp {
+            *scope.ended_by.lock() = None;
         }
         scope.tell_changed();
         self.tell_nodes_of(scope);

@@ -3615,6 +3615,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/top-up": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Raises the limits of a session. If one of them ended it, it goes on; a stop by a person is final. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/settings": {
         parameters: {
             query?: never;
@@ -4005,6 +4050,10 @@ export interface components {
                         max_same_target: number;
                         window_s: number;
                     };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
+                    };
                     fail_mode: string;
                     harm: {
                         allow: unknown[];
@@ -4095,6 +4144,10 @@ export interface components {
                     max_same_target: number;
                     window_s: number;
                 };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
+                };
                 fail_mode: string;
                 harm: {
                     allow: unknown[];
@@ -4153,6 +4206,10 @@ export interface components {
                         max_deletes: number;
                         max_same_target: number;
                         window_s: number;
+                    };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
                     };
                     fail_mode: string;
                     harm: {
@@ -4707,7 +4764,10 @@ export interface components {
         };
         /** @description An order that was carried out. */
         Done: {
-            /** @description What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`. */
+            /**
+             * @description What was done: `killed`, `cleared`, `reset`, `paused`,
+             *     `resumed` or `topped up`.
+             */
             done: string;
             /** @description The scope as it is now. */
             scope: components["schemas"]["Row"];
@@ -6589,6 +6649,37 @@ export interface components {
             /** @description By server and name. */
             items: components["schemas"]["Tool"][];
         };
+        /** @description How much a session may use in addition; at least one of the four. */
+        TopUp: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /**
+             * Format: double
+             * @description Dollars.
+             * @example 5
+             */
+            cost_usd?: number;
+            /** @description Why. */
+            reason?: string;
+            /**
+             * Format: int64
+             * @description Tool calls, and as many model calls.
+             * @example 50
+             */
+            steps?: number;
+            /**
+             * Format: int64
+             * @description Seconds.
+             * @example 1800
+             */
+            time_s?: number;
+            /**
+             * Format: int64
+             * @description Tokens: input, output and both.
+             * @example 200000
+             */
+            tokens?: number;
+        };
         /** @description What calls came to. */
         Totals: {
             /**
@@ -6759,6 +6850,10 @@ export interface components {
                     max_same_target: number;
                     window_s: number;
                 };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
+                };
                 fail_mode: string;
                 harm: {
                     allow: unknown[];
@@ -6849,6 +6944,10 @@ export interface components {
                 max_same_target: number;
                 window_s: number;
             };
+            ending: {
+                reserve_for_answer: string;
+                wrap_up_at: string;
+            };
             fail_mode: string;
             harm: {
                 allow: unknown[];
@@ -6907,6 +7006,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {
@@ -7015,6 +7118,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {

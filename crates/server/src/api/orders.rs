@@ -73,10 +73,11 @@ impl Strict for Why {}
 /// An order that was carried out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
-    /// What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`.
-    done: &'static str,
+    /// What was done: `killed`, `cleared`, `reset`, `paused`,
+    /// `resumed` or `topped up`.
+    pub(super) done: &'static str,
     /// The scope as it is now.
-    scope: Row,
+    pub(super) scope: Row,
 }
 
 pub(crate) type Carried = Result<Json<Done>, Problem>;
@@ -196,6 +197,7 @@ pub(crate) async fn carry_out(
             warden.order(scope, order, move |state, now| state.pause(&by, &because, now)).await
         }
         What::Resume => warden.order(scope, order, |state, _| state.resume()).await,
+        What::TopUp => return Err(Problem::new(Code::BadOrder, "say by how much")),
     };
     match carried {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
@@ -239,7 +241,7 @@ fn in_force(scope: &Scope, what: What) -> bool {
     let state = scope.state();
     match what {
         What::Kill => state.killed().is_some(),
-        What::Clear | What::Reset => state.killed().is_none(),
+        What::Clear | What::Reset | What::TopUp => state.killed().is_none(),
         What::Pause => state.paused().is_some(),
         What::Resume => state.paused().is_none(),
     }

@@ -225,6 +225,7 @@ impl World {
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
             _ if path.ends_with("/grants") => grant(),
+            _ if path.ends_with("/top-up") => json!({ "steps": 5 }),
             _ if path.ends_with("/revoke") => json!({ "reason": "wall-reason" }),
             _ if path.starts_with("/api/sessions/")
                 || path.starts_with("/api/approvals/")

@@ -124,6 +124,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/resume", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/reset", OPERATOR),
+    ("POST", "/api/sessions/{agent}/{session}/top-up", OPERATOR),
     ("GET", "/api/sessions/{agent}/{session}/grants", VIEWER),
     ("POST", "/api/sessions/{agent}/{session}/grants", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/grants/{id}/revoke", OPERATOR),
