@@ -6,6 +6,7 @@ mod conformance;
 mod govern;
 mod grants;
 mod guards;
+mod identity;
 mod kept;
 mod manners;
 mod replayed;
