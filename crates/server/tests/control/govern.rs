@@ -117,9 +117,7 @@ async fn a_call_without_room_is_told_when_to_try_again() {
     let budget = json!({ "max_cost_usd": 0.05, "reservation": "ceiling" });
     let gate = gate(json!({ "budget": budget })).await;
     // $0.0425 each, at most.
-    let preflight = |id: &str| {
-        json!({ "id": id, "model": "gpt-4o", "input_tokens": 1000, "max_output_tokens": 4000 })
-    };
+    let preflight = |id: &str| json!({ "id": id, "model": "gpt-4o", "input_tokens": 1000, "max_output_tokens": 4000 });
     assert_eq!(post(&gate, "preflight", preflight("m1")).await.status, 200);
     for _ in 0..7 {
         let got = post(&gate, "preflight", preflight("m2")).await;

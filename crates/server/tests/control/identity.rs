@@ -30,7 +30,7 @@ async fn calls(gate: &Gate, agent: &str) -> HashMap<String, u64> {
 
 fn request(agent: &str, number: usize, request: &Value) -> Ask {
     let says = request["says"].as_array().unwrap().iter().enumerate();
-    let role = |at: usize| if at % 2 == 0 { "user" } else { "assistant" };
+    let role = |at: usize| if at.is_multiple_of(2) { "user" } else { "assistant" };
     let messages: Vec<Value> =
         says.map(|(at, text)| json!({ "role": role(at), "content": text })).collect();
     let mut body = json!({ "model": "gpt-4o", "messages": messages });
