@@ -35,7 +35,7 @@ use crate::config::{Config, McpServer};
 use crate::door::{
     Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, unavailable, warned,
 };
-use deadstop_warden::{Chain, Refused, Running, Terms, Warden};
+use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -182,8 +182,10 @@ impl Mcp {
         let messages = envelope.messages();
         let (mut flights, mut warnings) = (Vec::new(), Vec::new());
         let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
-        let dead = chain.dead();
-        let dead = dead.map(|(reason, text)| Why::said(Verdict::Kill, "killed", reason, &text));
+        let dead = chain.stopped().map(|stopped| {
+            let text = format!("stopped: {}", stopped.sentence());
+            Why::said(Verdict::Kill, "killed", stopped.reason(), &text)
+        });
         for (message, why) in messages.iter().zip(&mut whys) {
             if !message.asks_for(mcp::CALL) {
                 *why = dead.clone().filter(|_| message.is_governed());
@@ -234,16 +236,17 @@ impl Mcp {
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Why> {
-        let admitted =
-            self.warden.admit_patiently(chain, call, request, Terms::default(), self.hold).await;
-        admitted.map_err(|Refused { trips, incident, unreachable, .. }| match trips.first() {
-            Some(trip) => Why::of(trip, incident.as_deref()),
-            None if unreachable.is_some() => Why::failed(
-                "unavailable",
-                "deadstop cannot reach its shared state, and the policy says to refuse",
-            ),
-            None => Why::failed("refused", "refused; do not retry"),
-        })
+        let admit = Admit { chain, call, request, terms: Terms::default(), hold: self.hold };
+        self.warden.admit_in_turn(admit).await.map_err(
+            |Refused { trips, incident, unreachable, .. }| match trips.first() {
+                Some(trip) => Why::of(trip, incident.as_deref()),
+                None if unreachable.is_some() => Why::failed(
+                    "unavailable",
+                    "deadstop cannot reach its shared state, and the policy says to refuse",
+                ),
+                None => Why::failed("refused", "refused; do not retry"),
+            },
+        )
     }
 
     /// Who is calling: the project that a key belongs to, and the agent that it is bound to.

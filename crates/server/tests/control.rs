@@ -8,6 +8,7 @@ mod endings;
 mod govern;
 mod grants;
 mod guards;
+mod identity;
 mod kept;
 mod manners;
 mod replayed;

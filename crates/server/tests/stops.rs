@@ -312,7 +312,7 @@ async fn a_used_up_budget_is_402_with_facts_for_programs() {
     let ask = Speech::Chat.says(false, "Think hard").by("a", "s");
     let got = gate.ask(&ask).await;
     assert!(got.status == 200 && got.text().contains("Expensive words"), "{}", got.text());
-    let warning = "the session s is stopped: the session s has spent $0.0125 of its budget of";
+    let warning = "session s was ended by budget: the session s has spent $0.0125 of its budget of";
     assert!(got.header("x-deadstop-warning").unwrap().starts_with(warning), "{:?}", got.headers);
     let killed = gate.incident().await;
     for _ in 0..2 {

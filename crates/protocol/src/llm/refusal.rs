@@ -142,6 +142,14 @@ impl Kind {
     }
 }
 
+/// Whole seconds after which the refused call is worth another attempt; `None` if it is not.
+pub fn retry_after(trip: &Trip) -> Option<u64> {
+    match Kind::of(trip) {
+        Kind::Throttled { seconds } => Some(seconds),
+        Kind::Stopped | Kind::UsedUp => None,
+    }
+}
+
 /// When calls in flight have probably left some room.
 const SETTLE_SECONDS: u64 = 5;
 

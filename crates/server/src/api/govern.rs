@@ -14,12 +14,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Call, Decision, GuardId, Harm, ModelCall, TextFacts, TextHasher, Tokens, Trip, Verdict,
+    Call, Decision, GuardId, Harm, ModelCall, Outcome, TextFacts, TextHasher, Tokens, Trip, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::govern::{
     Decided, DecidedAll, Ended, Opening, Preflight, Proposal, Receipt, Refusal, Report, Spoken,
 };
+use deadstop_protocol::llm::answer::counted::Counted;
+use deadstop_protocol::llm::refusal;
 use deadstop_redact::excerpt::Excerpt;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ pub(crate) async fn open(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -194,7 +196,7 @@ pub(crate) async fn propose(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -221,7 +223,7 @@ pub(crate) async fn progress(
         (status = 200, description = "It is booked", body = Decided),
         (status = 402, description = "It is booked, and a budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(
@@ -255,7 +257,14 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
     let ended = receipt.clone();
     let text = receipt.text.as_deref().unwrap_or_default();
     let whole = matches!(receipt.status, Ended::Ok | Ended::Error);
-    let outcome = move |call: &Call| ended.outcome(call);
+    let prices = chain.project.prices();
+    let outcome = move |call: &Call| {
+        let outcome = ended.outcome(call);
+        let billed = call
+            .model()
+            .map(|model| prices.bill(None, &model.model, &outcome.usage, &Counted::default()).cost);
+        Outcome { billed, ..outcome }
+    };
     let reply = |decision: &Decision| decided(&receipt.id, decision.verdict, &decision.trips, None);
     match app.warden.receipt(chain, &receipt.id, outcome, text, whole).await {
         // A dead session hears that it is dead, although its receipt is booked.
@@ -350,17 +359,10 @@ pub(super) async fn chain(
 
 /// What a dead session is told, whatever it asks.
 fn dead(chain: &Chain) -> Option<Reply> {
-    let code = chain.scopes().iter().find_map(|scope| {
-        let state = scope.state();
-        let kill = state.killed()?;
-        let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
-        let kind = scope.kind().name();
-        Some((code, kind, format!("{kind} {} was ended: {}", scope.name(), kill.because)))
-    });
-    let (code, kind, why) = code?;
-    let mut body = problem(403, code, &why, &Value::Null);
-    body["ended"] = kind.into();
-    Some(Reply { status: 403, body })
+    let stopped = chain.stopped()?;
+    let mut body = problem(403, stopped.refusal(), &stopped.sentence(), &Value::Null);
+    body["ended"] = stopped.kind.name().into();
+    Some(Reply { status: 403, body, retry_after: None })
 }
 
 /// A kill or an incident lasts before anybody is told.
@@ -397,7 +399,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
     };
     let decision = serde_json::to_value(decision).unwrap_or_default();
     let Some(trip) = trips.first().filter(|_| !allowed) else {
-        return Reply { status: 200, body: decision };
+        return Reply { status: 200, body: decision, retry_after: None };
     };
     let status = trip.refusal_kind().status();
     // One that is dead already says what killed it.
@@ -405,7 +407,8 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,
     };
-    Reply { status, body: problem(status, code, &trip.explain(), &decision) }
+    let body = problem(status, code, &trip.explain(), &decision);
+    Reply { status, body, retry_after: refusal::retry_after(trip) }
 }
 
 /// A call that may not be made, as a problem+json.
@@ -426,6 +429,8 @@ fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
 struct Reply {
     status: u16,
     body: Value,
+    /// Seconds after which a call that does not pass now is worth another attempt.
+    retry_after: Option<u64>,
 }
 
 impl Reply {
@@ -439,6 +444,7 @@ impl IntoResponse for Reply {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::FORBIDDEN);
         let kind = if self.status == 200 { "application/json" } else { "application/problem+json" };
-        (status, [(header::CONTENT_TYPE, kind)], self.body.to_string()).into_response()
+        let after = self.retry_after.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
+        (status, [(header::CONTENT_TYPE, kind)], after, self.body.to_string()).into_response()
     }
 }

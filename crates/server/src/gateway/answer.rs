@@ -46,6 +46,7 @@ pub(super) async fn pass(
                 Failed::Timeout => How::TimedOut,
                 Failed::Address | Failed::Unreachable(_) => How::Connection,
             }));
+            flow.booked().await;
             return answered(refusal::failed(exchange.dialect, 502, &failed.to_string()));
         }
     };
@@ -58,6 +59,8 @@ pub(super) async fn pass(
             Some(failure) => flow.fail(failure),
             None => flow.settle(Status::Ok),
         }
+        // The client may send it again at once, to another node.
+        flow.booked().await;
         return Response::from_parts(parts, Body::new(body));
     }
     let decoder = Decoder::new(&parts.headers);

@@ -21,9 +21,8 @@ use deadstop_protocol::llm::words::Words;
 use deadstop_protocol::prices::{self, PriceSource};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::who::Thread;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
 
 /// A call on its way.
 pub(super) struct Flow {
@@ -187,7 +186,7 @@ impl Flow {
 
     /// Why the next call of this chain will be refused, if it will.
     pub(super) fn ended(&self) -> Option<String> {
-        self.chain.ended()
+        self.chain.stopped().map(|stopped| stopped.sentence())
     }
 
     /// What was let pass with a warning.
@@ -399,12 +398,10 @@ impl Flow {
             }
             Status::Error | Status::Fault => self.failure,
         };
-        if let Some(thread) = self.thread.take() {
-            match status {
-                Status::Ok => thread.answered(&self.echo, self.id.as_deref(), self.warden.time()),
-                _ => drop(thread),
-            }
-        }
+        let noted = self.thread.take().and_then(|thread| match status {
+            Status::Ok => thread.answered(&self.echo, self.id.as_deref()),
+            _ => thread.failed(),
+        });
         let billed = Some(self.bill(&usage));
         let answer = Some(answer);
         let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
@@ -415,7 +412,13 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        self.booking = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        let booked = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        self.booking = match (booked, noted) {
+            (Some(booked), Some(noted)) => Some(Box::pin(async move {
+                futures_util::future::join(booked, noted).await;
+            })),
+            (booked, noted) => booked.or(noted),
+        };
     }
 
     /// Ready when all nodes know what the call has cost, so that whatever comes after its end is
