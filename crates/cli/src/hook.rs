@@ -19,7 +19,7 @@ use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse}
 const LARGEST: u64 = 32 * 1024 * 1024;
 /// How long a server may take.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Seconds that a person may take, unless somebody says otherwise: less than hosts wait for a hook.
+/// Seconds that a person may take by default: less than hosts wait for a hook.
 pub(crate) const PATIENCE: u64 = 50;
 
 /// Which host, and whom to ask.
@@ -274,7 +274,7 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
             Some(advice) => Reply::Steer(advice),
             None => Reply::Warn(why),
         },
-        // Without a server the host asks its own person; with one, nobody has answered in time.
+        // Without a server the host asks its own user. With one, no approver answered in time.
         Verdict::Ask if answer.by == By::Local => Reply::Ask(why),
         Verdict::Kill => {
             // A sub-agent may die alone; its session goes on.

@@ -121,11 +121,11 @@ enum Command {
     Incidents(incidents::Args),
     /// Explain an incident: why, on what evidence, and what it would have cost.
     Explain(explain::Args),
-    /// Show what models cost; set own prices where nobody knows.
+    /// Show what models cost; set your own prices.
     Prices(prices::Args),
     /// Make, list and revoke keys.
     Keys(keys::Args),
-    /// See who did what and why, check that nobody has changed it, export it.
+    /// See who did what and why; verify that the log is unchanged; export it.
     Audit(audit::Args),
     /// Say where alerts go, test it, see what was delivered.
     Alerts(alerts::Args),

@@ -47,7 +47,7 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A cell that ends a line pads it; nobody wants to copy that.
+        // A cell that ends a line pads it. The padding is cut, so that copied text has none.
         let text = self.0.to_string();
         for (number, line) in text.lines().enumerate() {
             if number > 0 {

@@ -147,7 +147,7 @@ fn an_incident_is_explained_and_acknowledged() {
     );
     for part in [
         "  guard     similarity: kill_switch\n",
-        "  seen by   nobody yet\n",
+        "  seen by   not acknowledged\n",
         "Score 12.5, 125% of the threshold 10.0:\n",
         "  0 [####################|#####...............] 20.0\n",
         "| similar_prompts     |     5 |   1.00 |  5.00 |\n",
@@ -225,7 +225,7 @@ fn policies_are_set_compared_and_restored() {
     let set = ["policy", "set", "got.toml", "--reason", "the same", "--replaces", "1"];
     house.ask(&set).fine();
     house.ask(&["policy", "diff", "1"]).refused_nothing("versions 1 and 2 are the same\n");
-    house.ask(&set).refused("somebody changed it meanwhile", "`deadstop policy get`");
+    house.ask(&set).refused("it was changed since you read it", "`deadstop policy get`");
 
     house.ask(&["policy", "restore", "1", "--reason", "calm"]).fine();
     let versions = house.ask(&["policy", "versions"]).fine().rows();

@@ -71,7 +71,7 @@ pub enum By {
     Server,
     /// The engine on local files.
     Local,
-    /// Nobody could: the policy's fail mode.
+    /// Neither could; the policy's fail mode applies.
     FailMode,
 }
 
@@ -86,7 +86,7 @@ pub struct Answer {
     pub incident: Option<String>,
     /// Who has decided.
     pub by: By,
-    /// What went wrong on the way, for whoever looks after it.
+    /// What went wrong on the way, for the user.
     pub notice: Option<String>,
 }
 
@@ -161,7 +161,7 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// How long a server may take.
     pub patience: Patience,
-    /// How long a person may take to approve a call; nobody waits by default.
+    /// How long a person may take to approve a call; zero (no wait) by default.
     pub approval: Duration,
     /// Whether no server is asked at all.
     pub alone: bool,
@@ -250,12 +250,12 @@ impl Gate {
         {
             return stopped(answer);
         }
-        // Nobody tells us of it, so we look from time to time.
+        // Without a server no event announces a kill, so the files are polled.
         std::thread::sleep(wait.min(LOOK));
         stopped(self.local.known_dead(place)?)
     }
 
-    /// Takes a tool as it is described now, in local files; false if nobody knows it there.
+    /// Accepts a tool's current description, in local files; false if the tool is unknown there.
     pub fn accept_here(&self, server: &str, tool: &str) -> Result<bool, GateError> {
         self.local.accept(server, tool)
     }

@@ -449,7 +449,7 @@ impl Local {
             postcard::from_bytes(&bytes).map_err(|_| damaged("it is cut or altered"))?;
         match kept.name == name {
             true => Ok(Some(kept)),
-            false => Err(damaged("it is somebody else's")),
+            false => Err(damaged("it belongs to another scope")),
         }
     }
 

@@ -90,7 +90,7 @@ pub enum OrderError {
     /// The files cannot be used.
     #[error(transparent)]
     Files(#[from] GateError),
-    /// Nobody has seen it here.
+    /// Local files have no scope of that name.
     #[error("local files know no {0} of that name")]
     Unknown(&'static str),
     /// A session's end is final.

@@ -101,7 +101,7 @@ fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| told(error.to_string()))
 }
 
-/// Where local states lie, unless somebody says otherwise.
+/// The default folder of local states.
 pub fn state_folder() -> Option<PathBuf> {
     below("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("gate"))
 }

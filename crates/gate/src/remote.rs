@@ -16,7 +16,7 @@ use crate::{Answer, Ask, By, Judged, Place};
 #[derive(Debug)]
 pub(crate) struct Remote {
     client: Client,
-    /// Whether somebody named it, or we only look whether one runs at the usual place.
+    /// Whether the user named it; otherwise the gate only tries the default address.
     named: bool,
     pub(crate) project: Option<String>,
     /// How long an answer may take, and how long a person's.
@@ -99,7 +99,7 @@ impl Remote {
         let proposal = proposal(ask, harms, hold);
         let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
-        // A person was asked: whoever holds calls may ask again for the word.
+        // A person was asked: a caller that holds the call may poll for the decision.
         let asks =
             |decided: &Decided| decided.verdict == Verdict::Ask && decided.approval.is_some();
         let waits = matches!(&decided, Ok(Some(decided)) if asks(decided));

@@ -60,7 +60,7 @@ pub(crate) struct App {
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
     document: Value,
-    /// Sessions that somebody steps through.
+    /// Sessions that an operator steps through.
     reels: crate::replay::Reels,
 }
 
@@ -73,7 +73,7 @@ impl App {
         })
     }
 
-    /// The project of whoever asks.
+    /// The caller's project.
     async fn project(&self, who: &Who) -> Result<Arc<Project>, Problem> {
         Ok(self.warden.project(&who.project).await?)
     }
@@ -132,8 +132,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
     Box::new(move |told: Option<String>| {
         let (warden, auth, base) = (warden.clone(), Arc::clone(&auth), base.clone());
         Box::pin(async move {
-            // Keys are looked up again by themselves. Forgotten, nobody could give orders while the
-            // database is away.
+            // The regular re-read keeps the cached keys. They expire by themselves, and operators
+            // need them to give orders while the database is away.
             if told.is_some() {
                 auth.forget();
             }

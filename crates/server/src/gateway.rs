@@ -55,7 +55,7 @@ pub(crate) struct Gateway {
 /// A request, read with what is known of its conversation.
 struct Read {
     facts: Facts,
-    /// Whether it opens a conversation that may be anybody's.
+    /// Whether it opens a conversation that many clients may share, as its first words name it.
     opening: bool,
     /// What it found of the conversation, and what it leaves for the next request.
     turn: Option<Turn>,
@@ -72,12 +72,12 @@ fn read(
     warden: &Warden,
     chain: &Chain,
     opened: Option<request::Open<'_>>,
-    anybody: bool,
+    shared: bool,
 ) -> Option<Read> {
     let before = warden.heard(chain);
     let mut after = before.clone();
     let facts = opened?.read(&mut after.seen);
-    let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
+    let words = facts.prompt.map(|text| text.digest).filter(|_| shared);
     let opening = words.is_some_and(|words| after.opens_with(words));
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
@@ -170,17 +170,17 @@ impl Gateway {
         let changeable = readable.is_none() && named == dialect;
         let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
-        // In a cluster a conversation is known by its first words, which may be another person's:
-        // many who say "hi" are no loop. A session does not compare single prompts with each other
-        // either; the agent's kill switch does, where an operator has switched it on.
-        let anybody = who.source == Source::Conversation
+        // In a cluster a conversation is named by its first words, which several people may use:
+        // many clients that say "hi" are no loop. A session does not compare single prompts with
+        // each other either; the agent's kill switch does, where an operator has switched it on.
+        let shared = who.source == Source::Conversation
             && self.config.default_session.is_none()
             && (single || self.warden.is_clustered());
         let terms = route.provider.prices.clone();
         let mut opened = opened;
         let mut notes = Vec::new();
         let (admitted, call, exchange, warnings, noted) = loop {
-            let Read { mut facts, opening, mut turn } = read(&self.warden, &chain, opened, anybody)
+            let Read { mut facts, opening, mut turn } = read(&self.warden, &chain, opened, shared)
                 .unwrap_or_else(|| Read::unreadable(route));
             let ended = self.results(&chain, &facts).await;
             let mut warnings = ended.trips;
@@ -244,7 +244,7 @@ impl Gateway {
         }
         if let Some(key) = &route.provider.client_key {
             if brought(headers).any(|theirs| key.is(theirs)) {
-                return Ok(Caller::anybody());
+                return Ok(Caller::in_default_project());
             }
             let text = "this server holds the provider's key; bring the Deadstop key in its place";
             return Err(plain(StatusCode::FORBIDDEN, text));

@@ -263,7 +263,7 @@ impl Mcp {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
         // A trace may be as short as one request; the protocol's own session says more.
-        if matches!(who.source, Source::Nobody | Source::Trace) {
+        if matches!(who.source, Source::Unnamed | Source::Trace) {
             let theirs = parts.headers.get(MCP_SESSION).and_then(|id| id.to_str().ok());
             if let Some(session) = theirs.and_then(identity::name) {
                 who.session = Some(session);
@@ -307,8 +307,9 @@ impl Mcp {
     }
 }
 
-/// In the protocol's newer form headers repeat what a message is about, for those who route by
-/// them. One that says something else would be routed by what nobody has judged.
+/// In newer MCP versions headers repeat the message's method and tool name, so that proxies can
+/// route by them. Finds a message whose headers differ: its server might act on the header, and
+/// Deadstop judges the body.
 fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Option<&'m Message<'a>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let [message] = messages else { return None };
@@ -334,7 +335,7 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     response
 }
 
-/// The answer to what nobody waits for.
+/// The answer to messages that expect none (notifications).
 fn accepted() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;

@@ -216,7 +216,7 @@ async fn accept(
         closing.cancel();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
-    // Whoever is still there is cut off; its calls settle with what they have used.
+    // Cuts off the remaining clients; their calls settle with what they have used.
     connections.shutdown().await;
 }
 

@@ -240,7 +240,7 @@ impl Store {
         tx.commit().await
     }
 
-    /// Takes what is due: nobody else gets it until `until`, by when it should be finished.
+    /// Claims deliveries that are due: no other node gets them before `until`.
     pub async fn claim_deliveries(
         &self,
         now: Time,

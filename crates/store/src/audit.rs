@@ -16,7 +16,7 @@ use crate::{Store, StoreError};
 /// Entries that are read at a time when a chain is checked.
 const STRIDE: u32 = 1000;
 
-/// Something that somebody did.
+/// One action of a person or a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
     /// A number of the node, so that the same event is never written twice.

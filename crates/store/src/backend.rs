@@ -29,7 +29,7 @@ use crate::reach::{self, Asking, Reach};
 /// Connections to PostgreSQL, and readers of a SQLite file.
 const POSTGRES_CONNECTIONS: u32 = 8;
 const SQLITE_READERS: u32 = 4;
-/// How long somebody waits for a reader of a SQLite file.
+/// How long a query waits for a free SQLite reader.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
 const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];

@@ -1,7 +1,7 @@
 //! Policy documents: every version of them, and what the current ones say as plain columns.
 //!
-//! A document is text to the store. Whoever writes one says which version it replaces, so that two
-//! people who change the same thing do not overwrite each other unawares.
+//! A document is text to the store. A writer says which version it replaces, so that two people who
+//! change the same document do not overwrite each other unawares.
 
 use deadstop_core::{NanoUsd, Time};
 
@@ -195,8 +195,8 @@ async fn current_version(tx: &mut Tx, change: &PolicyChange) -> Result<i64, Stor
     found.map_or(Ok(0), |row| row.get("version"))
 }
 
-/// Brings the row of a document's columns up to date. Whoever gets here has just written the
-/// document's version, so nobody else is at the same row.
+/// Brings the row of a document's columns up to date. The transaction has just written the
+/// document's version, so no other one is at the same row.
 async fn write_prevention(tx: &mut Tx, change: &PolicyChange) -> Result<(), StoreError> {
     let agent = change.agent.as_deref();
     let Some(config) = &change.prevention else {

@@ -1,7 +1,7 @@
 //! Whether PostgreSQL can be reached.
 //!
-//! While it cannot, nobody waits for it: whoever asks is told at once, and one task asks again until
-//! there is an answer. Otherwise every call would wait as long as the first one did.
+//! While it cannot, queries fail at once, and one task retries until PostgreSQL answers. Otherwise
+//! every query would wait as long as the first one did.
 
 use std::io;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{self, Trouble};
 
-/// How long somebody waits for a connection before the server counts as away. A new connection over
-/// a slow line takes its time.
+/// How long a query waits for a connection before the server counts as away. Long enough for a new
+/// connection over a slow line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a single statement may take: a server that is frozen keeps its connections, and says
 /// nothing on them.

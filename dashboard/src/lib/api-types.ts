@@ -1218,7 +1218,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1310,7 +1310,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Notes that somebody has seen an incident. */
+        /** Acknowledges an incident. */
         post: {
             parameters: {
                 query?: never;
@@ -1355,7 +1355,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1758,7 +1758,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds the next call until somebody decides. */
+        /** Holds the next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -1860,7 +1860,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -1895,7 +1895,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2135,7 +2135,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2167,7 +2167,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2559,8 +2559,8 @@ export interface paths {
         };
         put?: never;
         /**
-         * Makes a project. On a server with keys its first admin's key comes with it: whoever made the
-         *     project does not see into it otherwise.
+         * Makes a project. On a server with keys the answer holds the project's first admin key: the
+         *     caller's own key has no access to it.
          */
         post: {
             parameters: {
@@ -3167,7 +3167,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds a session's next call until somebody decides. */
+        /** Holds a session's next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -3734,7 +3734,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description A change that somebody accepts. */
+        /** @description A changed tool that an operator accepts. */
         Acceptance: {
             /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
@@ -3745,7 +3745,7 @@ export interface components {
             /** @description The tool. */
             tool: string;
         };
-        /** @description That somebody has seen an incident. */
+        /** @description An incident's acknowledgement. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
             by?: string | null;
@@ -4383,7 +4383,7 @@ export interface components {
              */
             output_tokens: number;
             /**
-             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
              *     million tokens. Null for other lines.
              */
             priced_by_fallback: boolean | null;
@@ -4646,7 +4646,7 @@ export interface components {
             last_ms: number;
             /**
              * Format: int64
-             * @description How many of them nobody has seen.
+             * @description How many of them are not acknowledged.
              */
             open: number;
             /** @description Its code for why. */
@@ -5217,7 +5217,7 @@ export interface components {
                  */
                 output_tokens: number;
                 /**
-                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
                  *     million tokens. Null for other lines.
                  */
                 priced_by_fallback: boolean | null;
@@ -5342,7 +5342,7 @@ export interface components {
                 last_ms: number;
                 /**
                  * Format: int64
-                 * @description How many of them nobody has seen.
+                 * @description How many of them are not acknowledged.
                  */
                 open: number;
                 /** @description Its code for why. */
@@ -5654,7 +5654,7 @@ export interface components {
              * @description Of output.
              */
             output_usd: number;
-            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            /** @description Where the price comes from: `own`, `catalogue`, or `fallback` if the model is unknown. */
             source: string;
             /** @description By whom. */
             who: string | null;
@@ -5665,7 +5665,7 @@ export interface components {
             catalogue: string;
             /** @description The day whose prices it has. */
             catalogue_date: string;
-            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            /** @description Own prices and models that were used: unknown prices first, then own ones. */
             items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */

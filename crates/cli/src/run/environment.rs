@@ -17,7 +17,7 @@ struct Family {
     api: Api,
     /// The first one counts for the others; those after it are other programs' names for it.
     variables: &'static [&'static str],
-    /// What clients expect at the end of the URL, if nobody said otherwise.
+    /// What clients expect at the end of the URL by default.
     version: &'static str,
     /// Whether there is a provider when no variable is set.
     presence: Presence,

@@ -278,7 +278,7 @@ pub(crate) async fn change(
             return Err(Problem::fields(Code::InvalidBody, vec![fault]));
         }
     }
-    // Fails for an agent that nobody has heard of.
+    // Fails if the agent is unknown.
     let Json(_) = show(&app, &who, &name).await?;
     if let Some(tags) = &change.tags {
         let tags: Vec<_> = tags.iter().map(|tag| app.redacted(&who, tag)).collect();

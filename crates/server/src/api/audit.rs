@@ -1,4 +1,4 @@
-//! The audit: who did what, when and why; whether nobody has changed it since; all of it.
+//! The audit log: who did what, when and why. Listed, verified (no entry was changed), exported.
 
 use std::sync::Arc;
 

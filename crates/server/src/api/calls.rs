@@ -160,7 +160,7 @@ pub(crate) async fn list(
     let wanted = CallFilter {
         agent: filter.agent.clone(),
         session: match session_number(store, &who.project, &filter).await? {
-            Wanted::Nobody => return Ok(Json(Page::all(Vec::new()))),
+            Wanted::Nothing => return Ok(Json(Page::all(Vec::new()))),
             Wanted::Session(number) => Some(number),
             Wanted::Any => None,
         },
@@ -179,12 +179,12 @@ async fn written(app: &App) {
 
 /// Whose rows a filter wants.
 pub(crate) enum Wanted {
-    /// Everybody's.
+    /// Those of all sessions.
     Any,
     /// Those of the session with this number.
     Session(i64),
-    /// Those of a session that is not there.
-    Nobody,
+    /// None: there is no such session.
+    Nothing,
 }
 
 /// The session that a filter names: the one of this name that was opened last.
@@ -199,7 +199,7 @@ pub(crate) async fn session_number(
     let (agent, name) = (filter.agent.clone(), filter.session.clone());
     let named = SessionFilter { agent, name, ..SessionFilter::default() };
     let found = store.sessions(project, &named, &deadstop_store::Paging::first(1)).await?;
-    Ok(found.items.first().map_or(Wanted::Nobody, |session| Wanted::Session(session.number)))
+    Ok(found.items.first().map_or(Wanted::Nothing, |session| Wanted::Session(session.number)))
 }
 
 /// One call.

@@ -102,8 +102,8 @@ impl<S: Sync> FromRequest<S> for Raw {
     }
 }
 
-/// JSON in which no name stands twice: whoever sends two values for one setting would not know
-/// which of them holds.
+/// JSON without duplicate names: a client that sends two values for one setting could not know
+/// which of them counts.
 struct Unique(Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -427,9 +427,9 @@ pub(crate) enum Needed {
     No,
 }
 
-/// Somebody was faster.
+/// Another client changed the resource since this client read it.
 pub(crate) fn stale() -> Problem {
-    let detail = "somebody changed it meanwhile; read it again, and send its new ETag";
+    let detail = "it was changed since you read it; read it again, and send its new ETag";
     Problem::new(Code::VersionMismatch, detail)
 }
 

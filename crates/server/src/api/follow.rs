@@ -2,7 +2,7 @@
 //! hold or another policy.
 //!
 //! A long poll rather than the stream of events: an agent's key sees its own session and nothing
-//! else, and whoever lost the line needs to know only how things stand.
+//! else, and a client that reconnects needs only the current state.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -362,7 +362,7 @@ fn dead(chain: &Chain) -> Option<Reply> {
     Some(Reply { status: 403, body })
 }
 
-/// A kill or an incident lasts before anybody is told.
+/// Waits until a kill or an incident is on disk, before the client is answered.
 async fn settle_down(app: &App, chain: &Chain, reply: &Reply) -> Result<(), Problem> {
     if reply.status != 200 {
         app.warden.settle_kills(chain).await;

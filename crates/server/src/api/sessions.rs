@@ -211,14 +211,14 @@ fn unwritten(row: &Row) -> Session {
     }
 }
 
-/// A session that somebody has heard of.
+/// A session that is live or stored; fails for an unknown one.
 pub(crate) async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Problem> {
     let (Name(agent), Name(session)) = at;
     who.may_see(agent)?;
-    let nobody = || Problem::not_found("session");
+    let unknown = || Problem::not_found("session");
     if app.warden.live_session(&who.project, agent, session).is_none() {
         let stored = app.store()?.session_named(&who.project, agent, session).await?;
-        stored.ok_or_else(nobody)?;
+        stored.ok_or_else(unknown)?;
     }
     Ok(app.warden.session_in(&who.project, agent, session).await?)
 }
@@ -241,7 +241,7 @@ pub(crate) async fn kill(
     carry_out(&app, &who, &known(&app, &who, &at).await?, What::Kill, &why).await
 }
 
-/// Holds a session's next call until somebody decides.
+/// Holds a session's next call until a person decides.
 #[utoipa::path(
     post, path = "/api/sessions/{agent}/{session}/pause", tag = "sessions", request_body = Why,
     params(

@@ -1,8 +1,8 @@
 //! The way back: an answer passes to the client while the engine looks at a copy.
 //!
-//! A stream is passed on chunk by chunk and can be cut at any moment. A JSON answer is of no use to
-//! anybody before it is complete, so it is read whole and judged before its first byte goes out:
-//! that way a tool call that is refused becomes a proper refusal.
+//! A stream is passed on chunk by chunk and can be cut at any moment. A client can use a JSON
+//! answer only when it is complete. So the gateway reads and judges all of it before it sends the
+//! first byte, and can still replace it by a refusal if a tool call in it is refused.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -135,7 +135,7 @@ enum Whole {
     TooLarge(Box<Passing>),
 }
 
-/// Reads a JSON answer to its end, or until somebody stops the call.
+/// Reads a JSON answer to its end, or until the call is stopped.
 async fn whole(
     mut body: Answer,
     mut flow: Flow,

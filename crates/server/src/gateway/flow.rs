@@ -95,7 +95,7 @@ pub(super) struct Cut {
     pub(super) from: usize,
 }
 
-/// What becomes of a tool call that somebody must be asked about.
+/// The outcome of a tool call that needs a person's approval.
 type Admitting = Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>;
 
 /// A tool call that waits for a person before the agent sees it.
@@ -162,13 +162,13 @@ impl Flow {
         }
     }
 
-    /// Ready when somebody has stopped this call.
+    /// Ready when this call is stopped: one of its scopes was killed, or the server shuts down.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops this call.
+    /// Waits until this call is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
@@ -385,7 +385,7 @@ impl Flow {
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
         let usage = match (self.usage, status) {
             (Some(usage), _) => Usage { output: usage.output.max(self.output), ..usage },
-            // Nobody bills for a request that failed, unless an answer had begun.
+            // Providers do not bill a failed request, unless an answer had begun.
             (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
             (None, _) => estimated,
         };

@@ -84,7 +84,7 @@ mod tests {
         check("/agent/a/session/s/own/v1", Some(("own", Some("a"), "http://127.0.0.1:9/base/v1")));
         check("/own/v1/x%2Fy", Some(("own", None, "http://127.0.0.1:9/base/v1/x%2Fy")));
         check("/own", Some(("own", None, "http://127.0.0.1:9/base/")));
-        for nowhere in ["/", "/nobody/v1", "/agent/x", "/agent/x/nobody/v1", "/https://evil/v1"] {
+        for nowhere in ["/", "/unknown/v1", "/agent/x", "/agent/x/unknown/v1", "/https://evil/v1"] {
             check(nowhere, None);
         }
     }

@@ -127,7 +127,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
     Response::from_parts(parts, Body::from(body))
 }
 
-/// Somebody has stopped the calls before anything came back.
+/// Refuses calls that were stopped before the server answered.
 async fn stopped(onward: &Onward, mut reading: Reading) -> Response<Body> {
     let told = reading.stop();
     let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
@@ -156,7 +156,7 @@ fn documents(mut told: Vec<(String, Vec<u8>)>) -> Option<Vec<u8>> {
     Some([b"[".as_slice(), &answers.join(&b','), b"]"].concat())
 }
 
-/// Passes an answer on that nobody reads.
+/// Passes an answer on without reading it.
 fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
@@ -445,7 +445,7 @@ impl http_body::Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
-            // Whoever is answered may ask again at once, on any node.
+            // Booked first: the client may send its next call at once, to any node.
             std::task::ready!(this.reading.poll_booked(context));
             if let Some(bytes) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));

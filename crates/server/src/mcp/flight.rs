@@ -61,13 +61,13 @@ impl Flight {
         self.key == Some(key)
     }
 
-    /// Ready when somebody has stopped this call.
+    /// Ready when this call is stopped: one of its scopes was killed.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops this call.
+    /// Waits until this call is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
@@ -112,8 +112,8 @@ impl Flight {
         self.booking = self.warden.settle(&self.chain, &self.call, running, outcome, said);
     }
 
-    /// What to wait for before anybody is told of its end, so that whatever comes next is judged by
-    /// it on whichever node.
+    /// What to wait for before the client gets the answer: then this call counts on every node when
+    /// the next one is judged.
     pub(super) fn booking(&mut self) -> Option<Booking> {
         self.booking.take()
     }

@@ -38,7 +38,7 @@ impl Onward {
         strip_hop_by_hop(&mut headers);
         // The origin was checked here, and is ours: it says nothing to another server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
-        // Our own keys are nobody else's business, wherever they stand.
+        // Deadstop keys are never passed on, in whichever header they stand.
         let is_key = |value: &HeaderValue| {
             let value = value.as_bytes();
             value.strip_prefix(b"Bearer ").unwrap_or(value).starts_with(b"ds_")
@@ -86,7 +86,7 @@ impl Onward {
         self.upstream.lines.send(request).await.map_err(|broken| broken.to_string())
     }
 
-    /// Tells the server that nobody waits for some calls any longer; nobody waits for that either.
+    /// Tells the server that these calls are cancelled. The notification is sent in the background.
     pub(super) fn cancel(&self, ids: &[String], reason: &str) {
         for id in ids {
             let body = mcp::cancelled(id, reason);

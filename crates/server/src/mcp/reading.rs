@@ -64,13 +64,13 @@ impl Reading {
         !self.lists.is_empty() || self.flights.iter().any(|flight| flight.advice.is_some())
     }
 
-    /// Ready when somebody has stopped one of the calls.
+    /// Ready when one of the calls is stopped.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.flights.iter_mut().any(|flight| flight.poll_stopped(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops one of the calls.
+    /// Waits until one of the calls is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
@@ -87,7 +87,7 @@ impl Reading {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
-    /// Ends the calls because somebody has stopped them: their ids, and what each is told.
+    /// Ends calls that were stopped: their ids, and the refusal for each.
     pub(super) fn stop(&mut self) -> Vec<(String, Vec<u8>)> {
         self.end(Flight::stop)
     }

@@ -53,7 +53,7 @@ impl Words {
 }
 
 impl Waiting {
-    /// Keeps a call until its answer comes, somebody stops it, or it has taken too long.
+    /// Keeps a call until its answer comes, it is stopped, or it times out.
     pub(super) fn keep(
         self: &Arc<Waiting>,
         mut flight: Flight,
@@ -107,7 +107,7 @@ impl Waiting {
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(answered) = self.calls.lock().remove(&(session.clone(), key)) {
-                // Whoever waited may have given up meanwhile.
+                // Fails if the waiting task has ended meanwhile.
                 let _ = answered.send(mcp::ended(message));
             }
         }
@@ -161,7 +161,7 @@ impl Waiting {
         listens.into_iter().for_each(Waker::wake);
     }
 
-    /// Nobody came for it.
+    /// Drops an event that the client did not collect in time.
     fn forget(&self, session: &Session, key: Digest) {
         let mut words = self.words.lock();
         if let Some(theirs) = words.get_mut(session) {

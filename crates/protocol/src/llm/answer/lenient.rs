@@ -20,7 +20,7 @@ const DEEPEST: usize = 96;
 pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     match std::str::from_utf8(data) {
         Ok(text) => serde_json::from_str(text).ok(),
-        // Bad text in a field that nobody reads does not matter.
+        // Bad text in a field that is not read does not matter.
         Err(_) => serde_json::from_slice(data).ok(),
     }
 }

@@ -39,7 +39,7 @@ impl NewKey {
     }
 }
 
-/// A key that somebody brought, taken apart.
+/// A key from a request, split into id and secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BroughtKey<'a> {
     /// What finds it.

@@ -102,7 +102,7 @@ fn unreadable(error: impl std::fmt::Display) -> Problem {
     Problem::new(Code::Internal, format!("a stored policy cannot be read: {error}"))
 }
 
-/// Fails unless somebody has heard of the agent: it made a call, or has a policy.
+/// Fails unless the agent is known: it made a call, or has a policy.
 pub(super) async fn known_agent(app: &App, project: &str, agent: &str) -> Result<(), Problem> {
     let store = app.store()?;
     let known = app.warden.live_agent(project, agent).is_some()
