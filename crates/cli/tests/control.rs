@@ -63,9 +63,10 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let nobody = "agent nobody: the server says no (404 Not Found): there is no such agent";
-    for args in [&["agents", "show", "nobody"][..], &["agents", "off", "nobody", "--reason", "x"]] {
-        house.ask(args).refused(nobody, "`deadstop agents` lists them");
+    let unknown = "agent unknown: the server says no (404 Not Found): there is no such agent";
+    for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
+    {
+        house.ask(args).refused(unknown, "`deadstop agents` lists them");
     }
     let filtered = house.ask(&["agents", "--tag", "red", "show", "seeker"]);
     filtered.refused("filters are for lists", "leave them out");
@@ -305,7 +306,7 @@ fn alerts_are_sent_tested_and_logged() {
         "{signed:?}"
     );
 
-    let slack = ["alerts", "add", "slack", "-", "--name", "nobody there", "--json"];
+    let slack = ["alerts", "add", "slack", "-", "--name", "no server there", "--json"];
     let dead = house.tell(&slack, "http://127.0.0.1:1/x\n").fine().json();
     assert_eq!(dead[0]["kind"], "slack");
     let failed = house.ask(&["alerts", "test", text(&dead[0]["id"])]);

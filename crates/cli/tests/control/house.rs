@@ -194,7 +194,7 @@ impl House {
                 return;
             }
         }
-        panic!("nobody stopped it");
+        panic!("it was not stopped");
     }
 }
 
