@@ -37,7 +37,7 @@ impl Server {
         Server { server: Some(url.to_owned()), key_file, project, json: false, keyless: false }
     }
 
-    /// The same for one that is ours alone: it has no keys, and hears of none.
+    /// The same without a key, for a private server, which needs none.
     pub(crate) fn without_key(self) -> Server {
         Server { keyless: true, ..self }
     }

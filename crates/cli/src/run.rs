@@ -166,7 +166,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Ends what is left, by the manners that the reason asks for.
+/// Ends the remaining processes. The reason decides how much time they get.
 async fn finish(
     args: &Args,
     gateway: &Gateway,
@@ -192,7 +192,7 @@ async fn finish(
     (over, ended)
 }
 
-/// What it comes to, and the exit code that says so.
+/// The outcome of the run, and its exit code.
 async fn judge(over: Over, look: &Look, gateway: &Gateway) -> (Fate, u8) {
     let guard = gateway.guard().await;
     let stopped = |why: String| (Fate::Stopped { why, guard }, STOPPED);

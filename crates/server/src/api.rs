@@ -50,7 +50,7 @@ use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Project, Reload, Warden, now};
 use problem::{Code, Problem};
 
-/// What handlers work with.
+/// What all handlers share.
 pub(crate) struct App {
     pub(crate) warden: Arc<Warden>,
     pub(crate) auth: Arc<Auth>,
@@ -119,7 +119,7 @@ impl App {
     }
 }
 
-/// Makes sure that what the store knows is in force before the first request comes.
+/// Loads the policies from the store before the first request comes.
 pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), StoreError> {
     let Some(store) = warden.store() else { return Ok(()) };
     store.ensure_project(auth::DEFAULT_PROJECT, now()).await?;

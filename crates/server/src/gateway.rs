@@ -82,8 +82,8 @@ fn read(
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
 
-/// The body with what the model was told before and is told now; `None` if it was told nothing that
-/// stands in this body.
+/// The body with Deadstop's notes to the model, old and new, added to it; `None` if none of them
+/// belongs into this body.
 fn noted<'a>(
     notes: &mut Notes,
     new: &[(String, String)],
@@ -168,8 +168,8 @@ impl Gateway {
             return Err(unavailable(why));
         }
 
-        // Asking for the usage chunk changes the body. It is left as it is if it is compressed, or
-        // if the path is unknown: what answers there may not know the option.
+        // Asking for the usage chunk changes the body. A compressed body stays as it is, and so
+        // does one for an unknown path, where the upstream may not know the option.
         let changeable = readable.is_none() && named == dialect;
         let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
@@ -188,7 +188,7 @@ impl Gateway {
             let ended = self.results(&chain, &facts).await;
             let mut warnings = ended.trips;
             notes.extend(ended.notes);
-            // What is packed cannot be written into.
+            // Notes cannot be added to a compressed body.
             let writable = readable.is_none().then_some(&body);
             let noted = writable.zip(turn.as_mut()).and_then(|(body, turn)| {
                 let open = || request::open(dialect, &route.path, body).ok();
@@ -222,7 +222,7 @@ impl Gateway {
             None => asked.map_or(body, Bytes::from),
         };
         if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
-            // Nothing could be taken out of a packed answer.
+            // The usage chunk could not be removed from a compressed answer.
             let plainly = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, plainly);
         }
@@ -287,7 +287,7 @@ impl Gateway {
                 let words = format!("{words}-{:08x}", credential.0 >> 32);
                 Some(Placed::named(self.warden.conversation(project, agent, &words).await))
             }
-            // A response's id is another one each time: only the node that gave it knows its session.
+            // A response's id changes each time: only the node that gave it knows its session.
             (None, Source::PreviousResponse, _) if shared => None,
             (None, ..) => {
                 let now = self.warden.time();
@@ -301,7 +301,8 @@ impl Gateway {
             unavailable("deadstop cannot use its database")
         };
         let project = self.warden.project(project).await.map_err(failed)?;
-        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        // A name in Deadstop's own header is kept. Another field that serves as a name may hold a
+        // secret, so it is redacted.
         let session = match who.source {
             Source::Deadstop => session,
             _ => project.redact_name(&session),
@@ -322,7 +323,7 @@ impl Gateway {
         self.warden.results_in(chain, facts.results.iter().map(read).collect()).await
     }
 
-    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    /// Asks the engine. A call in a paused scope waits for a person's decision.
     async fn admit(
         &self,
         chain: &Chain,
@@ -359,7 +360,7 @@ impl Gateway {
         answered(refusal)
     }
 
-    /// The same for a call that may not go on.
+    /// The refusal of a call that was cut off.
     fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
         match &cut.why {
             Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
@@ -382,7 +383,7 @@ fn answered(refusal: Refusal) -> Response<Body> {
     response
 }
 
-/// What the two ends of a call have agreed on.
+/// What the answer's reader must know about the request.
 struct Exchange {
     dialect: Dialect,
     stream: bool,
@@ -420,7 +421,7 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-/// The last answer of a scope says that it is the last one.
+/// Adds the header that announces that the scope's next call will be refused.
 fn last_warned(mut response: Response<Body>, ended: Option<&str>) -> Response<Body> {
     if let Some(value) = ended.and_then(|why| HeaderValue::from_str(&ascii(why)).ok()) {
         response.headers_mut().append("x-deadstop-warning", value);

@@ -169,8 +169,8 @@ impl Mcp {
         Ok(warned(answer::pass(onward, Some(reading), place).await, &warnings))
     }
 
-    /// Admits every tool call of what came, and refuses other requests of a chain that is dead.
-    /// Where one of a batch is refused nothing is sent on.
+    /// Admits every tool call of a request, and refuses other messages if the chain was killed. If
+    /// one message of a batch is refused, nothing of it is sent on.
     async fn admit_all(
         &self,
         chain: &Chain,
@@ -225,7 +225,7 @@ impl Mcp {
         Err(refusal.map_or_else(accepted, |refusal| json(StatusCode::OK, refusal)))
     }
 
-    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    /// Asks the engine. A call in a paused scope waits for a person's decision.
     async fn admit(
         &self,
         chain: &Chain,
@@ -287,7 +287,8 @@ impl Mcp {
         let session = self.default_session.clone().or_else(|| who.session.clone());
         let session = session.unwrap_or_else(|| "default".to_owned());
         let project = self.warden.project(&caller.project).await.map_err(failed)?;
-        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        // A name in Deadstop's own header is kept. Another field that serves as a name may hold a
+        // secret, so it is redacted.
         let session = match who.source {
             Source::Deadstop => session,
             _ => project.redact_name(&session),
@@ -319,7 +320,7 @@ fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Optio
         _ => false,
     };
     let name = || mcp::asked(message).map(|asked| asked.name);
-    // What a header cannot hold is packed: that is for the server to compare.
+    // A name that a header cannot hold is encoded: the server compares that one itself.
     let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
     let misnamed = method == Some(mcp::CALL)
         && named.is_some_and(|said| name().is_none_or(|name| name != said));

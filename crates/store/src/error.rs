@@ -36,7 +36,7 @@ pub enum StoreError {
     Unreadable(String),
 }
 
-/// What keeps a database from doing its work, where it is not the question that was wrong.
+/// A failure of the database itself, and not of a wrong query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// It does not answer.
@@ -74,8 +74,8 @@ impl StoreError {
         StoreError::Unreadable(what.to_owned())
     }
 
-    /// What is wrong with the database, if it is the database: then the same may work later, and
-    /// until then the policy's fail mode applies.
+    /// The failure of the database, if this is one: then a retry may work later, and until then the
+    /// policy's fail mode applies.
     pub fn trouble(&self) -> Option<Trouble> {
         match self {
             StoreError::Failed(error) | StoreError::Open { source: error, .. } => trouble(error),

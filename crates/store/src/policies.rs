@@ -133,7 +133,8 @@ impl Store {
     }
 
     /// Writes a new version, its row in `prevention_configs` and its audit entry, all or nothing.
-    /// Gives the version, or [`StoreError::Conflict`] if it was not the expected one's turn.
+    /// Gives the version, or [`StoreError::Conflict`] if another version than the expected one is
+    /// current.
     pub async fn put_policy(
         &self,
         change: &PolicyChange,
@@ -147,7 +148,7 @@ impl Store {
                 tx.undo().await?;
                 return Err(StoreError::Conflict { current });
             }
-            // Another node may write the same version at the same time: one of them finds it there.
+            // If two nodes write the same version at the same time, one of them finds it taken.
             let query = sql("INSERT INTO policy_versions \
                  (project, agent, version, at_ms, who, note, document) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING");

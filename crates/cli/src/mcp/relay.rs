@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::flights::{Flight, Flights};
 
-/// How long what follows a call waits for it to be judged.
+/// How long later messages wait for a call to be judged.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// A call that runs for longer is watched: an operator may stop it.
 const QUICK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(2);
 /// How long one question about a call that runs, or is held, waits for its answer.
 const WAIT: Duration = Duration::from_secs(20);
-/// How often is asked for a person's word.
+/// How often a person's decision is polled.
 const WORD: Duration = Duration::from_millis(250);
 /// How long a call is held while its session is paused.
 const HOLD: Duration = Duration::from_secs(300);
@@ -132,7 +132,7 @@ impl Relay {
         thread::spawn(move || relay.read_on(0));
     }
 
-    /// Reads what the client says for as long as it is his turn.
+    /// Reads from the client as long as it is this thread's turn.
     fn read_on(&self, turn: u64) {
         let mut line = Vec::new();
         loop {
@@ -284,7 +284,7 @@ impl Relay {
         if whys.iter().all(Option::is_none) {
             let mut flights = lock(&self.flights);
             for (message, ours, advice) in admitted {
-                // A notification is not answered; it is over as soon as it is sent.
+                // A notification gets no answer, so its call ends as soon as it is sent.
                 let Some((id, key)) = message.id.zip(message.key()) else {
                     self.end(ours, Status::Cancelled, "");
                     continue;
@@ -320,9 +320,9 @@ impl Relay {
         (answer.verdict == Verdict::Kill).then(|| self.refused(&answer))
     }
 
-    /// Asks about one call; one whose session is paused is held.
+    /// Asks the gate about one call. If the session is paused, the call is held.
     fn ask(&self, ours: &str, asked: mcp::Asked) -> Answer {
-        // What ended before counts before.
+        // Calls that ended earlier are settled first, so that they count.
         let mut settling = lock(&self.settling);
         while *settling > 0 {
             settling = self.settled.wait(settling).unwrap_or_else(PoisonError::into_inner);
@@ -442,7 +442,7 @@ impl Relay {
     fn watch_one(&self, key: Digest, ours: &str) {
         while lock(&self.flights).runs(key, ours) {
             if let Some(answer) = self.gate.watch(&self.place, ours, WAIT) {
-                // It may have ended meanwhile, as the end of a call ends what watches it.
+                // The call may have ended meanwhile: then the watch ends as well.
                 if !lock(&self.flights).runs(key, ours) {
                     return;
                 }

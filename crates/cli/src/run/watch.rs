@@ -103,7 +103,7 @@ impl Watch {
                         if !self.hear(&event, &news) {
                             continue;
                         }
-                        // An order is told of in the moment before it is in force.
+                        // The event comes a moment before the order is in force.
                         tick.reset_after(Duration::from_millis(10));
                     }
                     None => events = None,
@@ -136,7 +136,7 @@ impl Watch {
         self.look_with(&self.server.client()?).await
     }
 
-    /// Whether it is told of events.
+    /// Whether it may read events; an agent's key may not.
     fn hears(&self) -> bool {
         !matches!(self.reach, Reach::Session)
     }
@@ -152,7 +152,7 @@ impl Watch {
             Reach::Session => {
                 let session = timeout(PATIENCE, client.get(&self.session_path())).await??;
                 let mut row = session["live"].clone();
-                // A session is stopped with what is above it.
+                // A session is stopped if its agent or project is.
                 if let Some(above) = session["stopped_with"].as_str() {
                     row["state"] = json!("killed");
                     row["why"] = json!(format!("the {above} was killed"));

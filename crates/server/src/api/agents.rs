@@ -1,4 +1,4 @@
-//! Agents: who there is, how they do, and the switch.
+//! Agents: the list, their health, and the switch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// What is stored, and over it what is in memory, which is newer.
+    /// The stored agent, updated with the newer values in memory.
     fn of(stored: StoredAgent, live: Option<&Scope>, recent: u64) -> Agent {
         let mut agent = Agent {
             name: stored.name,

@@ -1,4 +1,4 @@
-//! Calls that wait for a person: who waits for what, and the person's word.
+//! Calls that wait for a person: the list, and the person's decision.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -51,7 +51,7 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
-/// How long to wait for the store before that is believed a little longer.
+/// How long to wait for the store before a cached key is used a little longer.
 const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
 const MOST_REMEMBERED: usize = 10_000;
@@ -159,7 +159,7 @@ impl Who {
         }
     }
 
-    /// Fails unless this agent is theirs to see: an agent's key that is bound to one sees that one.
+    /// Fails if the caller's key is bound to another agent.
     pub(crate) fn may_see(&self, agent: &str) -> Result<(), Problem> {
         match &self.agent {
             Some(own) if own != agent => Err(Problem::not_found("agent")),
@@ -384,7 +384,7 @@ impl Auth {
     }
 }
 
-/// Asks the store; not for long where what is known will do.
+/// Asks the store. With a cached answer (`known`) it waits only [`SOON`].
 async fn look_up<T>(
     asking: impl Future<Output = Result<T, StoreError>>,
     known: bool,
@@ -400,7 +400,7 @@ fn who(key: StoredKey, via: Via) -> Who {
     Who { project, role: role.into(), name, agent, via }
 }
 
-/// What was looked up. What is not there any more is not believed either, once the store is away.
+/// Caches what was looked up. A key that the store no longer has leaves the cache as well.
 fn remember<T: Clone>(known: &RwLock<HashMap<String, (T, Instant)>>, id: &str, found: Option<&T>) {
     let mut known = known.write();
     let Some(found) = found else {
@@ -508,7 +508,7 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }
-    // Calls that are reported look for themselves, at what they are about alone.
+    // Reported calls catch up by themselves, and only with their own chain.
     if !path.is_some_and(|path| REPORTS.iter().any(|report| path.ends_with(report))) {
         app.warden.catch_up(&who.project).await;
     }

@@ -30,7 +30,7 @@ pub(crate) struct Call {
     /// The nested scope that it was made in, if it was.
     #[schema(required)]
     nested: Option<String>,
-    /// The how-manieth of its session it is.
+    /// Its position in the session.
     position: u64,
     /// `model` or `tool`.
     kind: &'static str,
@@ -172,12 +172,12 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, Call::from)))
 }
 
-/// What was called a moment ago may be on its way to the disk: waits for it, not long.
+/// Waits a moment for the newest calls to reach the disk.
 async fn written(app: &App) {
     let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
 }
 
-/// Whose rows a filter wants.
+/// Which sessions' rows a filter asks for.
 pub(crate) enum Wanted {
     /// Those of all sessions.
     Any,

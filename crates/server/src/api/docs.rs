@@ -1,4 +1,4 @@
-//! The API's document as one page to read: made here, without a script, from nowhere else.
+//! The API's document as one HTML page, without scripts and external resources.
 
 use std::fmt::Write as _;
 

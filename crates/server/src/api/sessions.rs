@@ -29,7 +29,7 @@ pub(crate) struct Session {
     name: String,
     /// `running`, `paused`, `killed` or `ended`.
     state: &'static str,
-    /// Why it stands so.
+    /// Why it is in this state.
     #[schema(required)]
     why: Option<String>,
     /// What was ended above it, so that its calls are refused although it was not ended itself:
@@ -146,7 +146,7 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, above)))
 }
 
-/// What is dead above an agent's sessions. All that are dead are in memory.
+/// What was killed above an agent's sessions. All killed scopes are in memory.
 fn stopped_with(app: &App, project: &Project, agent: &str) -> Option<&'static str> {
     let dead = |scope: &Scope| scope.state().killed().is_some();
     let of_agent = app.warden.live_agent(&project.name, agent);

@@ -36,7 +36,7 @@ impl Onward {
     pub(super) fn new(parts: &Parts, body: Bytes, upstream: Upstream) -> Onward {
         let mut headers = parts.headers.clone();
         strip_hop_by_hop(&mut headers);
-        // The origin was checked here, and is ours: it says nothing to another server.
+        // The origin was checked here. It names Deadstop's address and means nothing to the server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
         // Deadstop keys are never passed on, in whichever header they stand.
         let is_key = |value: &HeaderValue| {
@@ -64,7 +64,7 @@ impl Onward {
         Onward { upstream, method: parts.method.clone(), headers, uri, body }
     }
 
-    /// Asks for an answer that is not packed: it is to be read.
+    /// Asks for an uncompressed answer, as it will be read.
     pub(super) fn plainly(&mut self) {
         if self.headers.contains_key(header::ACCEPT_ENCODING) {
             let plainly = HeaderValue::from_static("identity");
@@ -72,7 +72,7 @@ impl Onward {
         }
     }
 
-    /// Whether it takes up a stream that broke off.
+    /// Whether it resumes a stream that broke off.
     pub(super) fn resumes(&self) -> bool {
         self.method == Method::GET && self.headers.contains_key("last-event-id")
     }

@@ -16,7 +16,7 @@ use deadstop_warden::{Booking, Chain, Warden};
 pub(super) struct Reading {
     /// Calls that it may answer.
     pub(super) flights: Vec<Flight>,
-    /// Calls that it has answered and that not all nodes know of yet.
+    /// Calls that it has answered, until all nodes know of their end.
     pub(super) bookings: Vec<Booking>,
     /// Requests for listings.
     pub(super) lists: Vec<Digest>,
@@ -31,7 +31,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads what the server says; gives other words for it, if it may not pass as it is.
+    /// Reads a message of the server; gives its replacement if it may not pass as it is.
     pub(super) fn take(&mut self, said: &[u8]) -> Option<Vec<u8>> {
         let envelope = mcp::read(said).ok()?;
         let mut narrowed = None;
@@ -59,7 +59,7 @@ impl Reading {
         narrowed
     }
 
-    /// Whether something that it is read for may have to be said in other words.
+    /// Whether a message may have to be replaced.
     pub(super) fn may_reword(&self) -> bool {
         !self.lists.is_empty() || self.flights.iter().any(|flight| flight.advice.is_some())
     }
