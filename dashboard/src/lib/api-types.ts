@@ -1937,7 +1937,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2206,7 +2206,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2963,7 +2963,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    /** @description The version that the follower got last; without it the answer comes at once. */
                     after?: string;
                 };
                 header?: never;
@@ -4264,7 +4264,7 @@ export interface components {
             output_tokens: number;
             /**
              * Format: int64
-             * @description The how-manieth of its session it is.
+             * @description Its position in the session.
              */
             position: number;
             /** @description That guard's code for why. */
@@ -5088,7 +5088,7 @@ export interface components {
             measured_ms: number;
             /**
              * Format: int64
-             * @description Until when it is thought on.
+             * @description Until when the pace is extrapolated.
              */
             until_ms: number;
             /**
@@ -5187,7 +5187,7 @@ export interface components {
                 output_tokens: number;
                 /**
                  * Format: int64
-                 * @description The how-manieth of its session it is.
+                 * @description Its position in the session.
                  */
                 position: number;
                 /** @description That guard's code for why. */
@@ -5538,7 +5538,7 @@ export interface components {
                  * @description When it last did something.
                  */
                 used_ms: number;
-                /** @description Why it stands so. */
+                /** @description Why it is in this state. */
                 why: string | null;
             })[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -6083,7 +6083,7 @@ export interface components {
              * @description When it last did something.
              */
             used_ms: number;
-            /** @description Why it stands so. */
+            /** @description Why it is in this state. */
             why: string | null;
         };
         /** @description A session, and what it has in memory. */
@@ -6148,7 +6148,7 @@ export interface components {
              *     or with its agent or the project.
              */
             state: string;
-            /** @description Another one when anything of this has changed. */
+            /** @description Changes when anything in this answer changes. */
             version: string;
             /** @description Why it is paused or killed. */
             why: string | null;
