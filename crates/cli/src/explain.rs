@@ -95,7 +95,7 @@ fn score(out: &mut String, scoring: &Value) {
     if signals.is_empty() {
         return;
     }
-    let mut table = Table::new(["signal", "count", "weight", "score"]).right([1, 2, 3]);
+    let mut table = Table::new(["signal", "count", "weight", "score"]).inside().right([1, 2, 3]);
     for signal in signals {
         let decimal = |name: &str| format!("{:.2}", signal[name].as_f64().unwrap_or_default());
         table.row([
