@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_a_shells_error() {
         &["run", "--max-cost", "0", "--", "true"],
         &["run", "--policy", "strict", "--server", "http://127.0.0.1:1", "--", "true"],
         &["run", "--server", "http://127.0.0.1:1", "--", "true"],
-        &["run", "--policy", "nobody", "--", "true"],
+        &["run", "--policy", "unknown", "--", "true"],
         &["run"],
     ] {
         assert_eq!(stage.run(args).code, 2, "{args:?}");

@@ -67,9 +67,8 @@ impl Admission {
     }
 }
 
-/// A call in flight: what it has reserved in every scope of its chain. Whoever settles a call in
-/// another process than the one that admitted it keeps the ticket in between; only what was said so
-/// far is not kept.
+/// A call in flight: what it has reserved in every scope of its chain. It is serialised if another
+/// process settles the call than the one that admitted it; only the text so far is left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ticket {
     /// The call's number in its innermost scope, from 1.
@@ -486,7 +485,7 @@ fn enforced(seat: &Seat<'_>, mut trip: Trip, moment: Moment) -> Trip {
     trip
 }
 
-/// Nobody is asked about these: a call that runs already, or one that a person has approved.
+/// Turns questions into warnings, for a call that runs already or that a person has approved.
 fn unasked(trips: &mut [Trip]) {
     for trip in trips.iter_mut().filter(|trip| trip.verdict == Verdict::Ask) {
         trip.verdict = Verdict::Warn;

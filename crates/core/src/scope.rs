@@ -156,8 +156,8 @@ impl ScopeState {
         state
     }
 
-    /// Somebody knows that its standing was changed so often at least: one who did not count may have
-    /// written it.
+    /// Raises the count of standing changes to at least `turns`: an older version, which does not
+    /// count them, may have written this state.
     pub fn turn_to(&mut self, turns: u64) {
         self.turned += turns.saturating_sub(self.turns());
     }
@@ -228,8 +228,8 @@ impl ScopeState {
         });
     }
 
-    /// Says why it was ended in other words: those of a guard may quote what was said, and whoever
-    /// keeps a state may not want to keep that.
+    /// Replaces the reason of a kill: a guard's words may quote the conversation, so the caller
+    /// redacts them before it stores the state.
     pub fn reword(&mut self, because: &str) {
         if let Some(kill) = &mut self.kill {
             kill.because = bounded(because);
@@ -395,8 +395,8 @@ impl ScopeState {
 
     /// Empties the detectors. What was spent stays spent, what is dead stays dead.
     ///
-    /// Whoever clears an agent does this to its sessions as well, so that what tripped there does
-    /// not trip again at once.
+    /// Clearing an agent does this to its sessions as well, so that the same guards do not trip
+    /// again at once.
     pub fn forget(&mut self) {
         self.circuits = Circuits::default();
         self.destroyed = Destroyed::default();

@@ -204,8 +204,8 @@ impl ScopeState {
         self.ledger.in_flight = amount(held.calls);
     }
 
-    /// Calls that nobody will settle any more: what they had set aside counts as spent, since it may
-    /// have been, and they are in flight no longer.
+    /// Ends calls that will not be settled any more. Their reservations count as spent, since they
+    /// may have been.
     pub fn bury(&mut self, held: Held) {
         let before = self.held();
         self.set_held(held);
@@ -259,7 +259,7 @@ impl ScopeState {
 }
 
 impl Ticket {
-    /// The same without what was said so far, which only whoever carries the call needs.
+    /// The same without the text so far, which only the process that carries the call needs.
     pub fn bare(&self) -> Ticket {
         let mut bare = self.clone();
         bare.chant = None;
@@ -313,7 +313,7 @@ pub fn settle_buried(
     decision
 }
 
-/// Books a call that was let pass while nobody could be asked: it counts now, and what it used is
+/// Books a call that was allowed while the cluster was unreachable: it counts now, and its usage is
 /// spent, whatever the limits say.
 pub fn settle_late(
     chain: &mut [Link<'_>],

@@ -171,7 +171,7 @@ mod properties {
             "yes",
             "attempt 1 failed again",
             "attempt 2 failed again",
-            "a longer text that is said by somebody who has a good deal of time and uses it to say \
+            "a longer text that is said by a person who has a good deal of time and uses it to say \
              this and that and the other",
             "über das Öl — 12 ünïcödé",
         ])

@@ -53,7 +53,7 @@ use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Project, Reload, Warden, now};
 use problem::{Code, Problem};
 
-/// What handlers work with.
+/// What all handlers share.
 pub(crate) struct App {
     pub(crate) warden: Arc<Warden>,
     pub(crate) auth: Arc<Auth>,
@@ -63,7 +63,7 @@ pub(crate) struct App {
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
     document: Value,
-    /// Sessions that somebody steps through.
+    /// Sessions that an operator steps through.
     reels: crate::replay::Reels,
 }
 
@@ -76,7 +76,7 @@ impl App {
         })
     }
 
-    /// The project of whoever asks.
+    /// The caller's project.
     async fn project(&self, who: &Who) -> Result<Arc<Project>, Problem> {
         Ok(self.warden.project(&who.project).await?)
     }
@@ -122,7 +122,7 @@ impl App {
     }
 }
 
-/// Makes sure that what the store knows is in force before the first request comes.
+/// Loads the policies from the store before the first request comes.
 pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), StoreError> {
     let Some(store) = warden.store() else { return Ok(()) };
     store.ensure_project(auth::DEFAULT_PROJECT, now()).await?;
@@ -135,8 +135,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
     Box::new(move |told: Option<String>| {
         let (warden, auth, base) = (warden.clone(), Arc::clone(&auth), base.clone());
         Box::pin(async move {
-            // Keys are looked up again by themselves. Forgotten, nobody could give orders while the
-            // database is away.
+            // The regular re-read keeps the cached keys. They expire by themselves, and operators
+            // need them to give orders while the database is away.
             if told.is_some() {
                 auth.forget();
             }

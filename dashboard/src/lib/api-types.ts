@@ -1360,7 +1360,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1452,7 +1452,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Notes that somebody has seen an incident. */
+        /** Acknowledges an incident. */
         post: {
             parameters: {
                 query?: never;
@@ -1497,7 +1497,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1900,7 +1900,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds the next call until somebody decides. */
+        /** Holds the next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -2002,7 +2002,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2037,7 +2037,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2079,7 +2079,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2277,7 +2277,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2309,7 +2309,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2348,7 +2348,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2701,8 +2701,8 @@ export interface paths {
         };
         put?: never;
         /**
-         * Makes a project. On a server with keys its first admin's key comes with it: whoever made the
-         *     project does not see into it otherwise.
+         * Makes a project. On a server with keys the answer holds the project's first admin key: the
+         *     caller's own key has no access to it.
          */
         post: {
             parameters: {
@@ -3105,7 +3105,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    /** @description The version that the follower got last; without it the answer comes at once. */
                     after?: string;
                 };
                 header?: never;
@@ -3309,7 +3309,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds a session's next call until somebody decides. */
+        /** Holds a session's next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -3921,7 +3921,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description A change that somebody accepts. */
+        /** @description A changed tool that an operator accepts. */
         Acceptance: {
             /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
@@ -3932,7 +3932,7 @@ export interface components {
             /** @description The tool. */
             tool: string;
         };
-        /** @description That somebody has seen an incident. */
+        /** @description An incident's acknowledgement. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
             by?: string | null;
@@ -4492,7 +4492,7 @@ export interface components {
             output_tokens: number;
             /**
              * Format: int64
-             * @description The how-manieth of its session it is.
+             * @description Its position in the session.
              */
             position: number;
             /** @description That guard's code for why. */
@@ -4626,7 +4626,7 @@ export interface components {
              */
             output_tokens: number;
             /**
-             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
              *     million tokens. Null for other lines.
              */
             priced_by_fallback: boolean | null;
@@ -4892,7 +4892,7 @@ export interface components {
             last_ms: number;
             /**
              * Format: int64
-             * @description How many of them nobody has seen.
+             * @description How many of them are not acknowledged.
              */
             open: number;
             /** @description Its code for why. */
@@ -5334,7 +5334,7 @@ export interface components {
             measured_ms: number;
             /**
              * Format: int64
-             * @description Until when it is thought on.
+             * @description Until when the pace is extrapolated.
              */
             until_ms: number;
             /**
@@ -5433,7 +5433,7 @@ export interface components {
                 output_tokens: number;
                 /**
                  * Format: int64
-                 * @description The how-manieth of its session it is.
+                 * @description Its position in the session.
                  */
                 position: number;
                 /** @description That guard's code for why. */
@@ -5487,7 +5487,7 @@ export interface components {
                  */
                 output_tokens: number;
                 /**
-                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
                  *     million tokens. Null for other lines.
                  */
                 priced_by_fallback: boolean | null;
@@ -5612,7 +5612,7 @@ export interface components {
                 last_ms: number;
                 /**
                  * Format: int64
-                 * @description How many of them nobody has seen.
+                 * @description How many of them are not acknowledged.
                  */
                 open: number;
                 /** @description Its code for why. */
@@ -5784,7 +5784,7 @@ export interface components {
                  * @description When it last did something.
                  */
                 used_ms: number;
-                /** @description Why it stands so. */
+                /** @description Why it is in this state. */
                 why: string | null;
             })[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -5929,7 +5929,7 @@ export interface components {
              * @description Of output.
              */
             output_usd: number;
-            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            /** @description Where the price comes from: `own`, `catalogue`, or `fallback` if the model is unknown. */
             source: string;
             /** @description By whom. */
             who: string | null;
@@ -5940,7 +5940,7 @@ export interface components {
             catalogue: string;
             /** @description The day whose prices it has. */
             catalogue_date: string;
-            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            /** @description Own prices and models that were used: unknown prices first, then own ones. */
             items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */
@@ -6383,7 +6383,7 @@ export interface components {
              * @description When it last did something.
              */
             used_ms: number;
-            /** @description Why it stands so. */
+            /** @description Why it is in this state. */
             why: string | null;
         };
         /** @description A session, and what it has in memory. */
@@ -6448,7 +6448,7 @@ export interface components {
              *     or with its agent or the project.
              */
             state: string;
-            /** @description Another one when anything of this has changed. */
+            /** @description Changes when anything in this answer changes. */
             version: string;
             /** @description Why it is paused or killed. */
             why: string | null;

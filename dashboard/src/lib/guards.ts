@@ -162,7 +162,7 @@ export function scopePart(policy: Part, scope: string): Part | null {
   return isPart(found) ? found : null;
 }
 
-/** The sections to show: the described ones that are there, then what nobody has described. */
+/** The sections to show: those with a description here, then those without one. */
 export function sectionsOf(part: Part): Section[] {
   const scopes = new Set(SCOPES.map(([key]) => key));
   const described = SECTIONS.filter((section) => isPart(part[section.key])).map((section) => {

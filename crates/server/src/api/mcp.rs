@@ -95,7 +95,7 @@ pub(crate) async fn tools(
     Ok(Json(Tools { items: found.into_iter().map(Tool::from).collect() }))
 }
 
-/// A server's listing, as somebody between it and its client has seen it.
+/// A server's listing, reported by a proxy between the server and its client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seen {
@@ -186,7 +186,7 @@ pub(crate) async fn seen(
     Ok(Json(Judged { hidden, changed }))
 }
 
-/// A change that somebody accepts.
+/// A changed tool that an operator accepts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acceptance {

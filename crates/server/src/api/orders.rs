@@ -43,7 +43,7 @@ pub(crate) struct Order {
 impl Strict for Order {}
 
 impl Order {
-    /// Whoever orders about a name that nobody can have would think that it was carried out.
+    /// Refuses impossible names: the operator would believe that the order took effect.
     fn check(&self) -> Result<(), Problem> {
         let names = [("agent", &self.agent), ("session", &self.session)];
         let bad = names.into_iter().filter(|(_, name)| {
@@ -132,7 +132,7 @@ pub(crate) async fn reset(
     find_and_carry_out(&app, &who, &order, What::Reset).await
 }
 
-/// Holds the next call until somebody decides.
+/// Holds the next call until a person decides.
 #[utoipa::path(
     post, path = "/api/pause", tag = "orders", request_body = Order,
     responses((status = 200, description = "In force and on disk", body = Done))
@@ -204,7 +204,7 @@ pub(crate) async fn carry_out(
         Err(error) => {
             let text = match in_force(scope, what) {
                 true => format!("it is in force here, but could not be written: {error}"),
-                // What lets somebody go on waits until all nodes can know it.
+                // An order that lets a scope continue waits until all nodes can know it.
                 false => format!("it will be carried out as soon as it can be: {error}"),
             };
             Err(Problem::new(Code::NotDurable, text))

@@ -119,8 +119,7 @@ impl Gate {
         self.balancer.send_to(self.addresses());
     }
 
-    /// Stops a node gracefully, once nobody is sent there any more, and starts one of a build in its
-    /// place.
+    /// Takes a node out of the balancer, stops it gracefully and starts another build in its place.
     pub(crate) async fn replace_node(&mut self, number: usize, program: PathBuf) {
         let mut others = self.addresses();
         others.remove(number);
