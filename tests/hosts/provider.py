@@ -2,7 +2,7 @@
 
 Each answer asks the host's own shell tool to make a file, a new one each time, until there are as
 many results in the conversation as `rounds`; then it says that it is done. It remembers what it was
-asked, so that tests can see what an agent was told.
+asked, so that tests can see what an agent was told. The first `overloaded` model calls get a 529.
 """
 
 import json
@@ -48,6 +48,9 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             return self.reply({})
         google = GEMINI.search(path)
+        if path.endswith("/messages") and self.server.is_overloaded():
+            error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+            return self.reply(error, 529)
         if path.endswith("/messages") and body.get("stream"):
             results = [block for message in body["messages"] if isinstance(message["content"], list)
                        for block in message["content"] if block.get("type") == "tool_result"]
@@ -95,9 +98,9 @@ class Handler(BaseHTTPRequestHandler):
             return Turn(model, None, number)
         return Turn(model, tool((server.same or f"touch {server.folder}/ran-{{number}}").format(number=number)), number)
 
-    def reply(self, value):
+    def reply(self, value, status=200):
         data = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -140,6 +143,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     #: The command that is asked for each time, instead of making files; `{number}` is another one each time.
     same = None
+    overloaded = 0
+
+    def is_overloaded(self):
+        with self.lock:
+            self.overloaded -= 1
+            return self.overloaded >= 0
 
     def handle_error(self, *_):
         pass  # Agents that are stopped leave without a word.

@@ -62,7 +62,7 @@ struct Check {
 #[derive(Debug, Default)]
 struct Chart {
     checks: Vec<Check>,
-    /// What nobody can prove from here.
+    /// What this command cannot test.
     notes: Vec<String>,
     /// Doors at which a deny was seen to deny.
     doors: usize,

@@ -1,8 +1,8 @@
 //! `deadstop install` and `uninstall`: a coding agent's configuration, with us in it and without.
 //!
 //! The difference is shown before anything is written. What was there before is kept, so that
-//! uninstalling gives it back to the byte; if somebody has changed the file meanwhile, only what is
-//! ours is taken out.
+//! uninstalling gives it back to the byte. If the file was changed meanwhile, only Deadstop's part
+//! is taken out.
 
 mod diff;
 pub(crate) mod jsonc;
@@ -103,8 +103,8 @@ impl Change {
     }
 }
 
-/// What a file is without us: what was there before, or if somebody has changed it since, what is
-/// there now without what is ours. Nothing if there is nothing else in it.
+/// A file without Deadstop: its text before the install, or if it was changed since, the text now
+/// without Deadstop's part. `None` if nothing else is in it.
 fn without(record: &Record, path: &Path, now: &str) -> anyhow::Result<Option<String>> {
     let changed = record.of(path);
     if let Some(changed) = changed.filter(|changed| changed.is_as_written(now)) {
@@ -380,7 +380,7 @@ fn show(changes: &[Change], notes: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows what would change, and asks. False if there is nothing to do, or nobody wants it.
+/// Shows what would change, and asks. False if there is nothing to do, or the user declines.
 fn go_ahead(which: &Which, changes: &[Change], notes: &[String]) -> anyhow::Result<bool> {
     let any = changes.iter().any(|change| change.now != change.next);
     if which.json {
@@ -417,7 +417,7 @@ fn go_ahead(which: &Which, changes: &[Change], notes: &[String]) -> anyhow::Resu
     }
     if which.json || !std::io::stdin().is_terminal() {
         return Err(Hinted::error(
-            "there is no terminal to agree in",
+            "nothing was written: this needs your consent",
             "--yes writes without asking",
         ));
     }

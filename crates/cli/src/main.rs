@@ -148,6 +148,9 @@ fn main() -> ExitCode {
     if let Some(code) = hook::at_once() {
         return code;
     }
+    if let Some(code) = guardian() {
+        return code;
+    }
     let cli = Cli::parse();
     let Some(command) = cli.command else {
         return welcome::run().unwrap_or_else(|error| ui::fail(&error));
@@ -192,6 +195,19 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => ui::fail(&error),
     }
+}
+
+/// The argument with which this program starts itself as a guardian.
+const GUARDIAN: &str = "guardian";
+
+/// Watches the tree of a keeper, if this process was started for that.
+fn guardian() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != GUARDIAN || arguments.next().is_some() {
+        return None;
+    }
+    let done = deadstop_process::stand_guard(std::io::stdin().lock());
+    Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Server {
         Server { server: None, key_file: file, project, json: false, keyless: false }
     }
 
-    /// The same for one that is ours alone: it has no keys, and hears of none.
+    /// The same without a key, for a private server, which needs none.
     pub(crate) fn without_key(self) -> Server {
         Server { keyless: true, ..self }
     }
@@ -61,12 +61,12 @@ impl Server {
         named.unwrap_or_else(|| USUAL.to_owned())
     }
 
-    /// Whether it is none, by the wish of whoever wrote `none` in its place.
+    /// Whether the user chose to have no server, by writing `none`.
     pub(crate) fn is_none(&self) -> bool {
         self.url().trim() == "none"
     }
 
-    /// Whether somebody named it on the command line.
+    /// Whether it was named on the command line.
     pub(crate) fn is_typed(&self) -> bool {
         self.server.is_some()
     }

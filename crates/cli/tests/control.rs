@@ -63,9 +63,10 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let nobody = "agent nobody: the server says no (404 Not Found): there is no such agent";
-    for args in [&["agents", "show", "nobody"][..], &["agents", "off", "nobody", "--reason", "x"]] {
-        house.ask(args).refused(nobody, "`deadstop agents` lists them");
+    let unknown = "agent unknown: the server says no (404 Not Found): there is no such agent";
+    for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
+    {
+        house.ask(args).refused(unknown, "`deadstop agents` lists them");
     }
     let filtered = house.ask(&["agents", "--tag", "red", "show", "seeker"]);
     filtered.refused("filters are for lists", "leave them out");
@@ -144,7 +145,7 @@ fn an_incident_is_explained_and_acknowledged() {
     );
     for part in [
         "  guard     similarity: kill_switch\n",
-        "  seen by   nobody yet\n",
+        "  seen by   not acknowledged\n",
         "Score 12.5, 125% of the threshold 10.0:\n",
         "  0 [####################|#####...............] 20.0\n",
         "similar_prompts          5    1.00   5.00\n",
@@ -222,7 +223,7 @@ fn policies_are_set_compared_and_restored() {
     let set = ["policy", "set", "got.toml", "--reason", "the same", "--replaces", "1"];
     house.ask(&set).fine();
     house.ask(&["policy", "diff", "1"]).refused_nothing("versions 1 and 2 are the same\n");
-    house.ask(&set).refused("somebody changed it meanwhile", "`deadstop policy get`");
+    house.ask(&set).refused("it was changed since you read it", "`deadstop policy get`");
 
     house.ask(&["policy", "restore", "1", "--reason", "calm"]).fine();
     let versions = house.ask(&["policy", "versions"]).fine().rows();
@@ -302,7 +303,7 @@ fn alerts_are_sent_tested_and_logged() {
         "{signed:?}"
     );
 
-    let slack = ["alerts", "add", "slack", "-", "--name", "nobody there", "--json"];
+    let slack = ["alerts", "add", "slack", "-", "--name", "no server there", "--json"];
     let dead = house.tell(&slack, "http://127.0.0.1:1/x\n").fine().json();
     assert_eq!(dead[0]["kind"], "slack");
     let failed = house.ask(&["alerts", "test", text(&dead[0]["id"])]);
@@ -380,7 +381,7 @@ fn a_person_decides_about_calls_that_wait() {
     assert_eq!(rows.len(), 2, "{listed:?}");
     assert_eq!((&rows[0][0], &rows[0][1]), (&first, &"cleaner/s1".to_owned()));
     assert!(
-        rows[0][6].starts_with("waits for a person: delete_asset needs approval"),
+        rows[0][7].starts_with("waits for a person: delete_asset needs approval"),
         "{listed:?}"
     );
     let shown = house.ask(&["approvals", "show", &first]).fine().out;
@@ -403,6 +404,46 @@ fn a_person_decides_about_calls_that_wait() {
     let audit = house.ask(&["audit", "--json"]).fine().json();
     let actions: Vec<&str> = audit.iter().map(|entry| text(&entry["action"])).collect();
     assert!(actions.contains(&"call.approve") && actions.contains(&"call.deny"), "{actions:?}");
+}
+
+/// Number 8 of the attack table, in the terminal: what was cut is marked, and what was not shown is
+/// not approved.
+#[test]
+fn hole_08_a_script_says_what_was_shown() {
+    let house = House::under("preset = \"balanced\"\n[access]\nask = [\"delete_*\"]\n");
+    let asset = format!("{}; rm -rf ~", "x".repeat(3000));
+    let id = house.propose_about("cleaner", "s1", "t1", &asset);
+    let listed = house.ask(&["approvals"]).fine();
+    let asked = &listed.rows()[0][4];
+    assert!(asked.contains("more characters]") && asked.contains("29"), "{asked}");
+    let shown = house.ask(&["approvals", "show", &id]).fine().out;
+    assert!(shown.contains("; rm -rf ~"), "{shown}");
+    let chars = shown.split("length").nth(1).unwrap().split_whitespace().next().unwrap();
+    let approve = |more: &[&str]| {
+        let args = [&["approvals", "approve", &id, "--reason", "ticket 7"], more].concat();
+        house.ask(&args)
+    };
+    approve(&[]).refused("characters, and they were not all shown", "--shown");
+    approve(&["--shown", "2000"]).refused("characters", "");
+    assert!(approve(&["--shown", chars]).fine().out.starts_with("approved: delete_asset"));
+}
+
+#[test]
+fn a_call_that_a_server_refused_is_allowed_once() {
+    let house = House::under("preset = \"strict\"\n");
+    let refused = |id: &str| {
+        let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": "rm -rf ~" } });
+        house.post("/api/sessions/cleaner/s1/proposal", "", &json!({ "calls": [call] }))
+    };
+    let said = refused("t1");
+    let code: String = said.split("deadstop allow ").nth(1).unwrap().chars().take(6).collect();
+    let agent = house.with(&[("CLAUDECODE", "1")], &["allow", &code, "--yes"]);
+    agent.refused("an agent's session cannot allow its own calls", "terminal of your own");
+    house.ask(&["allow", "NOCODE", "--yes"]).refused("code", "");
+    let done = house.ask(&["allow", &code, "--reason", "ticket 7", "--yes"]).fine().out;
+    assert!(done.starts_with("allowed once within 10 minutes: Bash of cleaner/s1"), "{done}");
+    assert!(refused("t2").contains("\"allowed\":true"));
+    assert!(refused("t3").contains("\"allowed\":false"));
 }
 
 #[test]

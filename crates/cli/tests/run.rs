@@ -10,7 +10,7 @@ mod stage;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use stage::{Provider, Stage, order, until};
+use stage::{Provider, Running, Stage, order, until};
 
 /// A provider that always asks for something else.
 const HEALTHY: &str = r#"{"q":#}"#;
@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_a_shells_error() {
         &["run", "--max-cost", "0", "--", "true"],
         &["run", "--policy", "strict", "--server", "http://127.0.0.1:1", "--", "true"],
         &["run", "--server", "http://127.0.0.1:1", "--", "true"],
-        &["run", "--policy", "nobody", "--", "true"],
+        &["run", "--policy", "unknown", "--", "true"],
         &["run"],
     ] {
         assert_eq!(stage.run(args).code, 2, "{args:?}");
@@ -300,6 +300,35 @@ fn the_end_of_deadstop_is_the_end_of_the_tree() {
     stage.lines("asked", 1);
     running.signal("INT");
     assert_eq!(stage.finish(running).code, 143);
+}
+
+/// Number 10 of the attack table: without a guardian the tree lived on.
+#[test]
+fn hole_10_a_killed_deadstop_takes_its_tree_along() {
+    let daemon = r#"perl -MPOSIX=setsid -e 'fork and exit; setsid; fork and exit;
+        exec "/bin/sh", "-c", "echo x >> lines; exec >/dev/null 2>&1; sleep 60; :"'"#;
+    let script = format!(
+        "trap '' TERM; setsid sh -c 'echo x >> lines; sleep 60; :' & {daemon}; echo x >> lines; wait"
+    );
+    let group = |running: &Running| running.signal_group("KILL");
+    let alone = |running: &Running| running.signal("KILL");
+    for kill in [group, alone] {
+        let stage = Stage::new();
+        let mut running = stage.start(&["run", "--", "sh", "-c", &script]);
+        stage.lines("lines", 3);
+        stage.lives(4);
+        kill(&running);
+        running.child.wait().unwrap();
+        stage.dies();
+    }
+    // A Deadstop inside it, whose own guardian is ended with it.
+    let stage = Stage::new();
+    let deadstop = env!("CARGO_BIN_EXE_deadstop");
+    let mut running = stage.start(&["run", "--", deadstop, "run", "--", "sh", "-c", &script]);
+    stage.lines("lines", 3);
+    alone(&running);
+    running.child.wait().unwrap();
+    stage.dies();
 }
 
 #[test]

@@ -155,7 +155,18 @@ impl House {
 
     /// A tool call that an agent would make: the approval that it waits for.
     pub(crate) fn propose(&self, agent: &str, session: &str, id: &str) -> String {
-        let arguments = serde_json::json!({ "asset_id": "fact_sales" });
+        self.propose_about(agent, session, id, "fact_sales")
+    }
+
+    /// The same, with this asset.
+    pub(crate) fn propose_about(
+        &self,
+        agent: &str,
+        session: &str,
+        id: &str,
+        asset: &str,
+    ) -> String {
+        let arguments = serde_json::json!({ "asset_id": asset });
         let call = serde_json::json!({ "id": id, "tool": "delete_asset", "arguments": arguments });
         let path = format!("/api/sessions/{agent}/{session}/proposal");
         let answer = self.post(&path, "", &serde_json::json!({ "calls": [call] }));
@@ -164,7 +175,7 @@ impl House {
         body["calls"][0]["approval"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
     }
 
-    fn post(&self, path: &str, headers: &str, body: &Value) -> String {
+    pub(crate) fn post(&self, path: &str, headers: &str, body: &Value) -> String {
         let host = self.url().strip_prefix("http://").unwrap();
         let body = body.to_string();
         let mut stream = TcpStream::connect(host).unwrap();
@@ -196,7 +207,7 @@ impl House {
                 return;
             }
         }
-        panic!("nobody stopped it");
+        panic!("it was not stopped");
     }
 }
 
