@@ -51,7 +51,7 @@ fn init_writes_what_it_shows_and_tests_it() {
     let said = text(&done.stdout);
     let proven = |line: &&str| {
         line.contains("hook claude-code")
-            && line.split(|c| c == '\t' || c == '|').any(|cell| cell.trim() == "ok")
+            && line.split(['\t', '|']).any(|cell| cell.trim() == "ok")
     };
     assert!(said.lines().any(|line| proven(&line)), "{said}");
     // Once more, there is nothing to do; and what was written is found.
