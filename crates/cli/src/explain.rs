@@ -48,7 +48,7 @@ fn told(incident: &Value, shown: usize) -> String {
     let mut out = format!("{}\n\n", ui::text(&incident["explain"]));
     let seen = &incident["acknowledged"];
     let seen_by = match seen.is_null() {
-        true => "nobody yet".to_owned(),
+        true => "not acknowledged".to_owned(),
         false => {
             let (by, note) = (ui::text(&seen["by"]), ui::text(&seen["note"]));
             format!("{by}, {}: {note}", when::ago(&seen["at_ms"]))

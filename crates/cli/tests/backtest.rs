@@ -152,7 +152,7 @@ fn people_get_a_table_and_the_sentences() {
     ] {
         assert!(text.contains(expected), "missing {expected:?} in\n{text}");
     }
-    assert!(!text.contains('\u{1b}'), "no colour where nobody is looking");
+    assert!(!text.contains('\u{1b}'), "no colour in a pipe");
 }
 
 #[test]
@@ -177,11 +177,11 @@ fn explain_shows_the_calls_side_by_side() {
     assert!(stdout(&healthy).contains("Nothing to stop: 6 calls passed."));
     let chant = deadstop(&["backtest", &examples(), "--policy", "strict", "--explain", "chant"]);
     assert!(stdout(&chant).contains("  message 2: The incident began at night. I apologise"));
-    let unknown = deadstop(&["backtest", &examples(), "--explain", "nobody"]);
+    let unknown = deadstop(&["backtest", &examples(), "--explain", "unknown"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert_eq!(
         stderr(&unknown),
-        "error: no trace has the id nobody\n\
+        "error: no trace has the id unknown\n\
          hint: ids are the `id` of each line of `deadstop backtest --json`\n"
     );
 }

@@ -63,9 +63,10 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let nobody = "agent nobody: the server says no (404 Not Found): there is no such agent";
-    for args in [&["agents", "show", "nobody"][..], &["agents", "off", "nobody", "--reason", "x"]] {
-        house.ask(args).refused(nobody, "`deadstop agents` lists them");
+    let unknown = "agent unknown: the server says no (404 Not Found): there is no such agent";
+    for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
+    {
+        house.ask(args).refused(unknown, "`deadstop agents` lists them");
     }
     let filtered = house.ask(&["agents", "--tag", "red", "show", "seeker"]);
     filtered.refused("filters are for lists", "leave them out");
@@ -144,7 +145,7 @@ fn an_incident_is_explained_and_acknowledged() {
     );
     for part in [
         "  guard     similarity: kill_switch\n",
-        "  seen by   nobody yet\n",
+        "  seen by   not acknowledged\n",
         "Score 12.5, 125% of the threshold 10.0:\n",
         "  0 [####################|#####...............] 20.0\n",
         "similar_prompts          5    1.00   5.00\n",
@@ -222,7 +223,7 @@ fn policies_are_set_compared_and_restored() {
     let set = ["policy", "set", "got.toml", "--reason", "the same", "--replaces", "1"];
     house.ask(&set).fine();
     house.ask(&["policy", "diff", "1"]).refused_nothing("versions 1 and 2 are the same\n");
-    house.ask(&set).refused("somebody changed it meanwhile", "`deadstop policy get`");
+    house.ask(&set).refused("it was changed since you read it", "`deadstop policy get`");
 
     house.ask(&["policy", "restore", "1", "--reason", "calm"]).fine();
     let versions = house.ask(&["policy", "versions"]).fine().rows();
@@ -302,7 +303,7 @@ fn alerts_are_sent_tested_and_logged() {
         "{signed:?}"
     );
 
-    let slack = ["alerts", "add", "slack", "-", "--name", "nobody there", "--json"];
+    let slack = ["alerts", "add", "slack", "-", "--name", "no server there", "--json"];
     let dead = house.tell(&slack, "http://127.0.0.1:1/x\n").fine().json();
     assert_eq!(dead[0]["kind"], "slack");
     let failed = house.ask(&["alerts", "test", text(&dead[0]["id"])]);

@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_a_shells_error() {
         &["run", "--max-cost", "0", "--", "true"],
         &["run", "--policy", "strict", "--server", "http://127.0.0.1:1", "--", "true"],
         &["run", "--server", "http://127.0.0.1:1", "--", "true"],
-        &["run", "--policy", "nobody", "--", "true"],
+        &["run", "--policy", "unknown", "--", "true"],
         &["run"],
     ] {
         assert_eq!(stage.run(args).code, 2, "{args:?}");
@@ -367,6 +367,14 @@ fn a_running_server_can_be_used_and_can_stop_it() {
     let fine = run(with(&[], "2"));
     assert_eq!(fine.code, 0, "{fine:?}");
     assert!(fine.stderr.contains("2 model calls"), "{}", fine.stderr);
+
+    // Named by the environment, it is joined as well; settings of a gateway ask for one's own.
+    let joined = |more: &[&str]| {
+        let client = Stage::new().with("DEADSTOP_SERVER", server);
+        client.run(&[&["run"], more, &["--", "true"]].concat()).stderr
+    };
+    let note = format!("joined the server at {server}");
+    assert!(joined(&[]).contains(&note) && !joined(&["--policy", "strict"]).contains(&note));
 
     let limited = run(with(&["--max-steps", "3"], "1000"));
     assert_eq!(limited.code, 86, "{limited:?}");

@@ -188,7 +188,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// What the page of seed E charges for a model that nobody knows: $10 in, $30 out.
+    /// What the page of seed E charges for an unknown model: $10 in, $30 out.
     pub const FALLBACK: Rates = Rates {
         input: NanoUsd(10_000_000_000),
         output: NanoUsd(30_000_000_000),

@@ -117,7 +117,7 @@ impl Local {
         Ok(changed)
     }
 
-    /// Takes a tool as it is described now; false if nobody knows it.
+    /// Accepts a tool's current description; false if the tool is unknown.
     pub(crate) fn accept(&self, server: &str, tool: &str) -> Result<bool, GateError> {
         let folder = self.folder.as_ref().ok_or(GateError::Nowhere)?;
         let _held = folder.hold()?;

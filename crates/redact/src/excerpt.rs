@@ -1,7 +1,7 @@
 //! The beginning of a text and how long it was: what is kept of what was said, for evidence.
 //!
-//! Somewhat more than is shown is held, so that whoever removes secrets sees the whole of one that
-//! begins before the end: half of it would not be recognised, and would stay.
+//! Somewhat more than is shown is held, so that the redactor sees the whole of a secret that begins
+//! before the end: half of it would not be recognised, and would stay.
 
 use crate::LOOK_AHEAD;
 
@@ -84,8 +84,8 @@ impl Excerpt {
         self.push(part);
     }
 
-    /// For a text that broke off: leaves out what may be the beginning of a secret, since nobody will
-    /// see the rest of it. Longer beginnings are known for what they are.
+    /// For a text that broke off: leaves out what may be the beginning of a secret, since the rest
+    /// never comes. The redactor recognises longer beginnings by itself.
     ///
     /// ```
     /// # use deadstop_redact::excerpt::Excerpt;

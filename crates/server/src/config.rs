@@ -227,7 +227,7 @@ pub enum BadConfig {
         /// What was typed.
         url: String,
     },
-    /// No URL for a provider that nobody knows.
+    /// No URL for a provider that Deadstop does not know.
     #[error("providers.{0} has no base_url; add `base_url = \"https://…\"`")]
     NoUrl(String),
     /// A name that cannot stand in a path.

@@ -43,7 +43,7 @@ impl Prefix<'_> {
     }
 }
 
-/// Who a request says that it comes from.
+/// The agent, session and nested scopes that a request names.
 pub(crate) fn identify(
     agent: Option<&str>,
     headers: &HeaderMap,
@@ -98,7 +98,7 @@ const HOP_BY_HOP: [&str; 9] = [
 pub(crate) const OURS: [&str; 5] =
     ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
-/// Keeps some headers, in their order: to remove them one by one would stir the others.
+/// Keeps some headers, in their order: removing one by one would reorder the others.
 pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     if headers.keys().all(&keep) {
         return;
@@ -106,7 +106,7 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
     let all = std::mem::take(headers);
     let mut last = None;
     for (name, value) in all {
-        // A value without a name is one more of the name before.
+        // A value without a name belongs to the name before.
         last = name.or(last);
         if let Some(name) = last.as_ref().filter(|name| keep(name)) {
             headers.append(name, value);
@@ -144,7 +144,7 @@ pub(crate) fn too_large() -> Response<Body> {
     plain(StatusCode::PAYLOAD_TOO_LARGE, decode::REQUEST_TOO_LARGE)
 }
 
-/// Not without the database; it will be back.
+/// 503 with `Retry-After`, while the database is away.
 pub(crate) fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));

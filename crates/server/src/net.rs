@@ -49,7 +49,7 @@ pub enum StartError {
     /// The machine gives us no more threads.
     #[error("cannot start a thread: {0}")]
     Threads(std::io::Error),
-    /// Reachable from other machines, and everybody would be let in.
+    /// Reachable from other machines without a key: every client would be an admin.
     #[error("{0} is reachable from other machines, and there is no key yet")]
     Exposed(SocketAddr),
     /// Alerts could not be sent over TLS.
@@ -159,7 +159,7 @@ impl Server {
             .is_ok()
     }
 
-    /// What a session has come to: its state as it is now.
+    /// A session's current state.
     pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
         let chain = self.chain(agent, session).await?;
         let state = chain.innermost().state().clone();
@@ -172,7 +172,7 @@ impl Server {
     }
 }
 
-/// Whether callers must show who they are.
+/// Whether the store has a key that is in force.
 async fn has_key(store: Option<&Store>) -> Result<bool, StoreError> {
     match store {
         Some(store) => Ok(store.count_keys().await?.live > 0),
@@ -225,7 +225,7 @@ async fn accept(
         closing.cancel();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
-    // Whoever is still there is cut off; its calls settle with what they have used.
+    // Cuts off the remaining clients; their calls settle with what they have used.
     connections.shutdown().await;
 }
 
@@ -239,7 +239,7 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let lines = Arc::clone(&worker.lines);
     let mut http = hyper::server::conn::http1::Builder::new();
-    // What has arrived together goes out in one write, whatever the number of chunks.
+    // Chunks that arrived together go out in one write.
     http.preserve_header_case(true)
         .writev(false)
         .timer(TokioTimer::new())
@@ -253,7 +253,7 @@ fn serve(
             async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) }
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        // A connection that breaks is the client's business; its calls settle themselves.
+        // A broken connection is no error of the server; its calls settle when they are dropped.
         let _ = watcher.watch(connection).await;
     }
 }

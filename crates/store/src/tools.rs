@@ -103,7 +103,7 @@ fn hex(digest: Digest) -> String {
 
 fn digest(row: &Row, column: &str) -> Result<Digest, StoreError> {
     let text: String = row.get(column)?;
-    // One that was tampered with is one that nobody has seen.
+    // A digest that cannot be read becomes zero, which matches no description.
     Ok(Digest(u64::from_str_radix(&text, 16).unwrap_or_default()))
 }
 

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Chain, Event, Message, Refused, Running, Said, Terms, Warden};
+use super::{Admit, Chain, Event, Message, Refused, Running, Said, Terms, Warden};
 use crate::alerts::Alert;
 use crate::settings::Capture;
 
@@ -491,14 +491,11 @@ impl Warden {
 
     /// The same, and a call in a paused scope waits up to `hold` for it to be resumed. A refusal is
     /// on disk before this returns.
-    pub async fn admit_patiently(
+    pub(super) async fn admit_patiently(
         self: &Arc<Warden>,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-        terms: Terms,
-        hold: Duration,
+        admit: Admit<'_>,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        let Admit { chain, call, request, terms, hold } = admit;
         let until = Instant::now() + hold;
         loop {
             // Registered before asking, so that a change in between is not missed.

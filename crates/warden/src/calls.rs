@@ -139,6 +139,21 @@ pub struct Ended {
     pub notes: Vec<(String, String)>,
 }
 
+/// A call that asks to be admitted, and how long it may wait.
+#[derive(Clone)]
+pub struct Admit<'a> {
+    /// Its scopes.
+    pub chain: &'a Chain,
+    /// The call.
+    pub call: &'a Call,
+    /// What was asked, for people.
+    pub request: &'a Excerpt,
+    /// How it is admitted.
+    pub terms: Terms,
+    /// How long it waits while one of its scopes is paused.
+    pub hold: Duration,
+}
+
 /// What a step found when a call asked to be admitted.
 pub(super) enum Found {
     /// It was decided.
@@ -427,14 +442,14 @@ impl Warden {
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
-        running: Running,
+        mut running: Running,
         outcome: &Outcome,
         said: Said,
     ) -> Option<Booking> {
         let offline = running.is_offline();
-        let pending = self.backend.settle(chain, call, &running, outcome);
-        let Running { id, ticket, warned, .. } = running;
-        let numbered = Numbered::of(id, &ticket, warned);
+        let warned = running.warned.take();
+        let numbered = Numbered::of(running.id, &running.ticket, warned);
+        let pending = self.backend.settle(chain, call, running, outcome);
         let done = match pending {
             Pending::Now(Judged { value: decision, killed }) => {
                 self.carry_kills(chain, killed);
@@ -459,7 +474,7 @@ impl Warden {
     }
 
     /// How long to wait for the cluster: not at all while it is unreachable.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         if self.backend.unreachable().is_some() { Duration::ZERO } else { BOOKED }
     }
 

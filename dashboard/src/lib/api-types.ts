@@ -1360,7 +1360,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1452,7 +1452,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Notes that somebody has seen an incident. */
+        /** Acknowledges an incident. */
         post: {
             parameters: {
                 query?: never;
@@ -1497,7 +1497,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1900,7 +1900,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds the next call until somebody decides. */
+        /** Holds the next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -2002,7 +2002,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2037,7 +2037,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2079,7 +2079,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2277,7 +2277,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2309,7 +2309,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2348,7 +2348,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2701,8 +2701,8 @@ export interface paths {
         };
         put?: never;
         /**
-         * Makes a project. On a server with keys its first admin's key comes with it: whoever made the
-         *     project does not see into it otherwise.
+         * Makes a project. On a server with keys the answer holds the project's first admin key: the
+         *     caller's own key has no access to it.
          */
         post: {
             parameters: {
@@ -3105,7 +3105,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    /** @description The version that the follower got last; without it the answer comes at once. */
                     after?: string;
                 };
                 header?: never;
@@ -3309,7 +3309,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds a session's next call until somebody decides. */
+        /** Holds a session's next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -3615,6 +3615,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/top-up": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Raises the limits of a session. If one of them ended it, it goes on; a stop by a person is final. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/settings": {
         parameters: {
             query?: never;
@@ -3876,7 +3921,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description A change that somebody accepts. */
+        /** @description A changed tool that an operator accepts. */
         Acceptance: {
             /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
@@ -3887,7 +3932,7 @@ export interface components {
             /** @description The tool. */
             tool: string;
         };
-        /** @description That somebody has seen an incident. */
+        /** @description An incident's acknowledgement. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
             by?: string | null;
@@ -4005,6 +4050,10 @@ export interface components {
                         max_same_target: number;
                         window_s: number;
                     };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
+                    };
                     fail_mode: string;
                     harm: {
                         allow: unknown[];
@@ -4095,6 +4144,10 @@ export interface components {
                     max_same_target: number;
                     window_s: number;
                 };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
+                };
                 fail_mode: string;
                 harm: {
                     allow: unknown[];
@@ -4153,6 +4206,10 @@ export interface components {
                         max_deletes: number;
                         max_same_target: number;
                         window_s: number;
+                    };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
                     };
                     fail_mode: string;
                     harm: {
@@ -4435,7 +4492,7 @@ export interface components {
             output_tokens: number;
             /**
              * Format: int64
-             * @description The how-manieth of its session it is.
+             * @description Its position in the session.
              */
             position: number;
             /** @description That guard's code for why. */
@@ -4569,7 +4626,7 @@ export interface components {
              */
             output_tokens: number;
             /**
-             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
              *     million tokens. Null for other lines.
              */
             priced_by_fallback: boolean | null;
@@ -4707,7 +4764,10 @@ export interface components {
         };
         /** @description An order that was carried out. */
         Done: {
-            /** @description What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`. */
+            /**
+             * @description What was done: `killed`, `cleared`, `reset`, `paused`,
+             *     `resumed` or `topped up`.
+             */
             done: string;
             /** @description The scope as it is now. */
             scope: components["schemas"]["Row"];
@@ -4832,7 +4892,7 @@ export interface components {
             last_ms: number;
             /**
              * Format: int64
-             * @description How many of them nobody has seen.
+             * @description How many of them are not acknowledged.
              */
             open: number;
             /** @description Its code for why. */
@@ -5274,7 +5334,7 @@ export interface components {
             measured_ms: number;
             /**
              * Format: int64
-             * @description Until when it is thought on.
+             * @description Until when the pace is extrapolated.
              */
             until_ms: number;
             /**
@@ -5373,7 +5433,7 @@ export interface components {
                 output_tokens: number;
                 /**
                  * Format: int64
-                 * @description The how-manieth of its session it is.
+                 * @description Its position in the session.
                  */
                 position: number;
                 /** @description That guard's code for why. */
@@ -5427,7 +5487,7 @@ export interface components {
                  */
                 output_tokens: number;
                 /**
-                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
                  *     million tokens. Null for other lines.
                  */
                 priced_by_fallback: boolean | null;
@@ -5552,7 +5612,7 @@ export interface components {
                 last_ms: number;
                 /**
                  * Format: int64
-                 * @description How many of them nobody has seen.
+                 * @description How many of them are not acknowledged.
                  */
                 open: number;
                 /** @description Its code for why. */
@@ -5724,7 +5784,7 @@ export interface components {
                  * @description When it last did something.
                  */
                 used_ms: number;
-                /** @description Why it stands so. */
+                /** @description Why it is in this state. */
                 why: string | null;
             })[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -5869,7 +5929,7 @@ export interface components {
              * @description Of output.
              */
             output_usd: number;
-            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            /** @description Where the price comes from: `own`, `catalogue`, or `fallback` if the model is unknown. */
             source: string;
             /** @description By whom. */
             who: string | null;
@@ -5880,7 +5940,7 @@ export interface components {
             catalogue: string;
             /** @description The day whose prices it has. */
             catalogue_date: string;
-            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            /** @description Own prices and models that were used: unknown prices first, then own ones. */
             items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */
@@ -6327,7 +6387,7 @@ export interface components {
              * @description When it last did something.
              */
             used_ms: number;
-            /** @description Why it stands so. */
+            /** @description Why it is in this state. */
             why: string | null;
         };
         /** @description A session, and what it has in memory. */
@@ -6392,7 +6452,7 @@ export interface components {
              *     or with its agent or the project.
              */
             state: string;
-            /** @description Another one when anything of this has changed. */
+            /** @description Changes when anything in this answer changes. */
             version: string;
             /** @description Why it is paused or killed. */
             why: string | null;
@@ -6604,6 +6664,37 @@ export interface components {
             /** @description By server and name. */
             items: components["schemas"]["Tool"][];
         };
+        /** @description How much a session may use in addition; at least one of the four. */
+        TopUp: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /**
+             * Format: double
+             * @description Dollars.
+             * @example 5
+             */
+            cost_usd?: number;
+            /** @description Why. */
+            reason?: string;
+            /**
+             * Format: int64
+             * @description Tool calls, and as many model calls.
+             * @example 50
+             */
+            steps?: number;
+            /**
+             * Format: int64
+             * @description Seconds.
+             * @example 1800
+             */
+            time_s?: number;
+            /**
+             * Format: int64
+             * @description Tokens: input, output and both.
+             * @example 200000
+             */
+            tokens?: number;
+        };
         /** @description What calls came to. */
         Totals: {
             /**
@@ -6774,6 +6865,10 @@ export interface components {
                     max_same_target: number;
                     window_s: number;
                 };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
+                };
                 fail_mode: string;
                 harm: {
                     allow: unknown[];
@@ -6864,6 +6959,10 @@ export interface components {
                 max_same_target: number;
                 window_s: number;
             };
+            ending: {
+                reserve_for_answer: string;
+                wrap_up_at: string;
+            };
             fail_mode: string;
             harm: {
                 allow: unknown[];
@@ -6922,6 +7021,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {
@@ -7030,6 +7133,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {

@@ -77,7 +77,7 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let (waiting, ended) = (Arc::clone(&tree), tell.clone());
     thread::spawn(move || ended.send(waiting.wait().map(Over::Itself)));
     relay.hear_client(BufReader::with_capacity(64 << 10, io::stdin()), move || {
-        // Whoever waited for it may be gone as well.
+        // Fails if the receiver has ended as well.
         let _ = tell.send(Ok(Over::NoClient));
     });
     let hearing = Arc::clone(&relay);
@@ -93,7 +93,7 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
         _ = terminate.1.recv() => Over::Signal(15),
     };
     if matches!(over, Over::NoClient) {
-        // It hears that nobody is there any more, and may finish what it is at.
+        // The server sees its stdin closed, and may finish its open calls.
         let mut until = Instant::now() + GRACE;
         over = loop {
             if relay.is_busy() {

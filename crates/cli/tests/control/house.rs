@@ -207,7 +207,7 @@ impl House {
                 return;
             }
         }
-        panic!("nobody stopped it");
+        panic!("it was not stopped");
     }
 }
 

@@ -1,4 +1,4 @@
-//! How it ends: hang-ups, signals, and nobody left behind.
+//! How it ends: hang-ups, signals, and no process left behind.
 
 use std::process::Command;
 

@@ -84,7 +84,7 @@ impl System {
         if self.cgroup.is_some() { Means::CgroupV2 } else { Means::Subreaper }
     }
 
-    /// All processes of the tree, the dead that nobody has buried included.
+    /// All processes of the tree, including zombies.
     pub(crate) fn members(&self) -> io::Result<Vec<Member>> {
         let me = std::process::id();
         let mut families: HashMap<u32, Vec<Member>> = HashMap::new();

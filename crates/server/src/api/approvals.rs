@@ -1,4 +1,4 @@
-//! Calls that wait for a person: who waits for what, and the person's word.
+//! Calls that wait for a person: the list, and the person's decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,7 +230,7 @@ pub(crate) async fn get(
     let approval = find(&app, &who, &id)?;
     let wait = Duration::from_secs(patience.wait.unwrap_or_default());
     if !wait.is_zero() {
-        // A server that stops does not keep anybody waiting.
+        // A server that shuts down answers at once.
         let over = app.warden.events.over.clone();
         tokio::select! {
             _ = tokio::time::timeout(wait, approval.decided()) => {}

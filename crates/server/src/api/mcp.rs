@@ -1,7 +1,6 @@
 //! Tools of MCP servers: what was seen of them, and whether a change is accepted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,10 +15,6 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Asked, Body, Strict, names};
 use super::problem::Problem;
-
-/// How often it is looked for what another node has been told, and how long each time.
-const HEARSAY: usize = 5;
-const HEARSAY_TAKES: Duration = Duration::from_millis(50);
 
 /// A tool of an MCP server.
 #[derive(Debug, Serialize, ToSchema)]
@@ -100,7 +95,7 @@ pub(crate) async fn tools(
     Ok(Json(Tools { items: found.into_iter().map(Tool::from).collect() }))
 }
 
-/// A server's listing, as somebody between it and its client has seen it.
+/// A server's listing, reported by a proxy between the server and its client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seen {
@@ -191,7 +186,7 @@ pub(crate) async fn seen(
     Ok(Json(Judged { hidden, changed }))
 }
 
-/// A change that somebody accepts.
+/// A changed tool that an operator accepts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acceptance {
@@ -224,18 +219,7 @@ pub(crate) async fn accept(
 ) -> Result<Json<Tool>, Problem> {
     let Acceptance { server, tool, reason, by } = accepted;
     let signed = who.signed(by.as_deref());
-    let mut found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
-    for _ in 0..HEARSAY {
-        if found.is_some() || !app.warden.is_clustered() {
-            break;
-        }
-        // Another node may have listed it a moment ago.
-        app.warden.read_again(None).await;
-        found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
-        if found.is_none() {
-            tokio::time::sleep(HEARSAY_TAKES).await;
-        }
-    }
+    let found = app.warden.accept_tool(&who.project, &server, &tool, &signed).await;
     let found = found.ok_or_else(|| Problem::not_found("tool of that server"))?;
     if let Some(store) = app.warden.store() {
         let subject = format!("{server}/{tool}");

@@ -154,7 +154,7 @@ async fn a_kill_ends_the_waiting_and_so_does_a_client_that_goes_away() {
         let wire = ask.send(address).await;
         let one = the_one(&gate).await;
         drop(wire);
-        until("nobody waits", || async { waiting(&gate).await.is_empty() }).await;
+        until("no call waits", || async { waiting(&gate).await.is_empty() }).await;
         let path = format!("/api/approvals/{}", one["id"].as_str().unwrap());
         assert_eq!(gate.ask(&Ask::get(&path)).await.json()["state"], "withdrawn");
         assert_eq!(decide(&gate, &one["id"], "approve").await.status, 409);
@@ -200,7 +200,7 @@ async fn an_approval_lifts_nothing_that_is_stricter() {
         "destructive": { "max_deletes": 1, "action": "block" },
     });
     let gate = Gate::start(policy, deleting).await;
-    // The guard that blocks comes first: nobody is asked for nothing.
+    // The guard that blocks comes first: no person is asked about a call that is blocked anyway.
     assert_eq!(propose(&gate, "t1", "fact_sales").await["verdict"], "block");
     assert!(waiting(&gate).await.is_empty());
 

@@ -79,7 +79,7 @@ fn responses_of_proxies() {
         r#"{"type":"response.function_call_arguments.done","item_id":"x2","output_index":0,"arguments":"{}"}"#,
         r#"{"output_index":0,"item":{"id":"x3","type":"function_call","arguments":"{}","call_id":"c1","name":"f"},"type":"response.output_item.done"}"#,
         r#"{"type":"response.output_item.done","output_index":0,"item":{"id":"x4","type":"function_call","arguments":"{}","call_id":"c2","name":"f"}}"#,
-        r#"{"type":"response.function_call_arguments.done","item_id":"nobody","output_index":9,"arguments":"{}"}"#,
+        r#"{"type":"response.function_call_arguments.done","item_id":"unknown","output_index":9,"arguments":"{}"}"#,
     ];
     check_events(Dialect::OpenAiResponses, &data, "call c1 f {}\ncall c2 f {}");
 }
