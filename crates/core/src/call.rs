@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blame::Failure;
+use crate::guard::quota::Quota;
 use crate::harm::Harm;
 use crate::text::{Gist, SHORT, TextFacts};
 use crate::units::{NanoUsd, Tokens};
@@ -275,6 +276,9 @@ pub struct Outcome {
     pub result: Option<ResultFacts>,
     /// A model's answer.
     pub answer: Option<Answer>,
+    /// What the provider says about its windows. It is not kept with the call.
+    #[serde(skip)]
+    pub quota: Vec<Quota>,
 }
 
 /// A tool's result as the guards see it.

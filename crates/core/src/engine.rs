@@ -19,7 +19,8 @@ use crate::grant::{Cover, Grant};
 use crate::guard::ending::{self, Moment};
 use crate::guard::strikes::Blocked;
 use crate::guard::{
-    End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes, text_loop,
+    Below, DEEPEST, End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes,
+    text_loop,
 };
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
@@ -209,7 +210,8 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
     let (reserved, ceiling) = claim(chain, call);
     let cover = Cover::of(chain, call, now);
     let grant = cover.as_ref().map(|cover| &cover.grant);
-    let view = View { call, reserved, grant, running: SoFar::default(), now };
+    let below = below(chain);
+    let view = View { call, reserved, grant, below, running: SoFar::default(), now };
 
     let stopped = first(chain, &view, standing::admit);
     if !stopped.is_empty() {
@@ -274,6 +276,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
             ticket: &mut ticket,
             granted: cover.is_some(),
             innermost: depth == last,
+            below,
             now,
         };
         for guard in GUARDS {
@@ -318,7 +321,8 @@ pub fn progress_held(
         extend(chain, call, ticket, progress.output);
     }
     let running = SoFar { input: ticket.reserved.input, output: progress.output };
-    let view = View { call, reserved: ticket.reserved, grant: None, running, now };
+    let reserved = ticket.reserved;
+    let view = View { call, reserved, grant: None, below: None, running, now };
     let stopped = first(chain, &view, standing::progress);
     if !stopped.is_empty() {
         return decide(chain, stopped, now);
@@ -416,7 +420,7 @@ pub fn settle(
         }
     }
     let (reserved, running) = (Reserved::default(), SoFar::default());
-    let view = View { call, reserved, grant: None, running, now };
+    let view = View { call, reserved, grant: None, below: None, running, now };
     let mut trips = Vec::new();
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
@@ -434,6 +438,7 @@ struct View<'a> {
     call: &'a Call,
     reserved: Reserved,
     grant: Option<&'a Grant>,
+    below: Option<Below>,
     running: SoFar,
     now: Time,
 }
@@ -451,12 +456,27 @@ impl View<'_> {
                 grant: self.grant,
                 root: &root.state.ledger,
                 depth,
+                below: self.below,
                 innermost: depth + 1 == chain.len(),
                 running: self.running,
                 now: self.now,
             });
         }
     }
+}
+
+/// The scopes inside a session that a call is made in.
+fn below(chain: &[Link<'_>]) -> Option<Below> {
+    let mut below = Below { depth: 0, places: [0; DEEPEST] };
+    let mut path = Vec::new();
+    for link in chain.iter().filter(|link| link.state.kind == ScopeKind::Nested) {
+        path.extend_from_slice(link.name.as_bytes());
+        path.push(0x1f);
+        let at = usize::try_from(below.depth).unwrap_or(usize::MAX).min(DEEPEST - 1);
+        below.places[at] = Digest::of(&path).short();
+        below.depth += 1;
+    }
+    (below.depth > 0).then_some(below)
 }
 
 /// What one guard says, from the root down.

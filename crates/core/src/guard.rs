@@ -12,10 +12,12 @@ pub(crate) mod destructive;
 pub(crate) mod ending;
 pub(crate) mod harm;
 pub(crate) mod loops;
+pub(crate) mod quota;
 pub(crate) mod similarity;
 pub(crate) mod standing;
 pub(crate) mod steps;
 pub(crate) mod strikes;
+pub(crate) mod swarm;
 pub(crate) mod text_loop;
 pub(crate) mod time;
 pub(crate) mod tokens;
@@ -34,13 +36,15 @@ use crate::units::{NanoUsd, Time, Tokens};
 /// All guards that decide about a live scope, in the order in which they are asked. `standing` and
 /// `access` come before them, in [`crate::engine`]: what is dead or forbidden is not looked at
 /// further.
-pub(crate) static GUARDS: [&dyn Guard; 13] = [
+pub(crate) static GUARDS: [&dyn Guard; 15] = [
     &ending::Guard,
     &steps::Guard,
     &tokens::Guard,
     &budget::Guard,
     &time::Guard,
     &velocity::Guard,
+    &swarm::Guard,
+    &quota::Guard,
     &breaker::Guard,
     &destructive::Guard,
     &harm::Guard,
@@ -87,6 +91,8 @@ pub(crate) struct Seat<'a> {
     /// The ledger at the root, for what was accumulated there.
     pub(crate) root: &'a Ledger,
     pub(crate) depth: usize,
+    /// The sub-agents that the call is made in, if it is made in one.
+    pub(crate) below: Option<Below>,
     /// Whether this is the innermost scope: patterns are looked for where the calls are made, so
     /// that parallel branches are not taken for one agent that repeats itself.
     pub(crate) innermost: bool,
@@ -110,8 +116,22 @@ pub(crate) struct Note<'a> {
     /// Whether a grant covers the call.
     pub(crate) granted: bool,
     pub(crate) innermost: bool,
+    /// The sub-agents that the call is made in, if it is made in one.
+    pub(crate) below: Option<Below>,
     pub(crate) now: Time,
 }
+
+/// The scopes inside a session that a call is made in, from the outermost.
+#[derive(Clone, Copy)]
+pub(crate) struct Below {
+    /// How many they are.
+    pub(crate) depth: u64,
+    /// Each by a digest of its path; of deep trees the outermost and the innermost.
+    pub(crate) places: [u32; DEEPEST],
+}
+
+/// Scopes inside each other that are told apart.
+pub(crate) const DEEPEST: usize = 8;
 
 /// Where a guard learns when a call has ended.
 pub(crate) struct Lesson<'a> {

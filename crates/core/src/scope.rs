@@ -12,8 +12,10 @@ use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
 use crate::guard::ending::{Ending, TopUp};
 use crate::guard::loops::{Memory, Spread};
+use crate::guard::quota::Windows;
 use crate::guard::similarity::Window;
 use crate::guard::strikes::{Blocked, Strikes};
+use crate::guard::swarm::Swarm;
 use crate::guard::text_loop::Said;
 use crate::guard::velocity::Pace;
 use crate::ledger::Ledger;
@@ -117,6 +119,8 @@ pub struct ScopeState {
     pub(crate) measured: Measured,
     pub(crate) spread: Spread,
     pub(crate) ending: Ending,
+    pub(crate) swarm: Swarm,
+    pub(crate) windows: Windows,
 }
 
 impl ScopeState {
@@ -142,6 +146,8 @@ impl ScopeState {
             measured: Measured::default(),
             spread: Spread::default(),
             ending: Ending::default(),
+            swarm: Swarm::default(),
+            windows: Windows::default(),
         }
     }
 
@@ -329,6 +335,8 @@ impl ScopeState {
             self.said = meanwhile.said;
             self.strikes = meanwhile.strikes;
             self.blocked = meanwhile.blocked;
+            self.swarm = meanwhile.swarm;
+            self.windows = meanwhile.windows;
             self.measured = meanwhile.measured;
             self.grants.deeds = meanwhile.grants.deeds.clone();
         }
@@ -359,7 +367,7 @@ impl ScopeState {
             },
             4 => {
                 // It is the same but for what stands at its end now.
-                let body = postcard::to_extend(&Ending::default(), body.to_vec());
+                let body = postcard::to_extend(&tail(), body.to_vec());
                 let body = body.map_err(|_| BadBlob::Damaged)?;
                 match postcard::take_from_bytes(&body) {
                     Ok((state, [])) => Ok(state),
@@ -439,6 +447,11 @@ pub enum BadBlob {
     Damaged,
 }
 
+/// What version 5 has behind version 4, as it is in the beginning.
+fn tail() -> (Ending, Swarm, Windows) {
+    (Ending::default(), Swarm::default(), Windows::default())
+}
+
 /// The beginning of a state, which has the same layout in every version.
 #[derive(Deserialize)]
 struct Head {
@@ -504,9 +517,9 @@ mod tests {
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
         assert_eq!(blob[0], STATE_VERSION);
-        let ending = postcard::to_extend(&Ending::default(), Vec::new()).unwrap().len();
-        let four = [&[4], &blob[1..blob.len() - ending]].concat();
-        assert_eq!(ScopeState::from_blob(&four), Ok(state.clone()), "version 4 had no ending");
+        let tail = postcard::to_extend(&tail(), Vec::new()).unwrap().len();
+        let four = [&[4], &blob[1..blob.len() - tail]].concat();
+        assert_eq!(ScopeState::from_blob(&four), Ok(state.clone()), "version 4 ended before them");
         for older in OLDEST..4 {
             // Whatever the detectors of an older version looked like.
             let head = blob.len() - 3;

@@ -113,7 +113,7 @@ impl RefusalKind {
                 RefusalKind::UsedUp
             }
             GuardId::Killed if GuardId::is_used_up(reason) => RefusalKind::UsedUp,
-            GuardId::Velocity | GuardId::Breaker if verdict < Verdict::Kill => {
+            GuardId::Velocity | GuardId::Breaker | GuardId::Quota if verdict < Verdict::Kill => {
                 RefusalKind::Throttled
             }
             _ => RefusalKind::Stopped,
@@ -185,6 +185,10 @@ guards! {
     Strikes = "strikes",
     /// What one call would do.
     Harm = "harm",
+    /// Sub-agents of a session.
+    Swarm = "swarm",
+    /// Windows of providers.
+    Quota = "quota",
 }
 
 impl GuardId {
@@ -229,7 +233,9 @@ impl GuardId {
             | GuardId::Budget
             | GuardId::Time
             | GuardId::Velocity
-            | GuardId::Breaker => false,
+            | GuardId::Breaker
+            | GuardId::Swarm
+            | GuardId::Quota => false,
         }
     }
 

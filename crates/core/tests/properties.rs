@@ -248,6 +248,7 @@ mod properties {
                 status,
                 failure: http.and_then(Failure::of_status),
                 billed: billed.map(NanoUsd),
+                ..Outcome::default()
             }
         }
     }

@@ -197,13 +197,12 @@ impl Receipt {
         Outcome {
             status: self.status.into(),
             usage: self.usage.into(),
-            failure: None,
-            billed: None,
             result: (!model && self.text.is_some()).then(|| facts::result(text)),
             answer: model.then(|| Answer {
                 text: (!text.is_empty()).then(|| TextFacts::of(text)),
                 calls: None,
             }),
+            ..Outcome::default()
         }
     }
 }

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod conversation;
 pub mod identity;
+pub mod quota;
 pub mod refusal;
 pub mod request;
 pub mod words;

@@ -86,6 +86,15 @@ export const SECTIONS: Section[] = [
     fields: [{ key: 'max_usd_per_minute', label: 'Money', unit: 'USD a minute' }, { key: 'max_tokens_per_minute', label: 'Tokens', unit: 'tokens a minute' }, ACTION],
   },
   {
+    key: 'swarm', name: 'Sub-agents', about: 'How many sub-agents a session may have.',
+    fields: [{ key: 'max_agents', label: 'In all', hint: 'Empty: no limit.' }, { key: 'max_parallel', label: 'Side by side', hint: 'Those that made a call in the last minute. Empty: no limit.' },
+      { key: 'max_depth', label: 'Below each other', hint: 'Empty: no limit.' }, { key: 'max_spawns_per_minute', label: 'New ones a minute', hint: 'Empty: no limit.' }, ACTION],
+  },
+  {
+    key: 'quota', name: 'Provider quota', about: 'How much of a provider\'s own window (five hours, a week) may be used.',
+    fields: [{ key: 'max_used', label: 'Share that may be used', hint: 'Such as 80%; or off.' }, ACTION],
+  },
+  {
     key: 'breaker', name: 'Circuit breaker', about: 'Stops calls to a server that keeps failing, for a while; each server for itself.',
     fields: [
       ENABLED, { key: 'open_after_failures', label: 'Failures in a row that open it' }, { key: 'cooldown_seconds', label: 'Stays open', unit: 'seconds' },

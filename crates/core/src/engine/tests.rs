@@ -21,6 +21,7 @@ mod periods;
 mod reservations;
 mod standing;
 mod striking;
+mod swarming;
 
 /// Named scopes, parents before their children; a path such as `p/a/s` picks a chain.
 #[derive(Default)]

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
 use crate::guard::loops::RawLoop;
 use crate::guard::strikes::RawStrikes;
+use crate::guard::swarm::RawSwarm;
 use crate::guard::text_loop::RawTextLoop;
 use crate::settings::{BadSetting, Dollars};
 
@@ -47,6 +48,7 @@ impl RawPolicy {
             project,
             nested,
             mut breaker,
+            mut quota,
             ..
         } = self.clone();
 
@@ -54,7 +56,18 @@ impl RawPolicy {
         if let Some(breaker) = breaker.take() {
             breaker.over(&mut set.agent.breaker);
         }
-        let own = RawPolicy { agent: None, project: None, nested: None, breaker: None, ..self };
+        // So are windows of providers.
+        if let Some(quota) = quota.take() {
+            quota.over(&mut set.agent.quota);
+        }
+        let own = RawPolicy {
+            agent: None,
+            project: None,
+            nested: None,
+            breaker: None,
+            quota: None,
+            ..self
+        };
         own.over(&mut set.session)?;
         set.session.validate()?;
         set.nested = set.session.inside();
@@ -86,6 +99,11 @@ impl RawPolicy {
         let (section, hint) = match name {
             "agent" | "project" if text_loop == Some(true) => {
                 ("text_loop", "write it under `[text_loop]`: answers are compared in each session")
+            }
+            _ if self.swarm.as_ref().is_some_and(RawSwarm::limits) => {
+                let hint = "write it under `[swarm]`: sub-agents are counted in each session";
+                let problem = format!("`swarm` has no effect in `{name}`");
+                return Err(BadSetting::new(&format!("{name}.swarm"), problem, hint));
             }
             "project" if similarity == Some(true) => {
                 ("similarity", "write it under `[agent.similarity]`: each agent has its own window")

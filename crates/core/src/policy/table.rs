@@ -12,9 +12,11 @@ use crate::guard::destructive::{DestructiveSettings, RawDestructive};
 use crate::guard::ending::{EndingSettings, RawEnding};
 use crate::guard::harm::{HarmSettings, RawHarm};
 use crate::guard::loops::{LoopSettings, RawLoop};
+use crate::guard::quota::{QuotaSettings, RawQuota};
 use crate::guard::similarity::{RawSimilarity, SimilaritySettings};
 use crate::guard::steps::{RawSteps, StepSettings};
 use crate::guard::strikes::{RawStrikes, StrikeSettings};
+use crate::guard::swarm::{RawSwarm, SwarmSettings};
 use crate::guard::text_loop::{RawTextLoop, TextLoopSettings};
 use crate::guard::time::{RawTime, TimeSettings};
 use crate::guard::tokens::{RawTokens, TokenSettings};
@@ -119,6 +121,10 @@ sections! {
     ending: EndingSettings / RawEnding => |it| it.off(),
     /// Money and tokens a minute.
     velocity: VelocitySettings / RawVelocity => |it| it.action = Action::Warn,
+    /// Sub-agents; works in a session's scope.
+    swarm: SwarmSettings / RawSwarm => |it| it.action = Action::Warn,
+    /// Windows of providers; works in an agent's scope.
+    quota: QuotaSettings / RawQuota => |it| it.action = Action::Warn,
     /// Calls that repeat themselves.
     loops as "loop" or "loop_detection": LoopSettings / RawLoop => |it| {
         it.action = Action::Warn;

@@ -99,6 +99,14 @@ fn nothing() -> Value {
             "half_open_max_calls": 3,
             "action": "block",
         },
+        "swarm": {
+            "max_agents": null,
+            "max_parallel": null,
+            "max_depth": null,
+            "max_spawns_per_minute": null,
+            "action": "block",
+        },
+        "quota": { "max_used": "off", "action": "block" },
         "ending": { "wrap_up_at": "90%", "reserve_for_answer": "off" },
         "strikes": {
             "enabled": false,

@@ -35,7 +35,7 @@ const ENDS: Entry = key("ends", "What a stop ends: scope, session or agent.");
 const ENABLED: Entry = key("enabled", "Whether this guard works at all.");
 
 /// All sections of a policy. A test holds them against core.
-pub(super) const SECTIONS: [Section; 14] = [
+pub(super) const SECTIONS: [Section; 16] = [
     Section {
         name: "access",
         about: "Which tools may be called; `*` stands for any characters.",
@@ -119,6 +119,25 @@ pub(super) const SECTIONS: [Section; 14] = [
         keys: &[
             limit("max_usd_per_minute", "Dollars a minute.", "1.00"),
             limit("max_tokens_per_minute", "Tokens a minute, input and output.", "500000"),
+            ACTION,
+        ],
+    },
+    Section {
+        name: "swarm",
+        about: "How many sub-agents a session may have.",
+        keys: &[
+            limit("max_agents", "Sub-agents in all.", "50"),
+            limit("max_parallel", "Sub-agents at work side by side.", "10"),
+            limit("max_depth", "Sub-agents below each other.", "3"),
+            limit("max_spawns_per_minute", "New sub-agents a minute.", "20"),
+            ACTION,
+        ],
+    },
+    Section {
+        name: "quota",
+        about: "How much of a provider's own window may be used.",
+        keys: &[
+            key("max_used", "The share of a window that may be used, such as \"80%\", or \"off\"."),
             ACTION,
         ],
     },

@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Failure, How, Status, Trip};
+use deadstop_core::{Failure, How, Quota, Status, Trip};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
-use deadstop_protocol::llm::{Dialect, Piece, refusal};
+use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
 use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -52,6 +52,7 @@ pub(super) async fn pass(
     };
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
+    flow.quota = quota(&parts.headers);
     let status = parts.status;
     if !status.is_success() {
         // Passed on faithfully. The status says whose failure it is.
@@ -575,4 +576,18 @@ impl http_body::Body for Passing {
             }
         }
     }
+}
+
+/// What the provider says about its windows.
+fn quota(headers: &HeaderMap) -> Vec<Quota> {
+    let names: Vec<&str> = headers
+        .keys()
+        .map(http::HeaderName::as_str)
+        .filter(|name| name.contains("ratelimit") || name.starts_with("x-codex-"))
+        .collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    windows::read(value, &names, deadstop_warden::now())
 }

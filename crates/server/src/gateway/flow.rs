@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, How, NanoUsd, Outcome, Progress, Status, Tokens, Trip,
-    Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, How, NanoUsd, Outcome, Progress, Quota, Status,
+    Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -67,6 +67,8 @@ pub(super) struct Flow {
     after_call: bool,
     /// In a cluster: done when all nodes know what the call has cost.
     booking: Option<Booking>,
+    /// What the provider says about its windows.
+    pub(super) quota: Vec<Quota>,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -157,6 +159,7 @@ impl Flow {
             kept: 0,
             after_call: false,
             booking: None,
+            quota: Vec::new(),
             _place: place,
         }
     }
@@ -404,7 +407,9 @@ impl Flow {
         });
         let billed = Some(self.bill(&usage));
         let answer = Some(answer);
-        let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
+        let quota = std::mem::take(&mut self.quota);
+        let outcome =
+            Outcome { status, failure, billed, usage, answer, quota, ..Outcome::default() };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, Turn};
+use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, Step, Turn};
 
 type Sent = Arc<Mutex<Vec<String>>>;
 
@@ -130,4 +130,49 @@ async fn a_persons_stop_is_not_topped_up() {
     assert_eq!((status, &problem["code"]), (409, &json!("session_final")), "{problem}");
     assert_eq!(gate.scope("s").await["state"], "killed");
     assert_eq!(top_up(&gate, "unheard-of", &json!({ "steps": 5 })).await.0, 404);
+}
+
+/// Sub-agents are told by the gateway's header and by the API's bodies alike.
+#[tokio::test]
+async fn a_session_has_so_many_sub_agents() {
+    let answer = |_: &Seen| Speech::Chat.reply(false, &Said::text("Done"));
+    let gate = Gate::start(json!({ "swarm": { "max_agents": 2 } }), answer).await;
+    let mut statuses = Vec::new();
+    for scope in ["one", "two", "three", "one"] {
+        let ask = Speech::Chat.says(false, "Hello").by("boss", "s").with("x-deadstop-scope", scope);
+        statuses.push(gate.ask(&ask).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 403, 200]);
+    let call = json!({ "id": "t1", "tool": "read_file", "arguments": {} });
+    let body = json!({ "calls": [call], "scope": ["four"] });
+    let got = gate.ask(&Ask::post("/api/sessions/boss/s/proposal", &body)).await.json();
+    assert!(got.to_string().contains("sub-agents in all (limit 2)"), "{got}");
+}
+
+#[tokio::test]
+async fn a_providers_window_is_read_and_kept_below_its_share() {
+    let answer = |_: &Seen| {
+        let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+        let soon = soon.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let body = json!({
+            "id": "c", "object": "chat.completion", "model": "gpt-4o",
+            "choices": [{ "index": 0, "finish_reason": "stop",
+                "message": { "role": "assistant", "content": "Done" } }],
+            "usage": { "prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6 },
+        })
+        .to_string();
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("Content-Length", &body.len().to_string()),
+            ("anthropic-ratelimit-unified-5h-utilization", "0.85"),
+            ("anthropic-ratelimit-unified-5h-reset", &soon.to_string()),
+        ];
+        Reply::head(200, &headers).then(Step::Raw(body.into_bytes()))
+    };
+    let gate = Gate::start(json!({ "quota": { "max_used": "80%" } }), answer).await;
+    let ask = || Speech::Chat.says(false, "Hello").by("subscriber", "s");
+    assert_eq!(gate.ask(&ask()).await.status, 200);
+    let refused = gate.ask(&ask()).await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert!(refused.text().contains("85% of the window 5h"), "{}", refused.text());
 }
