@@ -174,6 +174,8 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
 	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/matrix
+	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/clients/run chaos
+	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop --test fleet a_thousand -- --nocapture
 	$(MAKE) differential
 
 differential: ## 100,000 spoilt streams: no tool call that an official SDK sees and our reader misses

@@ -4,7 +4,8 @@
 -- KEYS: a new and an old generation of each map: answers, requests, callers, owners.
 -- ARGV: the bounds of the index, what to do, and its arguments. Sessions and keys are 16 hex digits.
 --   answers   key of an answer  -> its sessions: '1' if a request has gone on there, else '0', and the session
---   requests  key of a request  -> its last session (or dashes), then the sessions in which it failed
+--   requests  key of a request  -> '1' if one client sent it, else '0'; its last session (or dashes); then the
+--                                  sessions in which it failed
 --   callers   a caller          -> singles, in flight, answered, seen, batch
 --   owners    key of a name     -> a credential
 local generation, twins, batch_of = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -49,6 +50,15 @@ end
 local function put_caller(key, caller)
   put(CALLERS, key, string.format('%.0f %.0f %.0f %.0f %s', caller.singles, caller.in_flight,
     caller.answered, caller.seen, caller.batch))
+end
+
+local function sent_of(key)
+  local sent = get(REQUESTS, key) or '0' .. NONE
+  return sent:sub(1, 1) == '1', sent:sub(2, 17), sent:sub(18)
+end
+
+local function put_sent(key, alone, last, failed)
+  put(REQUESTS, key, (alone and '1' or '0') .. last .. failed)
 end
 
 local function since(now, past)
@@ -125,8 +135,10 @@ if what == 'find' then
   for at = 13, #ARGV do
     answers[#answers + 1] = ARGV[at]
   end
-  local sent = get(REQUESTS, request) or NONE
-  local last, failed = sent:sub(1, 16), sent:sub(17)
+  local alone, last, failed = sent_of(request)
+  if not again then
+    alone = last == NONE
+  end
   local caller = caller_of(key)
   if since(now, caller.seen) > lost then
     caller.in_flight = 0
@@ -135,14 +147,15 @@ if what == 'find' then
   if #failed > 0 then
     session, known = failed:sub(-16), 'again'
     failed = failed:sub(1, -17)
-  elseif again and last ~= NONE then
+  elseif again and alone and last ~= NONE then
+    -- Otherwise the last session may be a stranger's, who says the same.
     session, known = last, 'again'
   elseif #answers == 0 then
     session, known = opened(caller, fresh, now)
   else
     session, known = continued(caller, answers, last, fresh)
   end
-  put(REQUESTS, request, session .. failed)
+  put_sent(request, alone, session, failed)
   caller.in_flight, caller.seen = caller.in_flight + 1, now
   put_caller(key, caller)
   return {session, known}
@@ -166,12 +179,11 @@ elseif what == 'answered' then
 elseif what == 'failed' then
   local key, request, session, now = ARGV[8], ARGV[9], ARGV[10], tonumber(ARGV[11])
   ended(key, now)
-  local sent = get(REQUESTS, request) or NONE
-  local last, failed = sent:sub(1, 16), sent:sub(17)
+  local alone, last, failed = sent_of(request)
   if #failed >= twins * 16 then
     failed = failed:sub(17)
   end
-  put(REQUESTS, request, last .. failed .. session)
+  put_sent(request, alone, last, failed .. session)
   return {}
 elseif what == 'answer' then
   local seats = get(ANSWERS, ARGV[8])

@@ -143,6 +143,8 @@ struct Seat {
 #[derive(Debug, Clone, Default)]
 struct Sent {
     last: Option<SessionId>,
+    /// Whether it was sent by one client, as far as its attempts tell.
+    alone: bool,
     /// Sessions in which it was not answered. A client that sends it again takes one.
     failed: Vec<SessionId>,
 }
@@ -164,7 +166,13 @@ impl Conversations {
     pub fn find(&mut self, keys: &Keys, attempt: Attempt, fresh: u64, now: Time) -> Found {
         let sent = self.requests.entry(keys.request.0);
         let last = sent.last;
-        let again = sent.failed.pop().or(last.filter(|_| attempt == Attempt::Again));
+        if attempt == Attempt::First {
+            sent.alone = last.is_none();
+        }
+        // A stranger who says the same may have taken the session in which this client's attempt
+        // failed: then the last session is the stranger's.
+        let again = last.filter(|_| attempt == Attempt::Again && sent.alone);
+        let again = sent.failed.pop().or(again);
         let caller = self.callers.entry(keys.caller.0);
         if now.since(caller.seen).0 > LIMITS.lost_ms {
             caller.in_flight = 0;

@@ -150,6 +150,8 @@ struct Talk {
     history: Vec<Value>,
     left: u64,
     waiting: Option<Thread>,
+    /// The last request failed; it is sent again later, while others say the same.
+    failed: bool,
     answers: u64,
 }
 
@@ -202,6 +204,7 @@ impl Play {
                         *talk = None;
                     }
                 }
+                Some(now) if now.failed => play.try_again(now).await,
                 Some(now) => play.go_on(now).await,
             }
         }
@@ -216,7 +219,8 @@ impl Play {
         };
         let left = 1 + self.dice.roll(6);
         let history = vec![user(&words)];
-        let mut talk = Talk { conversation, history, left, waiting: None, answers: 0 };
+        let mut talk =
+            Talk { conversation, history, left, waiting: None, failed: false, answers: 0 };
         self.send(&mut talk, Attempt::First).await;
         talk
     }
@@ -227,7 +231,7 @@ impl Play {
         talk.waiting = placed.thread;
     }
 
-    /// The answer comes, or none does and the client tries again.
+    /// The answer comes, or none does and the client will try again.
     async fn hear(&mut self, talk: &mut Talk) {
         let Some(thread) = talk.waiting.take() else { return };
         if self.dice.roll(10) == 0 {
@@ -235,8 +239,7 @@ impl Play {
             if talk.answers == 0 {
                 self.book.forget(talk.conversation);
             }
-            let says = if self.dice.roll(2) == 0 { Attempt::Again } else { Attempt::First };
-            self.send(talk, says).await;
+            talk.failed = true;
             return;
         }
         let text = match self.dice.roll(4) {
@@ -252,6 +255,12 @@ impl Play {
         }
         talk.answers += 1;
         talk.left -= 1;
+    }
+
+    async fn try_again(&mut self, talk: &mut Talk) {
+        talk.failed = false;
+        let says = if self.dice.roll(2) == 0 { Attempt::Again } else { Attempt::First };
+        self.send(talk, says).await;
     }
 
     /// The client says something more: in its place, instead of its last words, or beside them.

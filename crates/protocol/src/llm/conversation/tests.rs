@@ -134,6 +134,21 @@ fn a_request_that_failed_is_the_same_when_it_comes_again() {
     }
 }
 
+/// Found under load: a stranger took the session of an attempt that had failed, and the retry joined it.
+#[test]
+fn a_retry_does_not_join_the_stranger_who_took_its_session() {
+    let mut desk = Desk::default();
+    let opening = [user("hi")];
+    let mine = desk.ask(CALLER, &opening, Attempt::First);
+    desk.fail(&turns(&opening), mine);
+    let theirs = desk.ask(CALLER, &opening, Attempt::First);
+    let again = desk.ask(CALLER, &opening, Attempt::Again);
+    assert_ne!(again.session, theirs.session);
+    // One client alone keeps its session, also where its failure was not noticed.
+    let alone = desk.ask(Digest(8), &opening, Attempt::First);
+    assert_eq!(desk.ask(Digest(8), &opening, Attempt::Again).session, alone.session);
+}
+
 #[test]
 fn credentials_do_not_see_each_other() {
     let mut desk = Desk::default();
@@ -172,7 +187,7 @@ fn many_single_prompts_one_after_the_other_are_a_batch() {
 fn memory_is_bounded() {
     let mut desk = Desk::default();
     for n in 0..LIMITS.generation as u64 * 3 {
-        desk.index.requests.set(n, Sent { last: Some(SessionId(n)), failed: Vec::new() });
+        desk.index.requests.set(n, Sent { last: Some(SessionId(n)), ..Sent::default() });
     }
     assert!(desk.index.requests.new.len() + desk.index.requests.old.len() <= 2 * LIMITS.generation);
     // What is used stays.
@@ -180,7 +195,7 @@ fn memory_is_bounded() {
     for n in 0..LIMITS.generation as u64 * 3 {
         desk.index
             .requests
-            .set(n + 1_000_000, Sent { last: Some(SessionId(n)), failed: Vec::new() });
+            .set(n + 1_000_000, Sent { last: Some(SessionId(n)), ..Sent::default() });
         assert!(desk.index.requests.get(used).is_some());
     }
 }
