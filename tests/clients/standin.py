@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 TEXT = ["The quick ", "brown föx ", "jumps \U0001f98a over", " the\nlazy", " \"dog\"."]
 TOOL = ("get_weather", '{"city": "Paris", "days": 3}')
 CREATED = 1_700_000_000
-LONGEST = 6  # seconds that an endless answer lasts if nobody ends it
+LONGEST = 6  # seconds that an endless answer lasts if it is not cut off
 
 
 class Seen:

@@ -55,7 +55,7 @@ pub(crate) struct Gateway {
 /// A request, read with what is known of its conversation.
 struct Read {
     facts: Facts,
-    /// Whether it opens a conversation that may be anybody's.
+    /// Whether it opens a conversation that many clients may share, as its first words name it.
     opening: bool,
     /// What it found of the conversation, and what it leaves for the next request.
     turn: Option<Turn>,
@@ -82,8 +82,8 @@ fn read(
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
 
-/// The body with what the model was told before and is told now; `None` if it was told nothing that
-/// stands in this body.
+/// The body with Deadstop's notes to the model, old and new, added to it; `None` if none of them
+/// belongs into this body.
 fn noted<'a>(
     notes: &mut Notes,
     new: &[(String, String)],
@@ -142,7 +142,7 @@ impl Gateway {
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
-        let body = read_body(body, self.config.max_body).await?;
+        let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
         let api = route.provider.api;
         let method = parts.method.as_str();
         let named = request::dialect(api, method, &route.path);
@@ -178,8 +178,8 @@ impl Gateway {
             return Err(unavailable(why));
         }
 
-        // Asking for the usage chunk changes the body. It is left as it is if it is compressed, or
-        // if the path is unknown: what answers there may not know the option.
+        // Asking for the usage chunk changes the body. A compressed body stays as it is, and so
+        // does one for an unknown path, where the upstream may not know the option.
         let changeable = readable.is_none() && named == dialect;
         let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
@@ -244,7 +244,7 @@ impl Gateway {
             None => asked.map_or(body, Bytes::from),
         };
         if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
-            // Nothing could be taken out of a packed answer.
+            // The usage chunk could not be removed from a compressed answer.
             let plainly = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, plainly);
         }
@@ -269,7 +269,7 @@ impl Gateway {
         }
         if let Some(key) = &route.provider.client_key {
             if brought(headers).any(|theirs| key.is(theirs)) {
-                return Ok(Caller::anybody());
+                return Ok(Caller::in_default_project());
             }
             let text = "this server holds the provider's key; bring the Deadstop key in its place";
             return Err(plain(StatusCode::FORBIDDEN, text));
@@ -301,7 +301,7 @@ impl Gateway {
         self.warden.results_in(chain, facts.results.iter().map(read).collect()).await
     }
 
-    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    /// Asks the engine. A call in a paused scope waits for a person's decision.
     async fn admit(
         &self,
         chain: &Chain,
@@ -338,7 +338,7 @@ impl Gateway {
         answered(refusal)
     }
 
-    /// The same for a call that may not go on.
+    /// The refusal of a call that was cut off.
     fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
         match &cut.why {
             Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
@@ -361,7 +361,7 @@ fn answered(refusal: Refusal) -> Response<Body> {
     response
 }
 
-/// What the two ends of a call have agreed on.
+/// What the answer's reader must know about the request.
 struct Exchange {
     dialect: Dialect,
     stream: bool,
@@ -407,7 +407,7 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-/// The last answer of a scope says that it is the last one.
+/// Adds the header that announces that the scope's next call will be refused.
 fn last_warned(mut response: Response<Body>, ended: Option<&str>) -> Response<Body> {
     if let Some(value) = ended.and_then(|why| HeaderValue::from_str(&ascii(why)).ok()) {
         response.headers_mut().append("x-deadstop-warning", value);

@@ -499,10 +499,10 @@ async fn a_sessions_end_is_final() {
     gate.order("kill", json!({ "session": "a/u/1", "reason": "enough" })).await;
     assert_eq!(gate.ask(&listed).await.status, 403);
 
-    // Nobody can be killed who is not there, and nobody else is.
-    for nobody in ["nobody", "a/nobody", "a/", "/t", "b/t"] {
-        let nobody = Ask::post("/api/kill", &json!({ "session": nobody }));
-        assert_eq!(gate.ask(&nobody).await.status, 404);
+    // A kill of an unknown session fails, and kills no other one.
+    for unknown in ["unknown", "a/unknown", "a/", "/t", "b/t"] {
+        let kill = Ask::post("/api/kill", &json!({ "session": unknown }));
+        assert_eq!(gate.ask(&kill).await.status, 404);
     }
     let both = Ask::post("/api/kill", &json!({ "all": true, "agent": "a" }));
     assert_eq!(gate.ask(&both).await.status, 422);

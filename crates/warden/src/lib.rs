@@ -16,6 +16,7 @@ mod grants;
 mod listing;
 pub mod metrics;
 mod nodes;
+mod once;
 pub mod pins;
 pub mod prices;
 mod project;
@@ -52,7 +53,9 @@ pub use calls::{Admit, Ended, ResultIn, Running, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
+pub use listing::Tools;
 pub use nodes::{Message, Reload};
+pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
@@ -121,6 +124,8 @@ pub struct Warden {
     pub posted: Arc<Notify>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
+    /// Refused calls that a person may allow once.
+    pub onces: Onces,
     /// Texts of recent calls, as evidence for an incident.
     pub recent: Recent,
     /// Tools of MCP servers as they were first seen.
@@ -159,6 +164,8 @@ pub enum What {
     Pause,
     /// Lifts a pause.
     Resume,
+    /// Raises the limits of a session, and lifts the end that one of them brought.
+    TopUp,
 }
 
 impl What {
@@ -170,6 +177,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "pause",
             What::Resume => "resume",
+            What::TopUp => "top_up",
         }
     }
 
@@ -181,6 +189,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "paused",
             What::Resume => "resumed",
+            What::TopUp => "topped up",
         }
     }
 }
@@ -265,6 +274,7 @@ impl Warden {
             bunches: Bunches::default(),
             posted: Arc::default(),
             approvals: Approvals::default(),
+            onces: Onces::default(),
             recent: Recent::default(),
             pins: Pins::default(),
             events: Events::new(now().0),
@@ -688,6 +698,9 @@ impl Warden {
         }
         if order.what == What::Reset {
             scope.forget_reported();
+        }
+        if order.what == What::TopUp {
+            *scope.ended_by.lock() = None;
         }
         scope.tell_changed();
         self.tell_nodes_of(scope);

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::alerts::Alert;
 
 use super::approvals::Asked;
-use super::{Chain, Event, Node, Pending, SPREAD, Scope, ScopeId, Tally, Warden, Word, now};
+use super::{Chain, Event, Node, Once, Pending, SPREAD, Scope, ScopeId, Tally, Warden, Word, now};
 
 /// How long a change waits until all nodes have applied it.
 const TAKEN_IN: Duration = Duration::from_secs(5);
@@ -76,6 +76,13 @@ pub enum Message {
     },
     /// A call waits for a person.
     Asked(Asked),
+    /// A refused call can be allowed once, or was.
+    Offered(Box<Once>),
+    /// A call that was allowed once was made.
+    Used {
+        /// The code.
+        code: String,
+    },
     /// A waiting call was decided.
     Decided {
         /// Its approval id.
@@ -406,6 +413,8 @@ impl Warden {
             }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
             Message::Asked(asked) => self.approvals.hear(asked, self.time()),
+            Message::Offered(once) => self.onces.hear(*once, self.time()),
+            Message::Used { code } => self.onces.used(&code),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
         }
         if let Some(number) = envelope.number {

@@ -1,4 +1,4 @@
-//! Refusals in the provider's own shape, so that SDKs raise once and nobody retries.
+//! Refusals in the provider's own shape, so that SDKs raise once and do not retry.
 //!
 //! | what stopped it | status |
 //! |---|---|

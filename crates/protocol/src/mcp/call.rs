@@ -25,7 +25,7 @@ pub struct Ended {
     pub text: String,
 }
 
-/// Reads the tool call in a message; `None` if it has no name that anybody could call.
+/// Reads the tool call in a message; `None` if it has no usable name.
 pub fn asked(message: &Message<'_>) -> Option<Asked> {
     let params = message.params?;
     let [name, arguments, responses] =

@@ -30,7 +30,7 @@ pub(crate) struct Call {
     /// The nested scope that it was made in, if it was.
     #[schema(required)]
     nested: Option<String>,
-    /// The how-manieth of its session it is.
+    /// Its position in the session.
     position: u64,
     /// `model` or `tool`.
     kind: &'static str,
@@ -160,7 +160,7 @@ pub(crate) async fn list(
     let wanted = CallFilter {
         agent: filter.agent.clone(),
         session: match session_number(store, &who.project, &filter).await? {
-            Wanted::Nobody => return Ok(Json(Page::all(Vec::new()))),
+            Wanted::Nothing => return Ok(Json(Page::all(Vec::new()))),
             Wanted::Session(number) => Some(number),
             Wanted::Any => None,
         },
@@ -172,19 +172,19 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, Call::from)))
 }
 
-/// What was called a moment ago may be on its way to the disk: waits for it, not long.
+/// Waits a moment for the newest calls to reach the disk.
 async fn written(app: &App) {
     let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
 }
 
-/// Whose rows a filter wants.
+/// Which sessions' rows a filter asks for.
 pub(crate) enum Wanted {
-    /// Everybody's.
+    /// Those of all sessions.
     Any,
     /// Those of the session with this number.
     Session(i64),
-    /// Those of a session that is not there.
-    Nobody,
+    /// None: there is no such session.
+    Nothing,
 }
 
 /// The session that a filter names: the one of this name that was opened last.
@@ -199,7 +199,7 @@ pub(crate) async fn session_number(
     let (agent, name) = (filter.agent.clone(), filter.session.clone());
     let named = SessionFilter { agent, name, ..SessionFilter::default() };
     let found = store.sessions(project, &named, &deadstop_store::Paging::first(1)).await?;
-    Ok(found.items.first().map_or(Wanted::Nobody, |session| Wanted::Session(session.number)))
+    Ok(found.items.first().map_or(Wanted::Nothing, |session| Wanted::Session(session.number)))
 }
 
 /// One call.

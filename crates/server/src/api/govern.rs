@@ -1,4 +1,4 @@
-//! Govern: for SDKs, and for anything else that cannot go through the gateway.
+//! Govern: for SDKs, and for other clients that cannot go through the gateway.
 //!
 //! A session is opened; before a call it asks ([`preflight`] for a model, [`propose`] for the tools
 //! that an answer asks for), while it runs it may tell how far it is ([`progress`]), afterwards it
@@ -159,10 +159,11 @@ pub(crate) async fn propose(
     }
     let mut decided = Vec::new();
     for proposed in asked.calls {
-        let mut request = Excerpt::default();
-        request.push(&format!("{} {}", proposed.tool, proposed.arguments));
+        let request = Excerpt::of_call(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
-        if let Some(harms) = proposed.harms {
+        if let Some(mut harms) = proposed.harms {
+            // The worst are kept, wherever they stand.
+            harms.sort_by_key(|harm| std::cmp::Reverse(harm.severity()));
             facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
         }
         facts.server = proposed.server;
@@ -171,7 +172,7 @@ pub(crate) async fn propose(
         }
         let call = chain.project.redact_call(Call::Tool(facts));
         let reply = ask(&app, &chain, &proposed.id, &call, &request).await?;
-        // Another node stopped it, and this one hears of it only now.
+        // Another node stopped it, and this node learns of it only now.
         if decided.is_empty()
             && reply.body["decision"]["trips"][0]["guard"] == GuardId::Killed.name()
             && let Some(refusal) = dead(&chain)
@@ -266,7 +267,7 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
     };
     let reply = |decision: &Decision| decided(&receipt.id, decision.verdict, &decision.trips, None);
     match app.warden.receipt(chain, &receipt.id, outcome, text, whole).await {
-        // A dead session hears that it is dead, although its receipt is booked.
+        // A killed session's receipt is booked, and the answer says that it was killed.
         Booked::Now(decision) => Ok(dead(chain).unwrap_or_else(|| reply(&decision))),
         Booked::Before(decision) => Ok(reply(&decision)),
         Booked::Later => Err(Problem::new(
@@ -281,7 +282,7 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
 async fn held(chain: &Chain, wait: Duration) {
     let until = Instant::now() + wait;
     loop {
-        // Registered before looking, so that a word said in between is not missed.
+        // Registered before looking, so that a change in between is not missed.
         let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
         if !chain.scopes().iter().any(|scope| scope.state().paused().is_some()) {
             return;
@@ -293,7 +294,7 @@ async fn held(chain: &Chain, wait: Duration) {
     }
 }
 
-/// How often a call that is waited for is looked at: it may have ended.
+/// How often a watched call is checked: it may have ended.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
@@ -339,7 +340,7 @@ async fn ask(
     }
 }
 
-/// The chain of a session that is the caller's to use.
+/// The chain of a session that the caller may use.
 pub(super) async fn chain(
     app: &App,
     who: &Who,
@@ -356,7 +357,7 @@ pub(super) async fn chain(
     })
 }
 
-/// What a dead session is told, whatever it asks.
+/// The refusal for every request of a killed session.
 fn dead(chain: &Chain) -> Option<Reply> {
     let stopped = chain.stopped()?;
     let mut body = problem(403, stopped.refusal(), &stopped.sentence(), &Value::Null);
@@ -364,7 +365,7 @@ fn dead(chain: &Chain) -> Option<Reply> {
     Some(Reply { status: 403, body, retry_after: None })
 }
 
-/// A kill or an incident lasts before anybody is told.
+/// Waits until a kill or an incident is on disk, before the client is answered.
 async fn settle_down(app: &App, chain: &Chain, reply: &Reply) -> Result<(), Problem> {
     if reply.status != 200 {
         app.warden.settle_kills(chain).await;
@@ -377,7 +378,7 @@ fn no_call() -> Problem {
     Problem::not_found("call that runs")
 }
 
-/// What a call is told that waits for a person.
+/// The answer for a call that waits for a person.
 fn waits(id: &str, approval: &Approval) -> Reply {
     let mut reply = decided(id, Verdict::Ask, &approval.trips, None);
     reply.body["code"] = "approval_required".into();
@@ -401,7 +402,7 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
         return Reply { status: 200, body: decision, retry_after: None };
     };
     let status = trip.refusal_kind().status();
-    // One that is dead already says what killed it.
+    // If the scope was killed before, the code says what killed it.
     let code = match trip.verdict {
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,

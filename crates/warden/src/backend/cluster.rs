@@ -207,7 +207,7 @@ fn ahead(transaction: &Transaction<'_, '_>, call: &Call, held: Tokens, output: T
     let usage = Usage { output: more, ..Usage::default() };
     let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
     let fits = transaction.links.iter().all(|link| {
-        let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
+        let (bounds, totals) = (link.policy.bounds_of(link.state), link.state.totals(link.policy));
         let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
             bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
         };
