@@ -7,8 +7,6 @@ use crate::LOOK_AHEAD;
 
 /// Bytes of one text that are shown.
 pub const MOST: usize = 8 << 10;
-/// Bytes of one text that are held.
-const HELD: usize = MOST + LOOK_AHEAD;
 /// Bytes of a secret that may not tell yet that it is one.
 const LONGEST_HALF: usize = 256;
 
@@ -20,20 +18,66 @@ const LONGEST_HALF: usize = 256;
 /// said.push("delete it");
 /// assert_eq!((said.text(), said.chars(), said.is_cut()), ("delete it", 9, false));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
     text: String,
     chars: u64,
+    /// Bytes that are shown.
+    most: usize,
+    /// The text that this one was taken from.
+    whole: Option<Box<Excerpt>>,
+}
+
+impl Default for Excerpt {
+    fn default() -> Excerpt {
+        Excerpt { text: String::new(), chars: 0, most: MOST, whole: None }
+    }
 }
 
 impl Excerpt {
+    /// The beginning of a body, with so many bytes to be shown.
+    pub fn of_body(body: &[u8], most: usize) -> Excerpt {
+        let held = &body[..body.len().min(most + LOOK_AHEAD)];
+        let text = match std::str::from_utf8(held) {
+            Ok(text) => text.to_owned(),
+            // A character that was cut in two at the end is left out; others are no characters.
+            Err(error) if error.error_len().is_none() => {
+                String::from_utf8_lossy(&held[..error.valid_up_to()]).into_owned()
+            }
+            Err(_) => String::from_utf8_lossy(held).into_owned(),
+        };
+        Excerpt { text, chars: chars(body), most, whole: None }
+    }
+
+    /// Keeps the text that this one was taken from beside it.
+    #[must_use]
+    pub fn part_of(self, whole: Excerpt) -> Excerpt {
+        Excerpt { whole: Some(Box::new(whole)), ..self }
+    }
+
+    /// The text that this one was taken from, if it was kept.
+    pub fn whole(&self) -> Option<&Excerpt> {
+        self.whole.as_deref()
+    }
+
+    /// Forgets the text that this one was taken from.
+    #[must_use]
+    pub fn alone(self) -> Excerpt {
+        Excerpt { whole: None, ..self }
+    }
+
+    /// Bytes that are to be shown, once secrets are removed.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// Adds the next part.
     pub fn push(&mut self, part: &str) {
         // Counting characters of what is not kept would cost more than keeping it.
-        let room = HELD - self.text.len().min(HELD);
+        let room = (self.most + LOOK_AHEAD).saturating_sub(self.text.len());
         let kept = part.floor_char_boundary(room.min(part.len()));
         self.text.push_str(&part[..kept]);
-        self.chars += part.bytes().filter(|byte| !is_continuation(*byte)).count() as u64;
+        self.chars += chars(part.as_bytes());
     }
 
     /// Adds a part that stands on a line of its own.
@@ -68,7 +112,7 @@ impl Excerpt {
         self
     }
 
-    /// What is held: of this [`MOST`] bytes are to be shown, once secrets are removed.
+    /// What is held: of this [`Excerpt::most`] bytes are to be shown, once secrets are removed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -85,7 +129,7 @@ impl Excerpt {
 
     /// Whether there was more than is shown.
     pub fn is_cut(&self) -> bool {
-        self.text.len() > MOST
+        self.text.len() > self.most
     }
 
     /// Whether nothing was said.
@@ -94,13 +138,30 @@ impl Excerpt {
     }
 }
 
-fn is_continuation(byte: u8) -> bool {
-    byte & 0b1100_0000 == 0b1000_0000
+/// Characters of a text: all bytes that do not continue one.
+fn chars(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HELD: usize = MOST + LOOK_AHEAD;
+
+    #[test]
+    fn a_body_is_cut_where_it_should_be() {
+        let whole = Excerpt::of_body("system: häh".as_bytes(), 100);
+        assert_eq!((whole.text(), whole.chars(), whole.is_cut()), ("system: häh", 11, false));
+        let long = "ü".repeat(LOOK_AHEAD + 100);
+        let cut = Excerpt::of_body(long.as_bytes(), 101);
+        assert_eq!(cut.text().len(), (101 + LOOK_AHEAD) / 2 * 2);
+        assert_eq!((cut.chars(), cut.is_cut()), (LOOK_AHEAD as u64 + 100, true));
+        assert_eq!(Excerpt::of_body(b"a\xffb", 100).text(), "a\u{fffd}b");
+        let part = Excerpt::default().part_of(whole);
+        assert_eq!(part.whole().map(Excerpt::text), Some("system: häh"));
+        assert_eq!(part.alone().whole(), None);
+    }
 
     #[test]
     fn keeps_the_beginning_and_counts_the_whole() {

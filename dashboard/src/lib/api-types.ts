@@ -976,10 +976,18 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only requests to this model. */
+                    model?: string;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only this session's. */
                     session?: string;
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
+                    /** @description Only calls of this tool. */
+                    tool?: string;
+                    /** @description Only those about which this was decided. */
+                    verdict?: "allow" | "warn" | "steer" | "ask" | "block" | "kill";
                 };
                 header?: never;
                 path?: never;
@@ -1230,6 +1238,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only those with this code for why. */
                     reason?: string;
                     /** @description Only this session's. */
@@ -1367,6 +1377,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only those with this code for why. */
                     reason?: string;
                     /** @description Only this session's. */
@@ -2821,10 +2833,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One session. */
+        /** One session: the one of this name that was opened last, or an earlier one by its number. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description The session's number. Without it, the session of that name that was opened last. */
+                    number?: string;
+                };
                 header?: never;
                 path: {
                     /** @description The agent */
@@ -2874,6 +2889,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description The session's number. Without it, the session of that name that was opened last. */
+                    number?: string;
                     /** @description `oldest` (as it happened) or `newest` first. */
                     order?: "oldest" | "newest";
                     /** @description Before this time, in milliseconds since 1970. */
@@ -4273,9 +4290,11 @@ export interface components {
             server: string | null;
             /** @description The session it belongs to. */
             session: string;
+            /** @description That session's number: a name may be used again after a reset, a number is not. */
+            session_number: string;
             /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
             status: string | null;
-            /** @description `allow`, `warn`, `block` or `kill`. */
+            /** @description `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
             verdict: string;
         };
         /** @description A call, and what was said in it if that was kept. */
@@ -4712,6 +4731,8 @@ export interface components {
             score: number | null;
             /** @description The session it happened in. */
             session: string;
+            /** @description That session's number; null for incidents from before there were numbers. */
+            session_number: string | null;
             /** @description What the score is made of. */
             signals: components["schemas"]["SignalLine"][];
             /**
@@ -5172,9 +5193,11 @@ export interface components {
                 server: string | null;
                 /** @description The session it belongs to. */
                 session: string;
+                /** @description That session's number: a name may be used again after a reset, a number is not. */
+                session_number: string;
                 /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
                 status: string | null;
-                /** @description `allow`, `warn`, `block` or `kill`. */
+                /** @description `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
                 verdict: string;
             }[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -5380,6 +5403,8 @@ export interface components {
                 score: number | null;
                 /** @description The session it happened in. */
                 session: string;
+                /** @description That session's number; null for incidents from before there were numbers. */
+                session_number: string | null;
                 /** @description What the score is made of. */
                 signals: components["schemas"]["SignalLine"][];
                 /**
@@ -6022,6 +6047,8 @@ export interface components {
         /** @description A session, and what it has in memory. */
         SessionDetail: components["schemas"]["Session"] & {
             live: components["schemas"]["Running"] | null;
+            /** @description Whether another session of the same name was opened since, so that orders go to that one. */
+            superseded: boolean;
         };
         /** @description The settings of a project. */
         Settings: {

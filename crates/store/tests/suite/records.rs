@@ -2,8 +2,9 @@
 
 use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
-    AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
-    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession, StoredTool,
+    AgentFilter, Batch, Body, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall,
+    Paging, Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession,
+    StoredTool,
 };
 
 use crate::place::{Place, on_both};
@@ -126,6 +127,7 @@ async fn everything_of_a_batch(place: &Place) {
         at: at(2),
         call: Some(made.id),
         exchange,
+        body: Some(Body { text: "{\"model\":\"m\"}".into(), chars: 90_000, cut: true }),
     };
     let batch = Batch {
         scopes: vec![scope("k")],
@@ -316,6 +318,7 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
         at: at(n),
         call: None,
         exchange: exchange.clone(),
+        body: None,
     };
     let payload =
         |n: u64| Payload { project: "default".into(), call: number(n), exchange: exchange.clone() };
