@@ -673,7 +673,8 @@ fn sqlite_migrations() -> Migrator {
         ("tools", include_str!("../migrations/sqlite/0004_tools.sql")),
         ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
         ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
-        ("requests", include_str!("../migrations/sqlite/0007_requests.sql")),
+        ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
+        ("requests", include_str!("../migrations/sqlite/0008_requests.sql")),
     ])
 }
 
@@ -684,7 +685,8 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("tools", include_str!("../migrations/postgres/0003_tools.sql")),
         ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
         ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
-        ("requests", include_str!("../migrations/postgres/0006_requests.sql")),
+        ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
+        ("requests", include_str!("../migrations/postgres/0007_requests.sql")),
     ])
 }
 
