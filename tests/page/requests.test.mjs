@@ -73,7 +73,7 @@ test('a session that was reset is found by its number in list, incident, replay 
   const tab = await open(browser);
   const { page } = tab;
   await page.goto(`${world.url}/sessions?agent=janitor`);
-  const row = page.getByRole('row').filter({ has: page.getByText('Stopped', { exact: true }) });
+  const row = page.getByRole('row').filter({ hasText: 'Stopped' });
   await row.getByRole('link').first().click();
   await page.waitForURL(`**/sessions/janitor/cleanup?number=${old.number}`);
   await page.getByText('An earlier session of this name').waitFor();
@@ -90,7 +90,7 @@ test('a session that was reset is found by its number in list, incident, replay 
   await page.getByText('■ Stopped here').waitFor();
   await page.getByRole('link', { name: 'The current session' }).click();
   await page.waitForURL('**/sessions/janitor/cleanup');
-  await page.getByText('Running', { exact: true }).first().waitFor();
+  await page.getByText('Running').first().waitFor();
   await tab.fine('the current session');
   await tab.close();
 });

@@ -1062,7 +1062,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lets an agent, or everything, run again. */
+        /**
+         * Lets an agent, or everything, run again. An agent that was killed gets a fresh key, if it has keys of
+         *     its own; switching it on (`PATCH /api/agents/{name}`) keeps them.
+         */
         post: {
             parameters: {
                 query?: never;
@@ -4542,6 +4545,7 @@ export interface components {
         Done: {
             /** @description What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`. */
             done: string;
+            key: components["schemas"]["MadeKey"] | null;
             /** @description The scope as it is now. */
             scope: components["schemas"]["Row"];
         };
@@ -5603,6 +5607,7 @@ export interface components {
         };
         /** @description One of the calls that an incident is about. */
         Piece: components["schemas"]["Said"] & {
+            body: components["schemas"]["RequestBody"] | null;
             /** @description The call's id, if it is known. */
             call: string | null;
             /**
@@ -5863,6 +5868,18 @@ export interface components {
              * @description Answers when the call is to be stopped, or after so many milliseconds.
              */
             wait_ms?: number;
+        };
+        /** @description A request body, secrets removed. */
+        RequestBody: {
+            /**
+             * Format: int64
+             * @description How many characters it had in full.
+             */
+            chars: number;
+            /** @description Whether it is shortened here. */
+            cut: boolean;
+            /** @description Its beginning: at most 32 KB. */
+            text: string;
         };
         /** @description How many days records are kept; null means forever. */
         Retention: {
