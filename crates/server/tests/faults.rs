@@ -402,7 +402,7 @@ async fn an_unknown_model_is_logged_with_a_hint() {
                 "id": "c1", "object": "chat.completion", "model": "my-custom-model",
                 "choices": [{ "index": 0, "finish_reason": "stop",
                     "message": { "role": "assistant", "content": "Hello" } }],
-                "usage": { "prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100 },
+                "usage": { "prompt_tokens": 120, "completion_tokens": 100, "total_tokens": 220 },
             }),
         )
     })
@@ -412,11 +412,11 @@ async fn an_unknown_model_is_logged_with_a_hint() {
     let ask = Ask::post("/openai/v1/chat/completions", &body).by("a", "s");
     assert_eq!(gate.ask(&ask).await.status, 200);
     let cost = gate.scope("s").await["cost_usd"].as_f64().unwrap();
-    assert!((cost - 0.013).abs() < 1e-9, "{cost}");
+    assert!((cost - 0.0042).abs() < 1e-9, "{cost}");
     gate.stop().await;
     let log = String::from_utf8(log.0.lock().clone()).unwrap();
     let told =
-        "budget.unknown_model_cost_estimated model_id=my-custom-model estimated_cost_usd=0.013000";
+        "budget.unknown_model_cost_estimated model_id=my-custom-model estimated_cost_usd=0.004200";
     assert!(log.contains(told) && log.contains("hint="), "{log}");
 }
 

@@ -26,6 +26,7 @@ mod mcp;
 mod outage;
 #[path = "support/packing.rs"]
 mod packing;
+mod pages;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
 mod steers;

@@ -135,7 +135,8 @@ fn said(policies: &PolicySet, row: &PreventionRow) -> Result<PreventionConfig, S
         set(part, rung, looped, Value::Null);
     }
     let part = "budget";
-    let dollars = |cost: Option<deadstop_core::NanoUsd>| json!(cost.map(|cost| cost.dollars()));
+    let dollars =
+        |cost: Option<deadstop_core::NanoUsd>| json!(cost.map(deadstop_core::NanoUsd::dollars));
     let differs = row.budget_max_cost != now.budget_max_cost;
     set(part, "max_cost_usd", differs, dollars(row.budget_max_cost));
     let differs = row.budget_soft_alert != now.budget_soft_alert;
