@@ -5,7 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Plugin } from 'vite';
 
-/** Puts a packed copy beside every script and style; the server sends it to whoever takes it. */
+/** Puts a packed copy beside every script and style; the server sends it to browsers that accept it. */
 function packed(): Plugin {
   return {
     name: 'packed',

@@ -79,7 +79,7 @@ test('what is not an event does no harm', async () => {
   expect(found.seen).toEqual([3]);
 });
 
-test('a line that says nothing any more is hung up, though nobody closed it', async () => {
+test('a line that says nothing any more is hung up, though neither side closed it', async () => {
   vi.useFakeTimers();
   try {
     const gone = new AbortController();

@@ -72,7 +72,7 @@ test('finding: beginnings before middles, all words must be there', () => {
   expect(found('agent', things, 9)).toHaveLength(4);
 });
 
-test('settings that nobody described are shown all the same', () => {
+test('settings without a description are shown all the same', () => {
   const policy = { mode: 'enforce', loop: { enabled: true, threshold: 5, brand_new: 1 }, novel: { enabled: false }, agent: { loop: { enabled: false } } };
   const sections = sectionsOf(policy);
   expect(sections.map((section) => section.key)).toEqual(['loop', 'novel']);

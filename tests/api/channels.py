@@ -47,8 +47,8 @@ class Ways:
         return "\n".join(["Have a look at this.", *(secret.text for secret in secrets), canary])
 
     def field(self, secret):
-        """A name of a field. The answer tells the sender which one was wrong, and it is written where
-        nobody knows the project yet: there only the built-in kinds are removed, not its own ones."""
+        """A name of a field. The answer tells the sender which one was wrong, and is written before the
+        project is known: there only the built-in kinds are removed, not the project's own ones."""
         return "field" if secret.kind == "own" else secret.text
 
     def token(self):
@@ -138,7 +138,7 @@ class Ways:
                      {"role": "tool", "tool_call_id": "call-1", "content": self.text(secrets)}], Plan("fine"))
 
     def broken_off(self, secrets):
-        """The answer ends in the middle of a secret, and nobody will see the rest."""
+        """The answer ends in the middle of a secret, and the rest never comes."""
         text = self.text(secrets[:0]) + "\n"
         self.canaries.pop()
         inside = self.dice.randrange(1, len(secrets[0].text) + 1)
@@ -211,7 +211,7 @@ class Ways:
         for secret in secrets:
             part = urllib.parse.quote(secret.text, safe="")
             self.send("GET", f"/openai/v1/files/{part}?api_key={part}", headers=self.who())
-            self.send("POST", f"/nobody/{part}?token={part}", {}, self.who())
+            self.send("POST", f"/unknown/{part}?token={part}", {}, self.who())
             self.send("GET", f"/api/calls?cursor={part}")
             self.send("GET", f"/api/incidents/{part}")
 
@@ -263,7 +263,7 @@ class Ways:
         self.send("PATCH", f"/api/agents/agent-{self.turn % 50}",
                   {"active": False, "reason": secrets[0].text[:999], "tags": [tag.text[:50]]})
         self.send("PATCH", f"/api/agents/agent-{self.turn % 50}", {"active": True, "reason": secrets[1].text[:999]})
-        # Half a token is half a token: whoever cuts it before sending leaves what nobody recognises.
+        # A tag is cut at 50 characters, and the redactor cannot recognise half a token.
         return [tag] if len(tag.text) <= 50 else []
 
     def note(self, secrets):

@@ -20,7 +20,7 @@ class Chat:
     error = openai.APIError
 
     def connect(self, url, key, session):
-        headers = {"x-deadstop-session": session}
+        headers = {"x-deadstop-session": session} if session else {}
         return openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=headers, timeout=30)
 
     @staticmethod
@@ -64,7 +64,7 @@ class Messages:
     error = anthropic.APIError
 
     def connect(self, url, key, session):
-        headers = {"x-deadstop-session": session}
+        headers = {"x-deadstop-session": session} if session else {}
         return anthropic.Anthropic(base_url=url, api_key=key, default_headers=headers, timeout=30)
 
     @staticmethod

@@ -5,7 +5,8 @@ What it does is chosen by the end of the model's name, so that every SDK can ask
     -plain    a short text                      -tool     a text and a call of get_weather
     -loop     the same tool call, every time    -costly   an answer that cost a fortune
     -endless  a stream that never ends; without streaming, an answer that never comes
-    -bad      a 400 in the provider's own words
+    -bad      a 400 in the provider's own words -varied   a text that is another one each time
+    -delete   a text and a call of delete_asset, another asset each time
 
 With `-gzip` before it, the body is compressed for clients that accept that.
 
@@ -25,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 TEXT = ["The quick ", "brown föx ", "jumps \U0001f98a over", " the\nlazy", " \"dog\"."]
 TOOL = ("get_weather", '{"city": "Paris", "days": 3}')
 CREATED = 1_700_000_000
-LONGEST = 6  # seconds that an endless answer lasts if nobody ends it
+LONGEST = 6  # seconds that an endless answer lasts if it is not cut off
 
 
 class Seen:
@@ -70,10 +71,13 @@ class Answer:
         self.model = model
         self.kind = model.rsplit("-", 1)[-1]
         self.gzip = "-gzip-" in model
-        self.pieces = babble() if self.kind == "endless" else TEXT
-        self.text = "" if self.kind == "endless" else "".join(TEXT)
+        varied = [next(babble()) for _ in range(4)] if self.kind == "varied" else TEXT
+        self.pieces = babble() if self.kind == "endless" else varied
+        self.text = "" if self.kind == "endless" else "".join(varied)
         self.tool = TOOL if self.kind in ("tool", "loop") else None
-        self.call = f"call_{seen.call_id()}" if self.kind == "loop" else "call_0"
+        self.call = f"call_{seen.call_id()}" if self.kind in ("loop", "delete") else "call_0"
+        if self.kind == "delete":
+            self.tool = ("delete_asset", json.dumps({"asset_id": f"asset-{self.call}"}))
         self.input, self.output = 11, 400_000 if self.kind == "costly" else 23
 
 

@@ -2,7 +2,7 @@
 
 Each answer asks the host's own shell tool to make a file, a new one each time, until there are as
 many results in the conversation as `rounds`; then it says that it is done. It remembers what it was
-asked, so that tests can see what an agent was told.
+asked, so that tests can see what an agent was told. The first `overloaded` model calls get a 529.
 """
 
 import json
@@ -48,12 +48,14 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             return self.reply({})
         google = GEMINI.search(path)
+        if path.endswith("/messages") and self.server.is_overloaded():
+            error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+            return self.reply(error, 529)
         if path.endswith("/messages") and body.get("stream"):
             results = [block for message in body["messages"] if isinstance(message["content"], list)
                        for block in message["content"] if block.get("type") == "tool_result"]
-            has_tools = any(tool.get("name") == "Bash" for tool in body.get("tools") or [])
-            turn = self.turn(body, body["model"], results, has_tools,
-                             lambda command: ("Bash", json.dumps({"command": command, "description": "make"})))
+            names = {tool.get("name") for tool in body.get("tools") or []}
+            turn = self.turn(body, body["model"], results, shell_of(names), lambda command: shell(names, command))
             self.stream(standin.message_events(turn, body))
         elif path.endswith("/messages"):
             self.reply(standin.message(Turn(body.get("model", "m"), None, 0)))
@@ -62,6 +64,14 @@ class Handler(BaseHTTPRequestHandler):
             names = {tool.get("name") or tool.get("type") for tool in body.get("tools") or []}
             turn = self.turn(body, body["model"], results, bool(names), lambda command: codex_tool(names, command))
             self.stream(standin.response_events(turn, body))
+        elif path.endswith("/chat/completions"):
+            results = [message for message in body["messages"] if message.get("role") == "tool"]
+            names = {tool.get("function", {}).get("name") for tool in body.get("tools") or []}
+            turn = self.turn(body, body["model"], results, shell_of(names), lambda command: shell(names, command))
+            if body.get("stream"):
+                self.stream(standin.chat_events(turn, body))
+            else:
+                self.reply(standin.chat(turn))
         elif google and google[2] == "countTokens":
             self.reply({"totalTokens": 20})
         elif google:
@@ -86,11 +96,11 @@ class Handler(BaseHTTPRequestHandler):
             number = len(server.asked)
         if len(results) >= server.rounds:
             return Turn(model, None, number)
-        return Turn(model, tool(f"touch {server.folder}/ran-{number}"), number)
+        return Turn(model, tool((server.same or f"touch {server.folder}/ran-{{number}}").format(number=number)), number)
 
-    def reply(self, value):
+    def reply(self, value, status=200):
         data = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -109,6 +119,17 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
+def shell_of(names):
+    """What a host calls its shell."""
+    return next((name for name in ("Bash", "bash", "run_shell_command") if name in names), None)
+
+
+def shell(names, command):
+    name = shell_of(names)
+    more = {"is_background": False} if name == "run_shell_command" else {}
+    return name, json.dumps({"command": command, "description": "make", **more})
+
+
 def codex_tool(names, command):
     """Codex calls its shell by other names from version to version."""
     if "exec_command" in names:
@@ -120,6 +141,14 @@ def codex_tool(names, command):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    #: The command that is asked for each time, instead of making files; `{number}` is another one each time.
+    same = None
+    overloaded = 0
+
+    def is_overloaded(self):
+        with self.lock:
+            self.overloaded -= 1
+            return self.overloaded >= 0
 
     def handle_error(self, *_):
         pass  # Agents that are stopped leave without a word.

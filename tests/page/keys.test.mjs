@@ -16,7 +16,7 @@ after(async () => {
   await world?.stop();
 });
 
-test('the first key is made on the page, and whoever made it goes on with it', async () => {
+test('the first key is made on the page, and the page signs in with it', async () => {
   const tab = await open(browser);
   const { page } = tab;
   await page.goto(`${world.url}/settings/keys`);

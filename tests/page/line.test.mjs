@@ -59,7 +59,7 @@ test('a line that is cut is said to be cut, and what happened meanwhile is told 
   await steady(world, 'worker', 'meanwhile', 1);
   for (const [session, order] of [['held', 'pause'], ['over', 'kill']]) {
     await steady(world, 'worker', session, 1);
-    const answer = await world.api('POST', `/api/sessions/worker/${session}/${order}`, { reason: `nobody saw ${session}` });
+    const answer = await world.api('POST', `/api/sessions/worker/${session}/${order}`, { reason: `unseen ${session}` });
     assert.equal(answer.status, 200, JSON.stringify(answer.body));
   }
   wire.mend();
@@ -67,8 +67,8 @@ test('a line that is cut is said to be cut, and what happened meanwhile is told 
   await page.getByText('The line to the server is lost').waitFor({ state: 'hidden' });
   await page.getByRole('link', { name: 'meanwhile' }).waitFor();
   await page.getByRole('row', { name: /held/ }).getByText('Paused').waitFor();
-  await happened(page).getByText('nobody saw held').waitFor();
-  await happened(page).getByText('nobody saw over').waitFor();
+  await happened(page).getByText('unseen held').waitFor();
+  await happened(page).getByText('unseen over').waitFor();
   assert.equal(await page.getByRole('link', { name: 'over', exact: true }).count(), 0, 'what was stopped does not run');
   await tab.fine('cut');
   await tab.close();

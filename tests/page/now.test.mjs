@@ -1,5 +1,5 @@
-// Now with more sessions at once than anybody can look at: what is in the page is what is in sight, whatever
-// happens meanwhile.
+// Now with thousands of sessions at once: the page renders only the rows in sight, whatever happens
+// meanwhile.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { browse, open } from './browser.mjs';
@@ -56,7 +56,7 @@ for (const [width, how] of [[1280, 'in its box'], [390, 'with the page']]) {
     const first = await seen(page);
     assert.equal(first.listed, 100);
     small(first, 'at first');
-    // Whoever scrolls gets more, until all are there.
+    // Scrolling loads more, until all are there.
     let most = first;
     const end = Date.now() + 60_000;
     for (;;) {

@@ -1,7 +1,7 @@
 // A stand-in for a provider: OpenAI's chat completions, with a mind that the model's name decides.
 //
 // `steady` says something new each time; `parrot` always the same; `janitor` deletes the same table
-// again and again; `endless` streams until somebody hangs up; `html` says what a page must not run.
+// again and again; `endless` streams until the client hangs up; `html` says what a page must not run.
 import { createServer } from 'node:http';
 
 const WORDS = 'amber basin cobalt drift ember fjord granite harbor indigo juniper kelp lantern mesa nimbus orchid pebble quartz ripple saffron tundra umber violet willow xenon yarrow zephyr'.split(' ');

@@ -26,7 +26,7 @@ beforeEach(async () => {
 const say = [{ role: 'user', content: 'tell me everything there is' }];
 const dialog = () => page.getByRole('dialog');
 
-/** A call whose answer streams until somebody cuts it; tells how it ended. */
+/** A call whose answer streams until it is cut off; tells how it ended. */
 async function streaming(agent, session) {
   const response = await world.call(agent, session, say, { body: { stream: true } });
   assert.equal(response.status, 200);

@@ -1,8 +1,8 @@
 //! Which addresses a message may be sent to.
 //!
-//! Whoever may enter a target could otherwise make the server knock at doors that only it can
-//! reach: its own machine, its network, the service that hands out the machine's credentials. What
-//! counts is the address and not the name, and the connection goes to the very address that was
+//! Otherwise a user who may enter a target could make the server connect to what only it can reach
+//! (SSRF): its own machine, its network, the service that hands out the machine's credentials. The
+//! address is checked and not the name, and the connection goes to the very address that was
 //! checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

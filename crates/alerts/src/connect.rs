@@ -70,8 +70,8 @@ impl Connector {
         for address in addresses.into_iter().take(MOST_ADDRESSES) {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // What a socket is connected to cannot be anything else; this is for the day
-                    // on which somebody puts a proxy in between.
+                    // Always equal for a direct connection; this check matters if a proxy is
+                    // ever put in between.
                     let peer = stream.peer_addr().map_err(|error| unreachable(host, &error))?;
                     if peer.ip() != address.ip() {
                         let address = peer.ip();

@@ -1,9 +1,8 @@
 //! Alerts: one message, delivered to one target.
 //!
-//! A target is a webhook, a Slack-compatible webhook or a mailbox. Where messages come from, which
-//! of them were delivered and when one is tried again is the business of whoever calls: this crate
-//! knows no database. It says what it can about a failure, above all whether another try makes
-//! sense, and it has the rule for that ([`backoff`]).
+//! A target is a webhook, a Slack-compatible webhook or a mailbox. The caller keeps the queue of
+//! messages, records which were delivered and schedules retries: this crate knows no database. Its
+//! errors say whether a retry makes sense, and [`backoff`] says when.
 //!
 //! Targets are typed in by people, so they are not trusted with our network: see [`address`].
 

@@ -20,7 +20,7 @@ pub enum Kind {
     Approval,
     /// Deadstop itself works with a part missing.
     Degraded,
-    /// Somebody tries out the target.
+    /// An operator tests the target.
     Test,
 }
 

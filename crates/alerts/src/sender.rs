@@ -59,7 +59,7 @@ impl Sender {
         Self::with_resolver(settings, Arc::new(SystemResolver))
     }
 
-    /// One that asks somebody else.
+    /// A sender with its own resolver.
     ///
     /// # Errors
     /// When TLS cannot be set up, or a root is no certificate.
@@ -80,7 +80,7 @@ impl Sender {
     /// Tries once to deliver a message. The error says whether to try again.
     ///
     /// # Errors
-    /// When it was not delivered, or when nobody knows.
+    /// When it was not delivered, or when that is unknown.
     pub async fn deliver(
         &self,
         target: &Target,

@@ -1,7 +1,7 @@
 //! A message as a signed POST, after the Standard Webhooks convention.
 //!
-//! The signature is over the id, the time of sending and the body, so that nobody can change any of
-//! them or send an old message again.
+//! The signature covers the id, the time of sending and the body, so that a receiver can detect a
+//! changed or replayed message.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -190,7 +190,7 @@ fn redirected(from: &Url, location: Option<&str>) -> Result<Url, DeliveryError> 
     Ok(to)
 }
 
-/// 303 is none: it asks for a GET, and a message that nobody took is not delivered.
+/// 303 is none: it asks for a GET, and a GET does not deliver the message.
 fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 307 | 308)
 }

@@ -144,7 +144,7 @@ async fn failures_say_whether_to_try_again() {
         assert_eq!(error.retry(), retry, "{error}");
         assert_eq!(error.retry_after().map(|after| after.as_secs()), after, "{error}");
     }
-    // Nobody listens there.
+    // No server listens there.
     let target = webhook("http://127.0.0.1:9/");
     assert!(sender().deliver(&target, &kill()).await.unwrap_err().retry());
     let target = webhook("http://unknown.test/");

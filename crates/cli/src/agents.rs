@@ -36,7 +36,7 @@ enum Command {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Stop an agent, with all its sessions, until somebody switches it on again.
+    /// Stop an agent, with all its sessions, until you switch it on again.
     Off {
         /// The agent
         name: String,

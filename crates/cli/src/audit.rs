@@ -1,4 +1,4 @@
-//! `deadstop audit`: who did what, when and why; whether nobody has changed it since; all of it.
+//! `deadstop audit`: lists who did what, when and why; verifies that no entry was changed; exports.
 
 use std::fs::File;
 use std::io::{self, Write};

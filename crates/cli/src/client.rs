@@ -212,7 +212,7 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
             "check DEADSTOP_KEY or --key-file; on the server's machine, `deadstop keys create \
              --data DIR` makes another"
         }
-        "forbidden" => "use a key with that role, or ask somebody who has one",
+        "forbidden" => "use a key with that role, or ask an admin for one",
         "not_found" if detail.starts_with("there is no project") => {
             "check --project and DEADSTOP_PROJECT; without them it is `default`"
         }

@@ -21,7 +21,7 @@ pub(crate) struct Order {
     /// A session: its name, or AGENT/SESSION as lists show it
     #[arg(value_name = "SESSION", required_unless_present_any = ["agent", "all", "named"])]
     session: Option<String>,
-    /// The same: whoever is in a hurry may write it as everywhere else
+    /// The same, spelled as in the other commands
     #[arg(long = "session", value_name = "NAME", hide = true, conflicts_with = "session")]
     named: Option<String>,
     /// An agent
@@ -81,7 +81,7 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
         client.post(&format!("/api/{what}"), &body).await
     });
     let answer = match carried {
-        // Nobody named a server, and none is there: coding agents are judged by local files then.
+        // No server was named and none runs: then hooks judge coding agents by local files.
         Err(error) if Hinted::is_away(&error) && here::judges(order) => {
             eprintln!("no server runs at {}: done in local files", order.server.url());
             return here::order(what, order);
@@ -158,7 +158,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Follows what happens until somebody has seen enough.
+/// Prints events until the user presses Ctrl-C.
 pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     ui::runtime()?.block_on(async {

@@ -62,7 +62,7 @@ struct Check {
 #[derive(Debug, Default)]
 struct Chart {
     checks: Vec<Check>,
-    /// What nobody can prove from here.
+    /// What this command cannot test.
     notes: Vec<String>,
     /// Doors at which a deny was seen to deny.
     doors: usize,
@@ -117,6 +117,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     print(args, &chart)?;
     Ok(ExitCode::from(chart.code()))
+}
+
+/// The quick look at what is set up for this user, as if it had been typed.
+pub(crate) fn quickly() -> anyhow::Result<ExitCode> {
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+    run(&<Typed as clap::Parser>::try_parse_from(["doctor", "--quick"])?.args)
 }
 
 fn print(args: &Args, chart: &Chart) -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ fn told(incident: &Value, shown: usize) -> String {
     let mut out = format!("{}\n\n", ui::text(&incident["explain"]));
     let seen = &incident["acknowledged"];
     let seen_by = match seen.is_null() {
-        true => "nobody yet".to_owned(),
+        true => "not acknowledged".to_owned(),
         false => {
             let (by, note) = (ui::text(&seen["by"]), ui::text(&seen["note"]));
             format!("{by}, {}: {note}", when::ago(&seen["at_ms"]))
@@ -95,7 +95,7 @@ fn score(out: &mut String, scoring: &Value) {
     if signals.is_empty() {
         return;
     }
-    let mut table = Table::new(["signal", "count", "weight", "score"]).right([1, 2, 3]);
+    let mut table = Table::new(["signal", "count", "weight", "score"]).inside().right([1, 2, 3]);
     for signal in signals {
         let decimal = |name: &str| format!("{:.2}", signal[name].as_f64().unwrap_or_default());
         table.row([

@@ -1,4 +1,5 @@
-//! `deadstop grant` and `deadstop grants`: one-time allowances for destructive batches.
+//! `deadstop grant` and `deadstop grants`: more for a session whose limit is near or used up, and
+//! one-time allowances for destructive batches.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,21 +17,38 @@ pub(crate) struct Give {
     /// An agent, or one of its sessions
     #[arg(value_name = "AGENT[/SESSION]")]
     whom: String,
-    /// How much may be destroyed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    deletes: u32,
+    /// Dollars that the session may spend in addition
+    #[arg(long, value_name = "USD", value_parser = money)]
+    cost: Option<f64>,
+    /// Tool calls, and as many model calls, that it may make in addition
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// Tokens that it may use in addition: 200k, 1.5m
+    #[arg(long, value_name = "N", value_parser = amount)]
+    tokens: Option<u64>,
+    /// How much longer it may run: 30m, 2h
+    #[arg(long, value_name = "TIME", value_parser = when::duration)]
+    time: Option<Duration>,
+    /// How much may be destroyed, once
+    #[arg(
+        long, value_name = "N", requires = "length",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+        conflicts_with_all = ["cost", "steps", "tokens", "time"],
+        required_unless_present_any = ["cost", "steps", "tokens", "time"],
+    )]
+    deletes: Option<u32>,
     /// Only these targets, such as 'tmp_*'; one without a star may be destroyed again and again
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", requires = "deletes")]
     target: Option<String>,
     /// Only by these tools
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", requires = "deletes")]
     tool: Option<String>,
     /// How long it holds: 10m, 2h
-    #[arg(long = "for", value_name = "TIME", value_parser = when::duration)]
-    length: Duration,
+    #[arg(long = "for", value_name = "TIME", value_parser = when::duration, requires = "deletes")]
+    length: Option<Duration>,
     /// Why; it is kept in the audit
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["cost", "steps", "tokens", "time"])]
+    reason: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -60,10 +78,66 @@ fn path(whom: &str) -> String {
     }
 }
 
-pub(crate) fn give(args: &Give) -> anyhow::Result<ExitCode> {
+/// Reads `200k`, `1.5m` and plain numbers.
+fn amount(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase().replace('_', "");
+    let (number, times) = match lower.strip_suffix(['k', 'm']) {
+        Some(number) if lower.ends_with('k') => (number, 1e3),
+        Some(number) => (number, 1e6),
+        None => (lower.as_str(), 1.0),
+    };
+    let read = number.parse::<f64>().ok().map(|number| (number * times).round());
+    let fits = read.filter(|number| (1.0..=1e12).contains(number));
+    fits.map(|number| number as u64)
+        .ok_or_else(|| format!("`{text}` is no number of tokens; write 200000, 200k or 1.5m"))
+}
+
+/// Reads `5`, `2.50` and `$5`.
+fn money(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_start_matches('$').parse::<f64>().ok();
+    let fits = number.filter(|number| *number > 0.0 && *number <= 1e6);
+    fits.ok_or_else(|| format!("`{text}` is no amount of dollars; write 5 or 2.50"))
+}
+
+/// Raises the limits of a session; one that a limit ended goes on.
+fn top_up(args: &Give) -> anyhow::Result<ExitCode> {
+    let Some((agent, session)) = args.whom.split_once('/') else {
+        anyhow::bail!("limits are raised for a session: write {}/SESSION", args.whom);
+    };
     let mut body = json!({
-        "deletes": args.deletes,
-        "expires_in_s": args.length.as_secs(),
+        "reason": args.reason.as_deref().unwrap_or_default(),
+        "by": remote::operator(),
+    });
+    if let Some(cost) = args.cost {
+        body["cost_usd"] = json!(cost);
+    }
+    for (name, amount) in [
+        ("steps", args.steps),
+        ("tokens", args.tokens),
+        ("time_s", args.time.map(|time| time.as_secs())),
+    ] {
+        if let Some(amount) = amount {
+            body[name] = json!(amount);
+        }
+    }
+    let path = format!("/api/sessions/{}/{}/top-up", encoded(agent), encoded(session));
+    let client = args.server.client()?;
+    let done = ui::runtime()?.block_on(client.post(&path, &body));
+    let done = done.with_context(|| args.whom.clone())?;
+    if args.server.json {
+        ui::print(&format!("{done}\n"))?;
+    } else {
+        let state = ui::text(&done["scope"]["state"]);
+        ui::print(&format!("topped up: {}, which is {state} now\n", args.whom))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn give(args: &Give) -> anyhow::Result<ExitCode> {
+    let (Some(deletes), Some(length)) = (args.deletes, args.length) else { return top_up(args) };
+    let mut body = json!({
+        "deletes": deletes,
+        "expires_in_s": length.as_secs(),
         "reason": args.reason,
         "by": remote::operator(),
     });

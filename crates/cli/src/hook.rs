@@ -19,7 +19,7 @@ use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse}
 const LARGEST: u64 = 32 * 1024 * 1024;
 /// How long a server may take.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Seconds that a person may take, unless somebody says otherwise: less than hosts wait for a hook.
+/// Seconds that a person may take by default: less than hosts wait for a hook.
 pub(crate) const PATIENCE: u64 = 50;
 
 /// Which host, and whom to ask.
@@ -77,8 +77,8 @@ pub(crate) fn host(name: &str) -> Result<Host, String> {
     })
 }
 
-/// Runs the hook if the program was called as one, without asking the argument parser. What is not
-/// plain is left to the parser.
+/// Runs the hook without the argument parser, which saves time. Unusual arguments are left to the
+/// parser.
 pub(crate) fn at_once() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1).map(|argument| argument.into_string().ok());
     if arguments.next()??.as_str() != "hook" {
@@ -130,9 +130,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     ExitCode::from(output.code)
 }
 
-/// What is said to an event, and what went wrong on the way.
+/// The answer to an event, and what went wrong on the way.
 fn answer(args: &Args, input: impl Read) -> (Output, Option<String>) {
-    // Its words would only be in the way of ours.
+    // Silences the panic message: the host reads only our answer.
     std::panic::set_hook(Box::new(|_| {}));
     let work = AssertUnwindSafe(|| judge(args, input));
     catch_unwind(work).unwrap_or_else(|_| {
@@ -250,7 +250,7 @@ fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer 
             }
         }
         Kind::Prompt(words) => gate.standing(&place, Some(words)),
-        // To the guards it is like new words of a person: a new stretch begins.
+        // To the guards this is like a new prompt of a person: they start over.
         Kind::Compacted => {
             let words = format!("the context was compacted {}", in_letters(&made_up()));
             gate.standing(&place, Some(&words))
@@ -259,12 +259,12 @@ fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer 
     }
 }
 
-/// What the advice to a call is remembered by until the call has ended.
+/// The key under which the advice for a call is kept until the call has ended.
 fn advice_for(id: &str) -> String {
     format!("advice for {id}")
 }
 
-/// What is to be said about an answer.
+/// The reply to the host for the gate's answer.
 fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
     let why = answer.why();
     match answer.verdict {
@@ -274,7 +274,7 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
             Some(advice) => Reply::Steer(advice),
             None => Reply::Warn(why),
         },
-        // Without a server the host asks its own person; with one, nobody has answered in time.
+        // Without a server the host asks its own user. With one, no approver answered in time.
         Verdict::Ask if answer.by == By::Local => Reply::Ask(why),
         Verdict::Kill => {
             // A sub-agent may die alone; its session goes on.
@@ -289,14 +289,14 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
     }
 }
 
-/// The answer to what could not be judged.
+/// The answer to an event that could not be judged, by the policy's fail mode.
 fn failed(
     args: &Args,
     event: Option<&str>,
     mode: FailMode,
     problem: &str,
 ) -> (Output, Option<String>) {
-    // An event that cannot be told is taken for the one at which something can be refused.
+    // An unknown event is treated as the one before a tool call, which can be refused.
     let before = args.host.events().iter().find(|(_, moment)| *moment == Moment::Before);
     let usual = before.map_or("", |(name, _)| *name);
     let event = event.unwrap_or(usual);
@@ -309,7 +309,7 @@ fn failed(
     (args.host.answer(event, &reply), Some(problem.to_owned()))
 }
 
-/// What is known of a tool's use before and after it, where it has no id.
+/// Identifies a tool call without an id: its name and arguments, known before and after it.
 fn what(tool: &ToolUse) -> String {
     format!("{} {}", tool.name, tool.arguments)
 }

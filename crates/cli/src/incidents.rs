@@ -47,10 +47,10 @@ struct List {
     /// Only those with this code for why, such as repetition
     #[arg(long, value_name = "CODE")]
     reason: Option<String>,
-    /// Only those that nobody has seen
+    /// Only those that are not acknowledged
     #[arg(long)]
     open: bool,
-    /// Only those that somebody has seen
+    /// Only acknowledged ones
     #[arg(long, conflicts_with = "open")]
     seen: bool,
     /// Together by agent, guard and reason, with the first and the last

@@ -36,8 +36,8 @@ impl Paging {
     }
 }
 
-/// Fails where filters of a list stand before a command that is about one thing: whoever wrote them
-/// believes that they do something.
+/// Fails where filters of a list stand before a command about one thing: the filters would have no
+/// effect, and the user expects one.
 pub(crate) fn unfiltered<L: Default + PartialEq>(list: &L) -> anyhow::Result<()> {
     if *list == L::default() {
         return Ok(());

@@ -93,7 +93,7 @@ const RUNNERS: [&str; 14] = [
     "python3", "docker",
 ];
 
-/// What a server is called that nobody has named.
+/// The name of a server without `--name`, guessed from its command.
 fn called(command: &[OsString]) -> String {
     let words: Vec<String> =
         command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

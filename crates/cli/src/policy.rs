@@ -126,7 +126,7 @@ fn write(args: &Init, text: &str) -> anyhow::Result<()> {
     if args.force {
         options.create(true).truncate(true);
     } else {
-        // Not looked up first: between looking and writing somebody else might write.
+        // Not looked up first: another process might write between the look and the write.
         options.create_new(true);
     }
     let file = &args.file;

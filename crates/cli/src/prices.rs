@@ -131,7 +131,7 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
     let unknown = items.iter().find(|item| item["source"] == "fallback");
     if let Some(model) = unknown.map(|item| ui::text(&item["model"])) {
         eprintln!(
-            "hint: nobody knows what {model} costs: deadstop prices set {model} --input USD --output USD"
+            "hint: the price of {model} is unknown: deadstop prices set {model} --input USD --output USD"
         );
     }
     Ok(ExitCode::SUCCESS)
@@ -155,7 +155,7 @@ fn told(server: &Server, price: &Value) -> anyhow::Result<ExitCode> {
     let from = match price["source"].as_str() {
         Some("own") => "own price",
         Some("catalogue") => "from the catalogue",
-        _ => "nobody knows its price; this is charged instead",
+        _ => "its price is unknown; this is charged instead",
     };
     ui::print(&format!(
         "{}: {} in, {} out, {} cache read, {} cache write per million tokens ({from})",

@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::ui::Hinted;
 
 /// The server that is asked when none is named.
-const USUAL: &str = "http://127.0.0.1:4141";
+pub(crate) const USUAL: &str = "http://127.0.0.1:4141";
 
 /// Which server, and in which form to answer.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,14 @@ impl Server {
         Server { server: Some(url.to_owned()), key_file, project, json: false, keyless: false }
     }
 
-    /// The same for one that is ours alone: it has no keys, and hears of none.
+    /// The server that is asked when the command line names none.
+    pub(crate) fn usual() -> Server {
+        let file = filled("DEADSTOP_KEY_FILE").map(PathBuf::from);
+        let project = filled("DEADSTOP_PROJECT");
+        Server { server: None, key_file: file, project, json: false, keyless: false }
+    }
+
+    /// The same without a key, for a private server, which needs none.
     pub(crate) fn without_key(self) -> Server {
         Server { keyless: true, ..self }
     }
@@ -54,12 +61,12 @@ impl Server {
         named.unwrap_or_else(|| USUAL.to_owned())
     }
 
-    /// Whether it is none, by the wish of whoever wrote `none` in its place.
+    /// Whether the user chose to have no server, by writing `none`.
     pub(crate) fn is_none(&self) -> bool {
         self.url().trim() == "none"
     }
 
-    /// Whether somebody named it on the command line.
+    /// Whether it was named on the command line.
     pub(crate) fn is_typed(&self) -> bool {
         self.server.is_some()
     }

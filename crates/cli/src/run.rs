@@ -10,6 +10,7 @@
 
 mod environment;
 mod gateway;
+mod join;
 mod limits;
 mod summary;
 mod supervise;
@@ -23,7 +24,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use deadstop_process::{Ended, Terminal, Tree};
+use deadstop_process::{Ended, Guardian, Terminal, Tree};
 use tokio::sync::mpsc;
 
 use self::gateway::Gateway;
@@ -33,8 +34,8 @@ use self::supervise::{Heard, Over, Signals, Supervisor};
 use self::watch::{Look, Used, Watch};
 use crate::ui;
 
-/// The command was stopped by Deadstop. No shell, no signal, `timeout` (124) nor sysexits (64 to
-/// 78) use it, and nobody takes it for "try again", as 75 would be.
+/// Exit code of a command that Deadstop stopped. No shell, signal, `timeout` (124) or sysexits (64
+/// to 78) uses it, and scripts do not take it for "try again", as they take 75.
 const STOPPED: u8 = 86;
 
 /// How long calls that lost their client may take to be settled.
@@ -51,7 +52,8 @@ pub(crate) struct Args {
     /// What to call the agent [default: the command's name]
     #[arg(long, value_name = "NAME", value_parser = name)]
     agent: Option<String>,
-    /// Use the server at this URL, with its policy, in place of a private gateway
+    /// Join the server at this URL: its policy holds [env: DEADSTOP_SERVER] [default: a server that you
+    /// run at http://127.0.0.1:4141; without one, or with --policy, --data or --config, a gateway alone]
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
     /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets
@@ -132,10 +134,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         introduce(args, &run, &gateway);
         let terminal = Terminal::save();
+        let mut guardian = guardian();
         let tree = match start(args, &gateway) {
             Ok(tree) => tree,
             Err(error) => return Ok(not_started(&args.command, &error)),
         };
+        watch(guardian.as_mut(), &tree);
         let (news, hearing) = mpsc::unbounded_channel();
         let watching = tokio::spawn(gateway.watch.clone().run(news));
         let mut supervisor = Supervisor::new(tree, signals, hearing);
@@ -166,7 +170,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Ends what is left, by the manners that the reason asks for.
+/// Ends the remaining processes. The reason decides how much time they get.
 async fn finish(
     args: &Args,
     gateway: &Gateway,
@@ -192,7 +196,7 @@ async fn finish(
     (over, ended)
 }
 
-/// What it comes to, and the exit code that says so.
+/// The outcome of the run, and its exit code.
 async fn judge(over: Over, look: &Look, gateway: &Gateway) -> (Fate, u8) {
     let guard = gateway.guard().await;
     let stopped = |why: String| (Fate::Stopped { why, guard }, STOPPED);
@@ -221,6 +225,29 @@ async fn settled(watch: &Watch) -> Look {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Starts the process that ends the tree if this one is killed. Without it the command runs all the
+/// same, and the person is told.
+pub(crate) fn guardian() -> Option<Guardian> {
+    match Guardian::start(&[crate::GUARDIAN]) {
+        Ok(guardian) => Some(guardian),
+        Err(error) => {
+            unguarded(&error);
+            None
+        }
+    }
+}
+
+/// Tells the guardian which tree to end.
+pub(crate) fn watch(guardian: Option<&mut Guardian>, tree: &Tree) {
+    if let Some(Err(error)) = guardian.map(|guardian| guardian.watch(tree)) {
+        unguarded(&error);
+    }
+}
+
+fn unguarded(error: &io::Error) {
+    say(&format!("deadstop: a SIGKILL to deadstop would leave the command running ({error})\n"));
 }
 
 fn start(args: &Args, gateway: &Gateway) -> io::Result<Tree> {
@@ -284,7 +311,7 @@ fn tell(args: &Args, summary: &Summary) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(summary.exit_code))
 }
 
-/// Talks to whoever is still there to hear it.
+/// Writes to stderr, which may be closed.
 fn say(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

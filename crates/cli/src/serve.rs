@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What was typed, what the file says, and what is true if nobody said anything.
+/// The configuration: the command line first, then the file, then the defaults.
 fn configure(args: &Args) -> anyhow::Result<Config> {
     let mut raw = config::read(args.config.as_deref())?;
     if args.listen.is_some() {

@@ -70,7 +70,7 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether stdout should be coloured: a terminal, and nobody said otherwise.
+/// Whether stdout should be coloured: a terminal, without `NO_COLOR` and `TERM=dumb`.
 pub(crate) fn colour() -> bool {
     std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -99,8 +99,10 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 pub(crate) fn printable(text: &str) -> String {
     let hides = |c: char| {
         c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-            || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+            || matches!(c, '\u{e0000}'..='\u{e0fff}')
     };
     text.chars().map(|c| if hides(c) { '\u{fffd}' } else { c }).collect()
 }
@@ -142,7 +144,7 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Ready once somebody presses Ctrl-C or sends SIGTERM. It listens from this call on, not only from
+/// Ready once Ctrl-C is pressed or SIGTERM arrives. It listens from this call on, not only from
 /// when it is awaited: a signal that comes right after the program's first words is not lost.
 pub(crate) fn interrupted() -> impl Future<Output = ()> {
     use tokio::signal::unix::{Signal, SignalKind, signal};

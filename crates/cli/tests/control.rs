@@ -63,9 +63,10 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let nobody = "agent nobody: the server says no (404 Not Found): there is no such agent";
-    for args in [&["agents", "show", "nobody"][..], &["agents", "off", "nobody", "--reason", "x"]] {
-        house.ask(args).refused(nobody, "`deadstop agents` lists them");
+    let unknown = "agent unknown: the server says no (404 Not Found): there is no such agent";
+    for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
+    {
+        house.ask(args).refused(unknown, "`deadstop agents` lists them");
     }
     let filtered = house.ask(&["agents", "--tag", "red", "show", "seeker"]);
     filtered.refused("filters are for lists", "leave them out");
@@ -95,22 +96,19 @@ fn a_session_is_shown_with_its_calls() {
 
     let shown = house.ask(&["sessions", "show", "seeker/s/1"]).fine();
     assert!(shown.out.starts_with("session seeker/s/1\n  state      running\n"), "{shown:?}");
-    let calls = shown.rows();
+    let calls = shown.calls();
     assert!(calls.len() >= 6, "{shown:?}");
     // Found a bug: the first call was listed as the second, after the tool call in its answer.
-    assert_eq!(
-        (&*calls[0][1], &calls[0][4..7]),
-        ("1", &["model", "gpt-4o", "allow"].map(String::from)[..])
-    );
-    assert_eq!(calls[0][3], "");
-    assert!(calls[1][3].starts_with('+'), "{shown:?}");
-    let killed = calls.iter().find(|call| call[7] == "similarity: kill_switch").unwrap();
-    assert_eq!((killed[6].as_str(), killed[8].as_str()), ("kill", "ok"));
+    assert!(calls[0].trim_start().starts_with("1 "), "{shown:?}");
+    assert!(calls[0].contains("  model  gpt-4o  allow "), "{shown:?}");
+    assert!(!calls[0].contains('+') && calls[1].contains("  +"), "{shown:?}");
+    let killed = calls.iter().find(|call| call.contains("similarity: kill_switch")).unwrap();
+    assert!(killed.contains("  kill  ") && killed.contains("  ok  "), "{killed}");
 
     let whole = house.ask(&["sessions", "show", "seeker/s/1", "--all", "--json"]).fine().json();
     assert_eq!(whole[0]["timeline"].as_array().unwrap().len(), calls.len());
     let last = house.ask(&["sessions", "show", "seeker/s/1", "--limit", "2"]).fine();
-    assert_eq!(last.rows().len(), 2);
+    assert_eq!(last.calls().len(), 2);
     assert!(last.err.contains("these are the last ones"), "{last:?}");
 
     // Orders take a name as it is listed, or as an option.
@@ -147,17 +145,17 @@ fn an_incident_is_explained_and_acknowledged() {
     );
     for part in [
         "  guard     similarity: kill_switch\n",
-        "  seen by   nobody yet\n",
+        "  seen by   not acknowledged\n",
         "Score 12.5, 125% of the threshold 10.0:\n",
         "  0 [####################|#####...............] 20.0\n",
-        "| similar_prompts     |     5 |   1.00 |  5.00 |\n",
-        "| repeated_tool_calls |     5 |   1.50 |  7.50 |\n",
-        "| sum                 |       |        | 12.50 |\n",
+        "similar_prompts          5    1.00   5.00\n",
+        "repeated_tool_calls      5    1.50   7.50\n",
+        "sum                                 12.50\n",
         "Evidence, secrets removed:\n",
         "  request, 134 characters:\n    please look up how many rows",
         "\nThe calls around it:\n",
-        "| stop     |",
-        "| evidence |    1 |",
+        "\nstop ",
+        "\nevidence     1  ",
         "would have cost",
     ] {
         assert!(told.contains(part), "{part}\n{told}");
@@ -213,7 +211,7 @@ fn policies_are_set_compared_and_restored() {
     let set = house.ask(&["policy", "set", "strict", "--reason", "safer"]).fine();
     assert_eq!(set.out, "in force: the project's default, version 1\n");
     let changes = house.ask(&["policy", "diff", "0", "1"]).fine();
-    assert!(changes.out.starts_with("| setting "), "{changes:?}");
+    assert!(changes.out.starts_with("setting\t"), "{changes:?}");
     let action = ["loop.action", "\"warn\"", "\"terminate\""];
     assert!(changes.rows().iter().any(|row| row == &action), "{changes:?}");
     let same = house.ask(&["policy", "diff", "0", "--json"]).fine().json();
@@ -225,7 +223,7 @@ fn policies_are_set_compared_and_restored() {
     let set = ["policy", "set", "got.toml", "--reason", "the same", "--replaces", "1"];
     house.ask(&set).fine();
     house.ask(&["policy", "diff", "1"]).refused_nothing("versions 1 and 2 are the same\n");
-    house.ask(&set).refused("somebody changed it meanwhile", "`deadstop policy get`");
+    house.ask(&set).refused("it was changed since you read it", "`deadstop policy get`");
 
     house.ask(&["policy", "restore", "1", "--reason", "calm"]).fine();
     let versions = house.ask(&["policy", "versions"]).fine().rows();
@@ -305,7 +303,7 @@ fn alerts_are_sent_tested_and_logged() {
         "{signed:?}"
     );
 
-    let slack = ["alerts", "add", "slack", "-", "--name", "nobody there", "--json"];
+    let slack = ["alerts", "add", "slack", "-", "--name", "no server there", "--json"];
     let dead = house.tell(&slack, "http://127.0.0.1:1/x\n").fine().json();
     assert_eq!(dead[0]["kind"], "slack");
     let failed = house.ask(&["alerts", "test", text(&dead[0]["id"])]);
@@ -383,7 +381,7 @@ fn a_person_decides_about_calls_that_wait() {
     assert_eq!(rows.len(), 2, "{listed:?}");
     assert_eq!((&rows[0][0], &rows[0][1]), (&first, &"cleaner/s1".to_owned()));
     assert!(
-        rows[0][6].starts_with("waits for a person: delete_asset needs approval"),
+        rows[0][7].starts_with("waits for a person: delete_asset needs approval"),
         "{listed:?}"
     );
     let shown = house.ask(&["approvals", "show", &first]).fine().out;
@@ -406,6 +404,46 @@ fn a_person_decides_about_calls_that_wait() {
     let audit = house.ask(&["audit", "--json"]).fine().json();
     let actions: Vec<&str> = audit.iter().map(|entry| text(&entry["action"])).collect();
     assert!(actions.contains(&"call.approve") && actions.contains(&"call.deny"), "{actions:?}");
+}
+
+/// Number 8 of the attack table, in the terminal: what was cut is marked, and what was not shown is
+/// not approved.
+#[test]
+fn hole_08_a_script_says_what_was_shown() {
+    let house = House::under("preset = \"balanced\"\n[access]\nask = [\"delete_*\"]\n");
+    let asset = format!("{}; rm -rf ~", "x".repeat(3000));
+    let id = house.propose_about("cleaner", "s1", "t1", &asset);
+    let listed = house.ask(&["approvals"]).fine();
+    let asked = &listed.rows()[0][4];
+    assert!(asked.contains("more characters]") && asked.contains("29"), "{asked}");
+    let shown = house.ask(&["approvals", "show", &id]).fine().out;
+    assert!(shown.contains("; rm -rf ~"), "{shown}");
+    let chars = shown.split("length").nth(1).unwrap().split_whitespace().next().unwrap();
+    let approve = |more: &[&str]| {
+        let args = [&["approvals", "approve", &id, "--reason", "ticket 7"], more].concat();
+        house.ask(&args)
+    };
+    approve(&[]).refused("characters, and they were not all shown", "--shown");
+    approve(&["--shown", "2000"]).refused("characters", "");
+    assert!(approve(&["--shown", chars]).fine().out.starts_with("approved: delete_asset"));
+}
+
+#[test]
+fn a_call_that_a_server_refused_is_allowed_once() {
+    let house = House::under("preset = \"strict\"\n");
+    let refused = |id: &str| {
+        let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": "rm -rf ~" } });
+        house.post("/api/sessions/cleaner/s1/proposal", "", &json!({ "calls": [call] }))
+    };
+    let said = refused("t1");
+    let code: String = said.split("deadstop allow ").nth(1).unwrap().chars().take(6).collect();
+    let agent = house.with(&[("CLAUDECODE", "1")], &["allow", &code, "--yes"]);
+    agent.refused("an agent's session cannot allow its own calls", "terminal of your own");
+    house.ask(&["allow", "NOCODE", "--yes"]).refused("code", "");
+    let done = house.ask(&["allow", &code, "--reason", "ticket 7", "--yes"]).fine().out;
+    assert!(done.starts_with("allowed once within 10 minutes: Bash of cleaner/s1"), "{done}");
+    assert!(refused("t2").contains("\"allowed\":true"));
+    assert!(refused("t3").contains("\"allowed\":false"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Stage {
     fn new(policy: &str) -> Stage {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("policy.toml"), policy).unwrap();
-        Stage { folder, server: Some(nobody()) }
+        Stage { folder, server: Some(absent()) }
     }
 
     fn command(&self) -> Command {
@@ -66,7 +66,7 @@ impl Stage {
 }
 
 /// The URL of a server that is not there.
-fn nobody() -> String {
+fn absent() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
@@ -335,7 +335,7 @@ fn asked(stage: &Stage, client: &Client, id: &str, word: &str) -> Output {
             let all = client.get("/api/approvals").unwrap();
             match all["items"][0]["id"].as_str() {
                 Some(waiting) => break waiting.to_owned(),
-                None => assert!(!hook.is_finished(), "nobody was asked"),
+                None => assert!(!hook.is_finished(), "no person was asked"),
             }
         };
         let path = format!("/api/approvals/{waiting}/{word}");

@@ -100,7 +100,7 @@ pub(crate) fn deadstop() -> Command {
 pub(crate) fn wrapper(folder: &Path, url: Option<&str>, command: &[&str]) -> Command {
     let mut wrapper = deadstop();
     wrapper.args(["mcp", "--agent", "janitor", "--session", "s", "--server", "catalogue"]);
-    // Nobody listens on port 9 of this machine.
+    // No server listens on port 9 of this machine.
     wrapper.args(["--via", url.unwrap_or("http://127.0.0.1:9")]);
     wrapper.arg("--").args(command);
     wrapper.env("XDG_STATE_HOME", folder.join("state")).env("XDG_CONFIG_HOME", folder);

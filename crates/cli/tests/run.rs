@@ -10,7 +10,7 @@ mod stage;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use stage::{Provider, Stage, order, until};
+use stage::{Provider, Running, Stage, order, until};
 
 /// A provider that always asks for something else.
 const HEALTHY: &str = r#"{"q":#}"#;
@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_a_shells_error() {
         &["run", "--max-cost", "0", "--", "true"],
         &["run", "--policy", "strict", "--server", "http://127.0.0.1:1", "--", "true"],
         &["run", "--server", "http://127.0.0.1:1", "--", "true"],
-        &["run", "--policy", "nobody", "--", "true"],
+        &["run", "--policy", "unknown", "--", "true"],
         &["run"],
     ] {
         assert_eq!(stage.run(args).code, 2, "{args:?}");
@@ -302,6 +302,35 @@ fn the_end_of_deadstop_is_the_end_of_the_tree() {
     assert_eq!(stage.finish(running).code, 143);
 }
 
+/// Number 10 of the attack table: without a guardian the tree lived on.
+#[test]
+fn hole_10_a_killed_deadstop_takes_its_tree_along() {
+    let daemon = r#"perl -MPOSIX=setsid -e 'fork and exit; setsid; fork and exit;
+        exec "/bin/sh", "-c", "echo x >> lines; exec >/dev/null 2>&1; sleep 60; :"'"#;
+    let script = format!(
+        "trap '' TERM; setsid sh -c 'echo x >> lines; sleep 60; :' & {daemon}; echo x >> lines; wait"
+    );
+    let group = |running: &Running| running.signal_group("KILL");
+    let alone = |running: &Running| running.signal("KILL");
+    for kill in [group, alone] {
+        let stage = Stage::new();
+        let mut running = stage.start(&["run", "--", "sh", "-c", &script]);
+        stage.lines("lines", 3);
+        stage.lives(4);
+        kill(&running);
+        running.child.wait().unwrap();
+        stage.dies();
+    }
+    // A Deadstop inside it, whose own guardian is ended with it.
+    let stage = Stage::new();
+    let deadstop = env!("CARGO_BIN_EXE_deadstop");
+    let mut running = stage.start(&["run", "--", deadstop, "run", "--", "sh", "-c", &script]);
+    stage.lines("lines", 3);
+    alone(&running);
+    running.child.wait().unwrap();
+    stage.dies();
+}
+
 #[test]
 fn what_is_ignored_stays_ignored() {
     let stage = Stage::new();
@@ -338,6 +367,14 @@ fn a_running_server_can_be_used_and_can_stop_it() {
     let fine = run(with(&[], "2"));
     assert_eq!(fine.code, 0, "{fine:?}");
     assert!(fine.stderr.contains("2 model calls"), "{}", fine.stderr);
+
+    // Named by the environment, it is joined as well; settings of a gateway ask for one's own.
+    let joined = |more: &[&str]| {
+        let client = Stage::new().with("DEADSTOP_SERVER", server);
+        client.run(&[&["run"], more, &["--", "true"]].concat()).stderr
+    };
+    let note = format!("joined the server at {server}");
+    assert!(joined(&[]).contains(&note) && !joined(&["--policy", "strict"]).contains(&note));
 
     let limited = run(with(&["--max-steps", "3"], "1000"));
     assert_eq!(limited.code, 86, "{limited:?}");

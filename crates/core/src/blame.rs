@@ -21,7 +21,8 @@ pub enum Blame {
     Provider,
     /// The tool, or the server that it runs on.
     Tool,
-    /// The agent itself: it asked for something that cannot be done that way.
+    /// The agent itself: it asked for a tool that is not there, or with arguments that the tool does
+    /// not take. It is told so and may learn from it.
     Agent,
 }
 

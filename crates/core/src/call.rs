@@ -146,6 +146,9 @@ pub struct ToolCall {
     /// is asked for, and not kept.
     #[serde(skip)]
     pub changed: bool,
+    /// Whether it changed in that it was added after the tools of its server were first seen.
+    #[serde(skip)]
+    pub added: bool,
 }
 
 /// What a call can do to the world.
@@ -185,7 +188,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// What the page of seed E charges for a model that nobody knows: $10 in, $30 out.
+    /// What the page of seed E charges for an unknown model: $10 in, $30 out.
     pub const FALLBACK: Rates = Rates {
         input: NanoUsd(10_000_000_000),
         output: NanoUsd(30_000_000_000),

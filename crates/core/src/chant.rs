@@ -150,9 +150,9 @@ fn periodic_end(text: &[u8]) -> Option<(usize, usize)> {
     best
 }
 
-/// A round as a person would quote it: from the beginning of a sentence, or of a word. Nothing of a
-/// round that is too long to be quoted whole, or that has more than words in it: half a secret, or
-/// one whose digits are masked, is nothing that anybody would recognise and remove later.
+/// A round as a person would quote it: from the beginning of a sentence, or of a word. Empty for a
+/// round that is too long to be quoted whole, or that has more than words in it: the redactor would
+/// not recognise half a secret, or one whose digits are masked.
 fn readable(round: &[u8]) -> String {
     let after_stop =
         |i: usize| matches!(round[i], b'.' | b'!' | b'?' | b':') && round.get(i + 1) == Some(&b' ');
@@ -294,7 +294,7 @@ mod tests {
         let found = Chant::default().push(&"endless".repeat(900)).unwrap();
         assert_eq!(found.words.len(), 7);
         assert!(found.rounds >= 100, "{}", found.rounds);
-        // What may be a secret is not quoted: its digits are masked, and nobody would know it.
+        // What may be a secret is not quoted: with masked digits the redactor would not see it.
         for chant in
             ["I try r8_j7UBs2hEMflGGJ1hN again. ", &format!("again {} ", "abc ".repeat(40))]
         {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, Digest, Outcome, Status, ToolCall, Usage};
 use crate::chant::Chant;
 use crate::grant::{Cover, Grant};
+use crate::guard::ending::{self, Moment};
 use crate::guard::strikes::Blocked;
 use crate::guard::{
     End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes, text_loop,
@@ -66,9 +67,8 @@ impl Admission {
     }
 }
 
-/// A call in flight: what it has reserved in every scope of its chain. Whoever settles a call in
-/// another process than the one that admitted it keeps the ticket in between; only what was said so
-/// far is not kept.
+/// A call in flight: what it has reserved in every scope of its chain. It is serialised if another
+/// process settles the call than the one that admitted it; only the text so far is left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ticket {
     /// The call's number in its innermost scope, from 1.
@@ -164,6 +164,24 @@ pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admissi
     decide_admission(chain, call, now, Word::Approved)
 }
 
+/// Decides about a call whose harm a person has allowed once: what the harm guard would ask about or
+/// refuse is reported. Everything else is decided as ever.
+///
+/// ```
+/// use deadstop_core::{admit, admit_allowed, Call, Harm, Link, Preset, Reach, ScopeKind, ScopeState};
+/// use deadstop_core::{Time, ToolCall, Verdict};
+/// let policies = Preset::Strict.policies();
+/// let mut state = ScopeState::new(ScopeKind::Session, Time(0));
+/// let mut chain = [Link { name: "s", state: &mut state, policy: &policies.session }];
+/// let harm = Harm { reach: Reach::Home, ..Harm::destroys("rm -rf", "~") };
+/// let call = Call::Tool(ToolCall { harms: vec![harm], ..ToolCall::default() });
+/// assert_eq!(admit(&mut chain, &call, Time(1)).verdict, Verdict::Block);
+/// assert_eq!(admit_allowed(&mut chain, &call, Time(2)).verdict, Verdict::Warn);
+/// ```
+pub fn admit_allowed(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
+    decide_admission(chain, call, now, Word::AllowedOnce)
+}
+
 /// Decides about a call of a recorded run, which ran whatever would be said about it now: one that a
 /// loop's ladder would refuse has its verdict and its ticket, too, so that the run goes on with what
 /// the call really brought. A kill has none. What would be asked about is taken as approved, with
@@ -178,6 +196,8 @@ enum Word {
     NotAsked,
     /// A person has approved it.
     Approved,
+    /// A person has allowed its harm once.
+    AllowedOnce,
     /// It ran, in a recording.
     Recorded,
 }
@@ -198,11 +218,15 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
     let mut trips = first(chain, &view, access::admit);
     if worst(&trips) < Verdict::Block {
         view.each(chain, |seat| {
-            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?))));
+            trips.extend(
+                GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?, Moment::Admit))),
+            );
         });
     }
-    if word == Word::Approved {
-        unasked(&mut trips);
+    match word {
+        Word::Approved => unasked(&mut trips),
+        Word::AllowedOnce => harmless(&mut trips),
+        Word::NotAsked | Word::Recorded => {}
     }
     match worst(&trips) {
         Verdict::Allow | Verdict::Warn | Verdict::Steer => {}
@@ -233,6 +257,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         });
         ticket.granted = Some(Box::new((cover.grant.clone(), depth)));
     }
+    close(chain, &trips, now);
     let last = chain.len().wrapping_sub(1);
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
@@ -301,12 +326,14 @@ pub fn progress_held(
     let mut trips = Vec::new();
     if let Some(ceiling) = ticket.ceiling.filter(|ceiling| progress.output > *ceiling) {
         view.each(chain, |seat| {
-            trips.extend(beyond_ceiling(seat, ceiling).map(|trip| enforced(seat, trip)));
+            let trip = beyond_ceiling(seat, ceiling);
+            trips.extend(trip.map(|trip| enforced(seat, trip, Moment::Progress)));
         });
     }
     if !ticket.paid {
         view.each(chain, |seat| {
-            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.progress(seat)?))));
+            let found = GUARDS.iter().filter_map(|g| g.progress(seat));
+            trips.extend(found.map(|trip| enforced(seat, trip, Moment::Progress)));
         });
     }
     let chants = chain.last().is_some_and(|link| link.policy.text_loop.enabled);
@@ -318,7 +345,7 @@ pub fn progress_held(
             }
             view.each(chain, |seat| {
                 let trip = text_loop::chanting(seat, found.rounds, &found.words);
-                trips.extend(trip.map(|trip| enforced(seat, trip)));
+                trips.extend(trip.map(|trip| enforced(seat, trip, Moment::Progress)));
             });
         }
     }
@@ -394,7 +421,8 @@ pub fn settle(
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
         if seat.scope.kill.is_none() {
-            trips.extend(GUARDS.iter().filter_map(|g| Some(enforced(seat, g.verify(seat, &end)?))));
+            let found = GUARDS.iter().filter_map(|g| g.verify(seat, &end));
+            trips.extend(found.map(|trip| enforced(seat, trip, Moment::Settle)));
         }
     });
     unasked(&mut trips);
@@ -438,13 +466,16 @@ fn first(
     guard: impl Fn(&Seat<'_>) -> Option<Trip>,
 ) -> Vec<Trip> {
     let mut trips = Vec::new();
-    view.each(chain, |seat| trips.extend(guard(seat).map(|trip| enforced(seat, trip))));
+    view.each(chain, |seat| {
+        trips.extend(guard(seat).map(|trip| enforced(seat, trip, Moment::Admit)));
+    });
     trips
 }
 
 /// Carries the mode out (in log-only everything but a person's own word becomes a warning) and puts
 /// the evidence in order.
-fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
+fn enforced(seat: &Seat<'_>, mut trip: Trip, moment: Moment) -> Trip {
+    ending::keep_answer(seat, &mut trip, moment);
     let standing = matches!(trip.guard, GuardId::Killed | GuardId::Paused);
     if seat.policy.mode == Mode::LogOnly && !standing {
         trip.verdict = trip.verdict.min(Verdict::Warn);
@@ -454,9 +485,19 @@ fn enforced(seat: &Seat<'_>, mut trip: Trip) -> Trip {
     trip
 }
 
-/// Nobody is asked about these: a call that runs already, or one that a person has approved.
+/// Turns questions into warnings, for a call that runs already or that a person has approved.
 fn unasked(trips: &mut [Trip]) {
     for trip in trips.iter_mut().filter(|trip| trip.verdict == Verdict::Ask) {
+        trip.verdict = Verdict::Warn;
+    }
+}
+
+/// A person has allowed the harm of this call.
+fn harmless(trips: &mut [Trip]) {
+    let held = |trip: &&mut Trip| {
+        trip.guard == GuardId::Harm && matches!(trip.verdict, Verdict::Ask | Verdict::Block)
+    };
+    for trip in trips.iter_mut().filter(held) {
         trip.verdict = Verdict::Warn;
     }
 }
@@ -514,6 +555,7 @@ fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Adm
 /// Carries kills out on the scopes they end.
 fn decide(chain: &mut [Link<'_>], mut trips: Vec<Trip>, now: Time) -> Decision {
     sort(&mut trips);
+    close(chain, &trips, now);
     for trip in trips.iter().filter(|trip| trip.verdict == Verdict::Kill) {
         if trip.guard == GuardId::Killed {
             continue;
@@ -524,6 +566,16 @@ fn decide(chain: &mut [Link<'_>], mut trips: Vec<Trip>, now: Time) -> Decision {
         }
     }
     Decision { verdict: worst(&trips), trips }
+}
+
+/// Begins the last answer where a limit left one.
+fn close(chain: &mut [Link<'_>], trips: &[Trip], now: Time) {
+    for (depth, link) in chain.iter_mut().enumerate() {
+        let mut left = trips.iter().filter(|trip| ending::leaves_answer(trip));
+        if let Some(trip) = left.find(|trip| trip.context.depth == depth) {
+            ending::close(link.state, trip, now);
+        }
+    }
 }
 
 /// Which scope a trip ends: the one it happened in, or the session or agent above it.

@@ -9,6 +9,7 @@ pub(crate) mod access;
 pub(crate) mod breaker;
 pub(crate) mod budget;
 pub(crate) mod destructive;
+pub(crate) mod ending;
 pub(crate) mod harm;
 pub(crate) mod loops;
 pub(crate) mod similarity;
@@ -33,7 +34,8 @@ use crate::units::{NanoUsd, Time, Tokens};
 /// All guards that decide about a live scope, in the order in which they are asked. `standing` and
 /// `access` come before them, in [`crate::engine`]: what is dead or forbidden is not looked at
 /// further.
-pub(crate) static GUARDS: [&dyn Guard; 12] = [
+pub(crate) static GUARDS: [&dyn Guard; 13] = [
+    &ending::Guard,
     &steps::Guard,
     &tokens::Guard,
     &budget::Guard,

@@ -174,11 +174,7 @@ impl Harm {
 
     /// Whether something is gone afterwards that the destructive guard counts.
     pub fn counts(&self) -> bool {
-        let loses = matches!(
-            self.kind,
-            HarmKind::Destroys | HarmKind::DiscardsWork | HarmKind::RewritesHistory
-        );
-        loses && self.severity() >= Severity::Serious
+        self.kind.removes() && self.severity() >= Severity::Serious
     }
 
     /// The deed and its target: `rm -rf data`.
@@ -264,6 +260,11 @@ impl HarmKind {
         HarmKind::DisablesDeadstop,
         HarmKind::Unreadable,
     ];
+
+    /// Whether something is gone afterwards.
+    pub fn removes(self) -> bool {
+        matches!(self, HarmKind::Destroys | HarmKind::DiscardsWork | HarmKind::RewritesHistory)
+    }
 
     /// The verb of a sentence about it.
     fn does(self) -> &'static str {

@@ -32,8 +32,8 @@ pub use call::{
     ToolCall, Usage,
 };
 pub use engine::{
-    Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress,
-    prompt_counted, settle,
+    Admission, Decision, Progress, Ticket, admit, admit_allowed, admit_approved, admit_recorded,
+    progress, prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
@@ -41,6 +41,7 @@ pub use guard::access::{AccessSettings, Pin, RawAccess, Rule};
 pub use guard::breaker::{BreakerSettings, RawBreaker};
 pub use guard::budget::{BudgetSettings, RawBudget};
 pub use guard::destructive::{DestructiveSettings, RawDestructive};
+pub use guard::ending::{EndingSettings, RawEnding, TopUp};
 pub use guard::harm::{HarmSettings, OnHarm, RawHarm};
 pub use guard::loops::{LoopSettings, RawLoop, ToolLimits};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
@@ -56,7 +57,7 @@ pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;
 pub use policy::{FailMode, IDLE, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
-pub use settings::{BadSetting, Dollars, Seconds};
+pub use settings::{BadSetting, Dollars, Seconds, Share};
 pub use text::{Gist, Sketch, TextFacts, TextHasher};
 pub use trip::{Action, Context, Ends, GuardId, Measure, RefusalKind, Signal, Trip, Verdict, Wait};
 pub use units::{Millis, NanoUsd, Time, Tokens};

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::grant::{Grant, Grants, TooManyGrants};
 use crate::guard::breaker::Circuits;
 use crate::guard::destructive::Destroyed;
+use crate::guard::ending::{Ending, TopUp};
 use crate::guard::loops::{Memory, Spread};
 use crate::guard::similarity::Window;
 use crate::guard::strikes::{Blocked, Strikes};
@@ -24,10 +25,10 @@ use crate::units::Time;
 
 /// The version of the state blob that this engine writes.
 ///
-/// It reads older versions too, but only their head (kind to pace): what a scope spent and whether it was
-/// stopped survive an upgrade, and its detectors start afresh. So a guard may change its own state
+/// It reads version 4 too, and of older versions their head only (kind to pace): what a scope spent and
+/// whether it was stopped survive an upgrade, and its detectors start afresh. So a guard may change its own state
 /// freely as long as this number grows with the release.
-pub const STATE_VERSION: u8 = 4;
+pub const STATE_VERSION: u8 = 5;
 
 /// The oldest version whose head has the layout of [`Head`].
 const OLDEST: u8 = 1;
@@ -115,6 +116,7 @@ pub struct ScopeState {
     /// What estimates of prompts came to; a session's own.
     pub(crate) measured: Measured,
     pub(crate) spread: Spread,
+    pub(crate) ending: Ending,
 }
 
 impl ScopeState {
@@ -139,6 +141,7 @@ impl ScopeState {
             turned: 0,
             measured: Measured::default(),
             spread: Spread::default(),
+            ending: Ending::default(),
         }
     }
 
@@ -153,8 +156,8 @@ impl ScopeState {
         state
     }
 
-    /// Somebody knows that its standing was changed so often at least: one who did not count may have
-    /// written it.
+    /// Raises the count of standing changes to at least `turns`: an older version, which does not
+    /// count them, may have written this state.
     pub fn turn_to(&mut self, turns: u64) {
         self.turned += turns.saturating_sub(self.turns());
     }
@@ -225,8 +228,8 @@ impl ScopeState {
         });
     }
 
-    /// Says why it was ended in other words: those of a guard may quote what was said, and whoever
-    /// keeps a state may not want to keep that.
+    /// Replaces the reason of a kill: a guard's words may quote the conversation, so the caller
+    /// redacts them before it stores the state.
     pub fn reword(&mut self, because: &str) {
         if let Some(kill) = &mut self.kill {
             kill.because = bounded(because);
@@ -247,6 +250,24 @@ impl ScopeState {
         }
         self.forget();
         Ok(())
+    }
+
+    /// An operator raises its limits. That lifts the end that one of its limits brought; any other
+    /// end of a session is final.
+    pub fn top_up(&mut self, more: TopUp) -> Result<(), Final> {
+        if self.kill.as_ref().is_some_and(|kill| !kill.guard.is_some_and(GuardId::is_limit)) {
+            return Err(Final);
+        }
+        if self.kill.take().is_some() {
+            self.turned += LIFTED;
+        }
+        self.ending.top_up(more);
+        Ok(())
+    }
+
+    /// What operators have added to its limits.
+    pub fn topped_up(&self) -> TopUp {
+        self.ending.extra()
     }
 
     /// An operator's fresh start under the same name: everything empty, nothing forgiven elsewhere.
@@ -311,6 +332,7 @@ impl ScopeState {
             self.measured = meanwhile.measured;
             self.grants.deeds = meanwhile.grants.deeds.clone();
         }
+        self.ending.rejoin(meanwhile.ending);
         let mut given = meanwhile.grants;
         self.grants.rejoin(given.take());
     }
@@ -335,6 +357,15 @@ impl ScopeState {
                 Ok((state, [])) => Ok(state),
                 Ok(_) | Err(_) => Err(BadBlob::Damaged),
             },
+            4 => {
+                // It is the same but for what stands at its end now.
+                let body = postcard::to_extend(&Ending::default(), body.to_vec());
+                let body = body.map_err(|_| BadBlob::Damaged)?;
+                match postcard::take_from_bytes(&body) {
+                    Ok((state, [])) => Ok(state),
+                    Ok(_) | Err(_) => Err(BadBlob::Damaged),
+                }
+            }
             OLDEST..STATE_VERSION => {
                 let (head, _) =
                     postcard::take_from_bytes::<Head>(body).map_err(|_| BadBlob::Damaged)?;
@@ -364,8 +395,8 @@ impl ScopeState {
 
     /// Empties the detectors. What was spent stays spent, what is dead stays dead.
     ///
-    /// Whoever clears an agent does this to its sessions as well, so that what tripped there does
-    /// not trip again at once.
+    /// Clearing an agent does this to its sessions as well, so that the same guards do not trip
+    /// again at once.
     pub fn forget(&mut self) {
         self.circuits = Circuits::default();
         self.destroyed = Destroyed::default();
@@ -473,7 +504,10 @@ mod tests {
         state.kill("ada", "first", Time(2));
         let mut blob = state.to_blob();
         assert_eq!(blob[0], STATE_VERSION);
-        for older in OLDEST..STATE_VERSION {
+        let ending = postcard::to_extend(&Ending::default(), Vec::new()).unwrap().len();
+        let four = [&[4], &blob[1..blob.len() - ending]].concat();
+        assert_eq!(ScopeState::from_blob(&four), Ok(state.clone()), "version 4 had no ending");
+        for older in OLDEST..4 {
             // Whatever the detectors of an older version looked like.
             let head = blob.len() - 3;
             let old = [&[older], &blob[1..head], &[9, 9, 9, 9, 9, 9][..]].concat();
@@ -481,7 +515,7 @@ mod tests {
             assert_eq!(read.killed(), state.killed());
             assert_eq!((read.ledger.clone(), read.calls), (state.ledger.clone(), state.calls));
         }
-        assert_eq!(ScopeState::from_blob(&[STATE_VERSION + 1]), Err(BadBlob::Version(5)));
+        assert_eq!(ScopeState::from_blob(&[STATE_VERSION + 1]), Err(BadBlob::Version(6)));
         blob.pop();
         assert_eq!(ScopeState::from_blob(&blob), Err(BadBlob::Damaged));
     }

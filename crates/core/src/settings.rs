@@ -92,6 +92,74 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
+/// A share of something: typed as `0.9` or `"90%"`, or `"off"`, which is 0.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Share(pub f64);
+
+impl Share {
+    /// No share at all.
+    pub const OFF: Share = Share(0.0);
+
+    /// So many hundredths.
+    pub fn percent(percent: u8) -> Share {
+        Share(f64::from(percent) / 100.0)
+    }
+
+    fn checked<E: de::Error>(share: f64) -> Result<Share, E> {
+        match (0.0..=1.0).contains(&share) {
+            true => Ok(Share(share)),
+            false => Err(E::custom("a share is from 0 to 1, or from \"0%\" to \"100%\"")),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Thousandths of a percent are no one's intention.
+        write!(f, "{}%", (self.0 * 100_000.0).round() / 1000.0)
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 == 0.0 {
+            true => serializer.serialize_str("off"),
+            false => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
+        struct Typed;
+        impl Visitor<'_> for Typed {
+            type Value = Share;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a share such as \"90%\" or 0.9, or \"off\"")
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Share, E> {
+                Share::checked(value as f64)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Share, E> {
+                Share::checked(value as f64)
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Share, E> {
+                Share::checked(value)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Share, E> {
+                if value == "off" {
+                    return Ok(Share::OFF);
+                }
+                let number =
+                    value.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok());
+                let wrong = || E::invalid_value(de::Unexpected::Str(value), &self);
+                Share::checked(number.ok_or_else(wrong)? / 100.0)
+            }
+        }
+        deserializer.deserialize_any(Typed)
+    }
+}
+
 /// Reads whole and broken numbers alike: `2` is as good an amount as `2.0`.
 struct Number(&'static str);
 

@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use crate::call::{Call, Outcome};
 pub use crate::engine::progress_held;
 use crate::engine::{Decision, Ticket, settle};
+use crate::guard::ending::Limits;
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;
 use crate::ledger::{Ledger, Reserved, Spent};
@@ -119,6 +120,19 @@ impl Policy {
         }
     }
 
+    /// The same for a scope whose limits an operator may have raised.
+    pub fn bounds_of(&self, scope: &ScopeState) -> Bounds {
+        let limits = Limits::full(self, scope);
+        Bounds {
+            steps: limits.steps,
+            model_calls: limits.model_calls,
+            input: limits.input.map(|limit| limit.0),
+            output: limits.output.map(|limit| limit.0),
+            tokens: limits.total.map(|limit| limit.0),
+            cost: limits.cost.map(|limit| limit.0),
+        }
+    }
+
     /// Whether it limits a pace: then it matters what others have spent a moment ago.
     pub fn limits_pace(&self) -> bool {
         self.velocity.max_usd_per_minute.is_some() || self.velocity.max_tokens_per_minute.is_some()
@@ -190,8 +204,8 @@ impl ScopeState {
         self.ledger.in_flight = amount(held.calls);
     }
 
-    /// Calls that nobody will settle any more: what they had set aside counts as spent, since it may
-    /// have been, and they are in flight no longer.
+    /// Ends calls that will not be settled any more. Their reservations count as spent, since they
+    /// may have been.
     pub fn bury(&mut self, held: Held) {
         let before = self.held();
         self.set_held(held);
@@ -245,7 +259,7 @@ impl ScopeState {
 }
 
 impl Ticket {
-    /// The same without what was said so far, which only whoever carries the call needs.
+    /// The same without the text so far, which only the process that carries the call needs.
     pub fn bare(&self) -> Ticket {
         let mut bare = self.clone();
         bare.chant = None;
@@ -299,7 +313,7 @@ pub fn settle_buried(
     decision
 }
 
-/// Books a call that was let pass while nobody could be asked: it counts now, and what it used is
+/// Books a call that was allowed while the cluster was unreachable: it counts now, and its usage is
 /// spent, whatever the limits say.
 pub fn settle_late(
     chain: &mut [Link<'_>],

@@ -200,6 +200,11 @@ impl GuardId {
                 "loop_detected"
             }
             GuardId::Budget if verdict == Verdict::Warn => "budget_warning",
+            GuardId::Budget | GuardId::Time | GuardId::Steps | GuardId::Tokens
+                if verdict == Verdict::Steer =>
+            {
+                "budget_warning"
+            }
             GuardId::Budget | GuardId::Time | GuardId::Steps | GuardId::Tokens => "budget_exceeded",
             GuardId::Breaker => "circuit_breaker_open",
             other => other.name(),
@@ -240,6 +245,11 @@ impl GuardId {
             GuardId::Time => "session_killed_time",
             _ => "session_killed",
         }
+    }
+
+    /// Whether it is a limit that can be used up, and raised again.
+    pub fn is_limit(self) -> bool {
+        matches!(self, GuardId::Steps | GuardId::Tokens | GuardId::Budget | GuardId::Time)
     }
 
     /// Whether a code of [`GuardId::refusal`] says that a limit of the session is used up.
@@ -284,6 +294,23 @@ impl Measure {
             Measure::Money(money) => money.0 as f64,
             Measure::Time(time) => time.0 as f64,
             Measure::Score(score) => score,
+        }
+    }
+}
+
+impl Measure {
+    /// What is left of a limit in the same unit.
+    pub(crate) fn left_of(self, limit: Measure) -> Measure {
+        match (self, limit) {
+            (Measure::Count(used), Measure::Count(limit)) => {
+                Measure::Count(limit.saturating_sub(used))
+            }
+            (Measure::Tokens(used), Measure::Tokens(limit)) => Measure::Tokens(limit - used),
+            (Measure::Money(used), Measure::Money(limit)) => Measure::Money(limit - used),
+            (Measure::Time(used), Measure::Time(limit)) => {
+                Measure::Time(Millis(limit.0.saturating_sub(used.0)))
+            }
+            _ => Measure::None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: milliseconds since the Unix epoch, as told by whoever calls the engine.
+/// A point in time: milliseconds since the Unix epoch, given by the engine's caller.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -171,7 +171,7 @@ mod properties {
             "yes",
             "attempt 1 failed again",
             "attempt 2 failed again",
-            "a longer text that is said by somebody who has a good deal of time and uses it to say \
+            "a longer text that is said by a person who has a good deal of time and uses it to say \
              this and that and the other",
             "über das Öl — 12 ünïcödé",
         ])
@@ -541,7 +541,7 @@ mod properties {
             (
                 vec![STATE_VERSION + 1, 0, 0],
                 BadBlob::Version(STATE_VERSION + 1),
-                "the state has version 5, this engine reads 4: upgrade this node",
+                "the state has version 6, this engine reads 5: upgrade this node",
             ),
         ] {
             let bad = ScopeState::from_blob(&blob).unwrap_err();

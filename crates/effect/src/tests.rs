@@ -188,7 +188,7 @@ fn search_words_are_not_statements() {
         ("ask", "delete old files"),
         ("find_products", "drop shipping suppliers"),
         ("run_query", "delete old files"),
-        ("run_query", "truncate the table that nobody uses please"),
+        ("run_query", "truncate the table that is unused please"),
     ] {
         check(tool, &json!({ "query": words }), "");
     }

@@ -117,7 +117,7 @@ impl Work {
         let policy = self.policies.of(self.cell.kind());
         let after = self.state.totals(policy);
         let (before, now) = (amounts(before, after.period), amounts(&after, after.period));
-        for (at, limit) in limits(&policy.bounds()).into_iter().enumerate() {
+        for (at, limit) in limits(&policy.bounds_of(&self.state)).into_iter().enumerate() {
             if now[at] > before[at] && limit.is_some_and(|limit| now[at] <= limit) {
                 self.relied[at] = self.relied[at].max(now[at]);
             }
@@ -129,7 +129,7 @@ impl Work {
     /// the bound by the same amount.
     fn bounds(&self, after: &Totals) -> Bounds {
         let now = amounts(after, after.period);
-        let limits = limits(&self.policy().bounds());
+        let limits = limits(&self.policy().bounds_of(&self.state));
         let bound = |at: usize| {
             let relied = Some(self.relied[at]).filter(|relied| *relied > 0)?;
             Some(limits[at]?.saturating_add_signed(difference(now[at], relied)))

@@ -25,6 +25,7 @@ mod look;
 pub mod model;
 mod record;
 mod redis;
+mod sessions;
 mod transaction;
 mod wire;
 
@@ -34,6 +35,7 @@ pub use lane::Unreachable;
 pub use look::Look;
 pub use record::{Record, Version};
 pub use redis::{BadAddress, Redis};
+pub use sessions::{Index, IndexLimits, Lookup, Recognised};
 pub use transaction::{Owner, Transaction};
 pub use wire::{
     Beat, COUNTERS, Commit, Counts, Era, Item, Moved, Reply, Shared, Sum, Sums, Touched, Write,

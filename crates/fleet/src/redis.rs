@@ -51,6 +51,7 @@ pub struct Redis {
     commit: Script,
     beat: Script,
     touched: Script,
+    sessions: Script,
 }
 
 enum Topology {
@@ -139,7 +140,8 @@ impl Redis {
         let commit = Script::new(include_str!("commit.lua"));
         let beat = Script::new(include_str!("beat.lua"));
         let touched = Script::new(include_str!("touched.lua"));
-        Ok(Redis { topology, commit, beat, touched })
+        let sessions = Script::new(include_str!("sessions.lua"));
+        Ok(Redis { topology, commit, beat, touched, sessions })
     }
 
     /// A connection. Requests share one attempt to connect. Each waits for it no longer than for an
@@ -291,11 +293,14 @@ impl Redis {
         Ok(Touched { now: Time(now), scopes })
     }
 
-    /// When a scope of a project was last used, if within a day.
-    pub async fn used(&self, project: &str, scope: &str) -> Result<Option<Time>, Unreachable> {
-        let index = Commit::index(&crate::cell::tag(project));
-        let at: Option<f64> = self.query(redis::cmd("ZSCORE").arg(index).arg(scope)).await?;
-        Ok(at.map(|at| Time(at as u64)))
+    /// Asks the index of conversations; `fill` adds keys and arguments.
+    pub(crate) async fn ask_index(
+        &self,
+        fill: impl FnOnce(&mut redis::ScriptInvocation<'_>),
+    ) -> Result<Vec<String>, Unreachable> {
+        let mut script = self.sessions.prepare_invoke();
+        fill(&mut script);
+        self.invoke(&script).await
     }
 
     /// Renews the lease of a node for `ms` milliseconds.

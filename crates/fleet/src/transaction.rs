@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use deadstop_core::share::{Held, progress_held, settle_buried, settle_late};
 use deadstop_core::{
     Admission, Call, Decision, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
-    admit_approved, progress, settle,
+    admit_allowed, admit_approved, progress, settle,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,12 @@ impl Transaction<'_, '_> {
     /// Decides about a call that a person has approved.
     pub fn admit_approved(&mut self, call: &Call, owner: &Owner) -> Admission {
         let admission = admit_approved(self.links, call, self.now);
+        self.admitted(admission, owner)
+    }
+
+    /// Decides about a call whose harm a person has allowed once.
+    pub fn admit_allowed(&mut self, call: &Call, owner: &Owner) -> Admission {
+        let admission = admit_allowed(self.links, call, self.now);
         self.admitted(admission, owner)
     }
 

@@ -1,5 +1,5 @@
-//! States in files: one at a time may work on them, they are replaced whole, and what must last is
-//! on disk before anybody is told.
+//! States in files: one process at a time works on them, a file is replaced whole, and what must
+//! last is on disk before the agent gets the verdict.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,8 +11,8 @@ use deadstop_core::Digest;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// How long others may work before we give up: on a machine with too much to do, fifty hooks at once
-/// take seconds, and whoever gives up is not judged.
+/// How long a process waits for the lock. On a busy machine fifty hooks at once take seconds, and a
+/// call whose hook gives up is not judged.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Most bytes of one file.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -26,7 +26,7 @@ pub enum GateError {
     /// Neither `XDG_STATE_HOME` nor `HOME` says where.
     #[error("nowhere to keep states: set HOME or XDG_STATE_HOME")]
     Nowhere,
-    /// Somebody else works on them, and does not stop.
+    /// Another process holds the lock for too long.
     #[error("{} is held by another process: see who with `fuser`", .0.display())]
     Held(PathBuf),
     /// They cannot be read or written.
@@ -51,7 +51,7 @@ pub enum GateError {
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
-/// While this lives, nobody else works on the folder.
+/// The folder's lock: while it lives, no other process works on the folder.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     folder: &'a Folder,
@@ -67,7 +67,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Waits until nobody else works on it.
+    /// Waits for the folder's lock.
     pub(crate) fn hold(&self) -> Result<Held<'_>, GateError> {
         let path = self.path("lock");
         let told = |error| GateError::Io { path: path.clone(), error };
@@ -173,7 +173,7 @@ impl Held<'_> {
         let _ = fs::rename(&from, self.folder.path(&format!("{name}.damaged")));
     }
 
-    /// Removes what nobody has used for long, at most once a day.
+    /// Removes files that are past their retention, at most once a day.
     pub(crate) fn tidy(&self) {
         let now = SystemTime::now();
         let age = |path: &Path| {

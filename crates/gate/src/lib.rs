@@ -1,9 +1,9 @@
-//! May this tool call run? Asks the server if one answers, and otherwise an engine of our own whose
-//! states lie in files that many processes share.
+//! Decides whether a tool call may run. Asks the server if one answers, and otherwise a local
+//! engine whose states lie in files that many processes share.
 //!
-//! There is always an answer. What goes wrong on the way is answered as the policy's `fail_mode`
-//! says: `open` falls back on the local engine, and past that lets the call through with a notice;
-//! `closed` refuses. A kill that is known here is honoured in either case.
+//! There is always an answer. After a failure the policy's `fail_mode` decides: `open` falls back
+//! on the local engine, and if that fails too lets the call through with a notice; `closed`
+//! refuses. A kill that is known here is honoured in either case.
 
 mod files;
 mod local;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use deadstop_client::{Patience, Server, Spoken};
 use deadstop_core::{Digest, FailMode, Harm, Outcome, Status, Verdict};
-use deadstop_protocol::mcp::Listed;
+use deadstop_protocol::mcp::Listing;
 use serde_json::Value;
 
 pub use files::GateError;
@@ -71,7 +71,7 @@ pub enum By {
     Server,
     /// The engine on local files.
     Local,
-    /// Nobody could: the policy's fail mode.
+    /// Neither could; the policy's fail mode applies.
     FailMode,
 }
 
@@ -86,7 +86,7 @@ pub struct Answer {
     pub incident: Option<String>,
     /// Who has decided.
     pub by: By,
-    /// What went wrong on the way, for whoever looks after it.
+    /// What went wrong on the way, for the user.
     pub notice: Option<String>,
 }
 
@@ -161,7 +161,7 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// How long a server may take.
     pub patience: Patience,
-    /// How long a person may take to approve a call; nobody waits by default.
+    /// How long a person may take to approve a call; zero (no wait) by default.
     pub approval: Duration,
     /// Whether no server is asked at all.
     pub alone: bool,
@@ -227,7 +227,7 @@ impl Gate {
             |local| local.admit(ask, &call, &makes),
         );
         if answer.by == By::Server && answer.allowed() {
-            // If this fails, what the session creates is not known to be its own.
+            // If this fails, later calls treat the session's own files as foreign.
             let _ = self.local.made_elsewhere(&ask.place, &makes);
         }
         answer.noticed(self.notice.clone())
@@ -250,24 +250,24 @@ impl Gate {
         {
             return stopped(answer);
         }
-        // Nobody tells us of it, so we look from time to time.
+        // Without a server no event announces a kill, so the files are polled.
         std::thread::sleep(wait.min(LOOK));
         stopped(self.local.known_dead(place)?)
     }
 
-    /// Takes a tool as it is described now, in local files; false if nobody knows it there.
+    /// Accepts a tool's current description, in local files; false if the tool is unknown there.
     pub fn accept_here(&self, server: &str, tool: &str) -> Result<bool, GateError> {
         self.local.accept(server, tool)
     }
 
     /// A server has listed its tools: which of them are not to be seen, and which have changed.
-    pub fn listed(&self, place: &Place, server: &str, tools: &[Listed]) -> Judged {
+    pub fn listed(&self, place: &Place, server: &str, listing: &Listing<'_>) -> Judged {
         if let Some(remote) = &self.remote
-            && let Ok(judged) = remote.listed(place, server, tools)
+            && let Ok(judged) = remote.listed(place, server, listing)
         {
             return judged;
         }
-        self.local.listed(server, tools)
+        self.local.listed(server, listing)
     }
 
     /// This call has ended. The answer tells whether its session has, too.
@@ -305,10 +305,10 @@ impl Gate {
         self.local.forget(place)
     }
 
-    /// Keeps the id of a call that was asked for, for callers who will not know it when it has
-    /// ended; `what` is what they will know.
+    /// Keeps a call's id for callers that do not know it when the call has ended. `what` is what
+    /// they know then.
     pub fn remember(&self, place: &Place, what: &str, id: &str) {
-        // If this fails the call is not settled, which is what an unknown id would mean, too.
+        // If this fails, the call is not settled, as with an unknown id.
         let _ = self.local.remember(place, Digest::of(what.as_bytes()).0, id);
     }
 
@@ -317,7 +317,7 @@ impl Gate {
         self.local.recall(place, Digest::of(what.as_bytes()).0).ok().flatten()
     }
 
-    /// An answer for what could not even be asked, in the way that the policy says.
+    /// The answer by fail mode, for a call that could not be read.
     pub fn failed(&self, what: &str) -> Answer {
         self.fail(what).noticed(self.notice.clone())
     }

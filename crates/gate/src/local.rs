@@ -1,8 +1,8 @@
 //! The engine on local files: what a server keeps in memory lies in a file for the project, one for
 //! each agent and one for each session, under one lock.
 //!
-//! Beside them lies a note for whatever is dead. It is written before a kill is told, it can be read
-//! when nothing else can, and one that came from a server holds while that server is away.
+//! Each killed scope has a note beside them. It is on disk before a kill is acknowledged, and can
+//! be read when the states are damaged. A note from a server holds while that server is away.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use deadstop_client::Spoken;
 use deadstop_core::{
     Admission, Call, Digest, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status,
-    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, settle,
+    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, admit_allowed, settle,
 };
 use deadstop_protocol::facts;
 use deadstop_redact::Redactor;
@@ -118,12 +118,12 @@ impl Local {
         Local { folder, project: project.to_owned(), policies }
     }
 
-    /// What a session that was ended here is told, whatever it asks.
+    /// The refusal for a session that was killed in local files.
     pub(crate) fn known_dead(&self, place: &Place) -> Option<Answer> {
         self.death(place, |death| !death.from_server)
     }
 
-    /// The same for one that a server has ended, while that server is away.
+    /// The same, also for a session that a server has killed, while that server is away.
     pub(crate) fn told_dead(&self, place: &Place) -> Option<Answer> {
         self.death(place, |_| true)
     }
@@ -182,7 +182,7 @@ impl Local {
         let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
         self.judge(&mut tool);
-        // The same call again has been judged. Another one under its id has not.
+        // The same call, asked again, was judged already. Another call with its id was not.
         if chain.session.running.iter().any(|running| running.is(&ask.id, &tool)) {
             return Ok(Answer::passed(By::Local).noticed(chain.notice));
         }
@@ -195,14 +195,11 @@ impl Local {
         let now = now();
         let admission = match &allowed {
             // A person has let this one call pass; everything but its harm is judged.
-            Some(_) => {
-                let policies = without_harm(&self.policies);
-                chain.with(&policies, |links| admit(links, &call, now))
-            }
+            Some(_) => chain.with(&self.policies, |links| admit_allowed(links, &call, now)),
             None => chain.with(&self.policies, |links| admit(links, &call, now)),
         };
         let mut answer = spoken(admission.verdict, &admission.trips, chain.notice.take());
-        if let Some(by) = allowed.filter(|_| answer.verdict == Verdict::Allow) {
+        if let Some(by) = allowed.filter(|_| answer.verdict <= Verdict::Warn) {
             let explain = format!("warned: this call is allowed once, by {by}");
             let notice = answer.notice.take();
             answer = Answer::said(Verdict::Warn, By::Local, "harm", "allowed_once", explain);
@@ -388,8 +385,8 @@ impl Local {
         self.folder()?.hold()
     }
 
-    /// Reads the chain of a place. What cannot be read is put aside and begun afresh, unless failures
-    /// are to be closed.
+    /// Reads the chain of a place. A damaged file is set aside and started afresh, unless the fail
+    /// mode is closed.
     fn read(&self, held: &Held<'_>, place: &Place) -> Result<Chain, GateError> {
         let now = now();
         let mut notice = None;
@@ -449,7 +446,7 @@ impl Local {
             postcard::from_bytes(&bytes).map_err(|_| damaged("it is cut or altered"))?;
         match kept.name == name {
             true => Ok(Some(kept)),
-            false => Err(damaged("it is somebody else's")),
+            false => Err(damaged("it belongs to another scope")),
         }
     }
 
@@ -470,7 +467,7 @@ impl Local {
         }
     }
 
-    /// Writes a chain back; notes of what has died go first, and are on disk before we go on.
+    /// Writes a chain back. Notes of kills go first, and are on disk before the states are written.
     fn write(&self, place: &Place, chain: Chain) -> Result<(), GateError> {
         let folder = self.folder()?;
         let Chain { scopes, mut session, .. } = chain;
@@ -596,17 +593,6 @@ fn ids_file(place: &Place) -> String {
 
 fn made_file(place: &Place) -> String {
     format!("{}.made", file_name(&format!("{}/{}", place.session, place.agent)))
-}
-
-/// The policies with the harm guard off.
-fn without_harm(policies: &PolicySet) -> PolicySet {
-    let mut policies = policies.clone();
-    for policy in
-        [&mut policies.project, &mut policies.agent, &mut policies.session, &mut policies.nested]
-    {
-        policy.harm.enabled = false;
-    }
-    policies
 }
 
 pub(crate) fn killed(file: &str) -> String {

@@ -1,8 +1,8 @@
 //! The machine that a tool call would run on: a bounded look at its files and at git.
 //!
 //! It is only asked about paths that a call would harm, so that most calls cost nothing here. Git
-//! is asked as a program, without hooks, without locks and with an end to our patience; what it
-//! does not answer in time is not known.
+//! runs as a program, without hooks, without locks and with a time limit. Without an answer in time
+//! the path's state is unknown.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

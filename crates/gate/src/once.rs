@@ -113,7 +113,7 @@ impl Local {
         Ok(code)
     }
 
-    /// Uses up a word that allows this call; says who gave it. Called while the folder is held.
+    /// Uses up a one-time code that allows this call; gives who allowed it. Needs the lock.
     pub(crate) fn take_once(
         &self,
         place: &Place,

@@ -90,7 +90,7 @@ pub enum OrderError {
     /// The files cannot be used.
     #[error(transparent)]
     Files(#[from] GateError),
-    /// Nobody has seen it here.
+    /// Local files have no scope of that name.
     #[error("local files know no {0} of that name")]
     Unknown(&'static str),
     /// A session's end is final.
@@ -175,7 +175,7 @@ impl Local {
         let folder = self.folder()?;
         let held = folder.hold()?;
         let kept = match self.read_one(&file, &name) {
-            // What cannot be read must not keep an order from being carried out.
+            // A damaged file must not prevent an order.
             Err(GateError::Damaged { .. }) => {
                 held.set_aside(&file);
                 None
@@ -190,7 +190,7 @@ impl Local {
         let mut kept = kept.unwrap_or_else(|| Kept::new(&name));
         let state = self.state(&file, &kept.state).unwrap_or_else(|_| ScopeState::new(kind, now()));
         let mut scope = Scope { name: name.clone(), kind, state };
-        // A note that came from a server gives way to ours, which no server takes back.
+        // A local kill replaces a server's note, so that the server cannot take it back.
         if order == Order::Kill && scope.state.killed().is_none() {
             folder.remove(&killed(&file));
         }

@@ -17,7 +17,7 @@ pub struct Found {
     pub policies: PolicySet,
     /// Where they come from, for people.
     pub source: String,
-    /// Why it is not the one that was meant.
+    /// Why the user's own policy is not used.
     pub problem: Option<String>,
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn find(named: Option<&str>) -> Found {
     }
 }
 
-/// A policy that cannot be read is replaced by the strict preset; if it can be seen to want its
-/// failures closed, this is one.
+/// Replaces a policy that cannot be read by the strict preset. It fails closed if the broken text
+/// seems to ask for that.
 fn fallback(source: &str, problem: &str, text: &str) -> Found {
     let mut policies = Preset::Strict.policies();
     let closed = text.lines().any(|line| {
@@ -101,7 +101,7 @@ fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| told(error.to_string()))
 }
 
-/// Where local states lie, unless somebody says otherwise.
+/// The default folder of local states.
 pub fn state_folder() -> Option<PathBuf> {
     below("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("gate"))
 }

@@ -7,7 +7,7 @@ use deadstop_client::{
     Server, escaped,
 };
 use deadstop_core::{Harm, Status, Verdict};
-use deadstop_protocol::mcp::Listed;
+use deadstop_protocol::mcp::Listing;
 use serde_json::json;
 
 use crate::{Answer, Ask, By, Judged, Place};
@@ -16,7 +16,7 @@ use crate::{Answer, Ask, By, Judged, Place};
 #[derive(Debug)]
 pub(crate) struct Remote {
     client: Client,
-    /// Whether somebody named it, or we only look whether one runs at the usual place.
+    /// Whether the user named it; otherwise the gate only tries the default address.
     named: bool,
     pub(crate) project: Option<String>,
     /// How long an answer may take, and how long a person's.
@@ -26,7 +26,7 @@ pub(crate) struct Remote {
 
 /// Why the server has not decided.
 pub(crate) enum Failed {
-    /// It does not know the call, so it was not the one who admitted it.
+    /// It does not know the call, so it did not admit it.
     Unknown,
     /// It does not answer, or not usefully.
     Away { why: String, named: bool },
@@ -61,7 +61,7 @@ impl Remote {
         self.read(decided)
     }
 
-    /// Waits for a person's word; whether it came.
+    /// Waits for a person's decision; true if it came.
     fn wait(&self, approval: &str) -> bool {
         let until = Instant::now() + self.approval;
         let step = self.patience.saturating_sub(Duration::from_secs(1)).as_secs().clamp(1, 30);
@@ -99,7 +99,7 @@ impl Remote {
         let proposal = proposal(ask, harms, hold);
         let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
-        // A person was asked: whoever holds calls may ask again for the word.
+        // A person was asked: a caller that holds the call may poll for the decision.
         let asks =
             |decided: &Decided| decided.verdict == Verdict::Ask && decided.approval.is_some();
         let waits = matches!(&decided, Ok(Some(decided)) if asks(decided));
@@ -136,19 +136,23 @@ impl Remote {
         &self,
         place: &Place,
         server: &str,
-        tools: &[Listed],
+        listing: &Listing<'_>,
     ) -> Result<Judged, ClientError> {
-        let tools: Vec<_> = tools
+        let tools: Vec<_> = listing
+            .tools
             .iter()
             .map(|tool| {
                 let fingerprint = format!("{:016x}", tool.fingerprint.0);
+                let invisible: String = tool.invisible.iter().collect();
                 json!({
                     "name": tool.name, "fingerprint": fingerprint, "destructive": tool.destructive,
+                    "text": tool.text, "invisible": invisible,
                 })
             })
             .collect();
         let body = json!({
             "agent": place.agent, "session": place.session, "server": server, "tools": tools,
+            "complete": listing.complete,
         });
         self.client.post("/api/mcp/tools", &body)
     }
@@ -186,7 +190,7 @@ impl Remote {
                 _ => {}
             }
         }
-        // Whatever listens at the usual place without being a server of ours is none of our business.
+        // Another program at the default address counts as no server.
         let named = self.named || matches!(error, ClientError::Refused(_));
         Err(Failed::Away { why: error.to_string(), named })
     }
@@ -224,7 +228,7 @@ fn path(place: &Place, what: &str) -> String {
 
 fn judged(decided: Decided) -> Answer {
     let Decided { allowed, verdict, trips, incident, .. } = decided;
-    // What it says and how it is called must agree; the stricter of the two counts.
+    // `allowed` and `verdict` must agree; the stricter of the two counts.
     let verdict = if allowed { verdict } else { verdict.max(Verdict::Ask) };
     Answer { verdict, trips, incident, by: By::Server, notice: None }
 }

@@ -48,16 +48,19 @@
 //! - What a daemon starts on request (`docker run`, `systemd-run`, `at`, `ssh`) is no descendant.
 //! - Processes of another user (`sudo`) can't be signalled without privilege. `cgroup.kill` ends
 //!   them; otherwise [`Tree::end`] fails after ten seconds and names them.
-//! - If this process is killed with SIGKILL, its trees live on.
+//! - If this process is killed with SIGKILL, its trees live on, unless a [`Guardian`] watches them. Who
+//!   may signal this process may kill the guardian first.
 //! - macOS has no subreaper, no pidfd and no cgroup: there the descendants that `ps` shows are
 //!   signalled, with their process groups. A daemon that forks twice between two looks escapes.
 
 #![cfg(unix)]
 
+mod guardian;
 mod sys;
 mod terminal;
 mod tree;
 
+pub use guardian::{Guardian, stand_guard};
 pub use terminal::Terminal;
 pub use tree::{Ended, Means, Pipes, Signal, Tree};
 

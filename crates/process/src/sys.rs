@@ -1,7 +1,8 @@
 //! What a platform can see of a tree and do to it.
 //!
 //! Each platform has a `System` with the same methods: `launch`, `members`, `send`, `bury`,
-//! `kill_at_once`, `hunt`, `wait_main`, `means`, `close`.
+//! `kill_at_once`, `hunt`, `wait_main`, `means`, `token`, `close`; and a function `end_orphans` for a
+//! guardian, which ends the tree of a token.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -9,9 +10,9 @@ mod linux;
 mod other;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{System, outside};
+pub(crate) use linux::{System, end_orphans, outside};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{System, outside};
+pub(crate) use other::{System, end_orphans, outside};
 
 /// A process, for certain: a pid is used again some day, but not with the same start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

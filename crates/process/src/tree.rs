@@ -123,6 +123,11 @@ impl Tree {
         self.system.means()
     }
 
+    /// What a [`crate::Guardian`] must know to end this tree without us.
+    pub(crate) fn token(&self) -> String {
+        self.system.token()
+    }
+
     /// Takes the ends of the main child's pipes; the second time there are none.
     #[must_use]
     pub fn pipes(&self) -> Pipes {
@@ -211,8 +216,8 @@ impl Tree {
     fn ask(&self, signal: Signal) -> io::Result<Vec<Member>> {
         let members = self.sweep()?.living;
         for member in &members {
-            // One that has gone meanwhile, or that we may not signal, is no reason to stop here:
-            // whoever wants certainty calls `end`, which finds out.
+            // A process that has gone meanwhile, or that we may not signal, is no reason to stop
+            // here: a caller that needs certainty calls `end`, which checks.
             let _ = self.system.send(member, signal.raw());
             let _ = self.system.send(member, Raw::CONT);
         }
@@ -329,7 +334,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Nobody is there to hear of a failure.
+        // A failure cannot be reported from here.
         let _ = self.force(&mut Tally::default());
         self.system.close();
     }

@@ -128,7 +128,7 @@ mod trees {
         run.lines(1).unwrap();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| run.tree.wait());
-            // Not SIGINT: whoever runs the tests in the background has that one ignored.
+            // Not SIGINT: shells make processes in the background ignore it, and so the tests.
             assert_eq!(run.tree.interrupt(Signal::Terminate).unwrap(), 1);
             assert_eq!(waiting.join().unwrap().unwrap().signal(), Some(15));
         });

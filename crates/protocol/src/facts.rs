@@ -94,6 +94,7 @@ fn described(name: &str, arguments: &Value, effects: effect::Effects) -> ToolCal
         harms: effects.harms,
         arguments: flat,
         changed: false,
+        added: false,
     }
 }
 

@@ -71,7 +71,7 @@ impl Host {
         }
     }
 
-    /// The moment of an event. One that nobody has heard of is no moment of ours.
+    /// The moment of an event; an unknown event is `Moment::Other`.
     pub fn moment(self, event: &str) -> Moment {
         let known = self.events().iter().chain(match self {
             Host::Cursor => cursor::OLDER_EVENTS,

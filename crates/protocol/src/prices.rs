@@ -1,7 +1,7 @@
 //! What models charge: the operator's own table, then a catalogue, then a cautious guess.
 //!
 //! The catalogue is the data inside the `genai-prices` crate, so that no price is looked up over
-//! the network and two nodes of one version agree. A model that nobody knows is charged
+//! the network and two nodes of one version agree. An unknown model is charged
 //! [`Rates::FALLBACK`] and not nothing: a name with a typo in it must not switch a budget off.
 //!
 //! # Which price
@@ -33,14 +33,14 @@ use genai_prices::{Calculator, PriceRequest, UsageKey};
 /// Names come from outside, so there may be any number of them: so many are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Nobody's model has a longer name; what comes after it is not looked at.
+/// Longest name of a model; the rest of a longer one is ignored.
 const MAX_NAME: usize = 256;
 
 /// How many parts of a name are left out, at each end, before it counts as unknown.
 const MAX_TRIMS: usize = 8;
 
-/// Noon of [`Dated::date`]. Around noon UTC nobody in the catalogue has a discount or a surcharge
-/// for the time of day.
+/// Noon of [`Dated::date`]. Around noon UTC no provider in the catalogue has a discount or a
+/// surcharge for the time of day.
 const PRICED_AT: Duration = Duration::from_secs(1_793_361_600);
 
 /// The providers that a name without one is looked for at, after the one that it suggests.
@@ -76,7 +76,7 @@ pub enum PriceSource {
     Own,
     /// The built-in catalogue.
     Catalogue,
-    /// Nobody knows the model: [`Rates::FALLBACK`]. Say so with [`fallback_warning`].
+    /// The model is unknown: [`Rates::FALLBACK`]. Warn with [`fallback_warning`].
     Fallback,
 }
 

@@ -7,12 +7,12 @@
 //!   at its word.
 //! - **Usage.** Without recorded tokens the text is counted at four characters a token, with the
 //!   whole history as input of each request.
-//! - **People.** Whether somebody would have approved a call is not known. The run went on, so it is
-//!   taken as approved; that it would have been asked about is reported.
+//! - **People.** Whether a person would have approved a call is unknown. The run went on, so it
+//!   counts as approved; the report says that a person would have been asked.
 //! - **Refusals.** A call that a loop's ladder would refuse did run in the recording. It is reported
 //!   as refused, and the run goes on with what it really brought: an agent that would have kept
 //!   asking is ended in its time, and one that made progress is not.
-//! - **Prices.** A model that nobody knows is charged at the fallback's rates.
+//! - **Prices.** An unknown model is charged at the fallback's rates.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ use crate::facts::{
 use crate::prices::{PriceSource, Prices};
 use crate::trace::{RecordedCall, Trace, Turn};
 
-/// The pace at which messages are laid out when nobody recorded it.
+/// The assumed time between messages where the trace has no times.
 const ASSUMED_PACE: Millis = Millis(1000);
 /// Characters that make a token, on average and in English.
 const CHARS_PER_TOKEN: u64 = 4;

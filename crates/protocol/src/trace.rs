@@ -16,7 +16,7 @@
 //!
 //! # What is left out
 //! Thinking blocks, tool results whose call is not in the trace, and the answers that Claude Code
-//! makes up itself (model `<synthetic>`: nobody asked a model, nobody paid). Images and other
+//! makes up itself (model `<synthetic>`: no model was asked, nothing was paid). Images and other
 //! media are kept as `[image#<digest>]`, so that two different screenshots stay different.
 
 mod assemble;
@@ -42,7 +42,7 @@ pub struct Trace {
     pub model: Option<String>,
     /// What the agent was to do.
     pub task: Option<String>,
-    /// Whether it did it, where somebody judged.
+    /// Whether it succeeded, where the trace says so.
     pub outcome: Option<bool>,
     /// Whatever else is known about the run, as it was recorded.
     pub labels: Option<Value>,

@@ -1,12 +1,16 @@
 //! The beginning of a text and how long it was: what is kept of what was said, for evidence.
 //!
-//! Somewhat more than is shown is held, so that whoever removes secrets sees the whole of one that
-//! begins before the end: half of it would not be recognised, and would stay.
+//! Somewhat more than is shown is held, so that the redactor sees the whole of a secret that begins
+//! before the end: half of it would not be recognised, and would stay.
 
 use crate::LOOK_AHEAD;
 
 /// Bytes of one text that are shown.
 pub const MOST: usize = 8 << 10;
+/// Bytes of a tool call that are shown to a person who decides about it.
+pub const MOST_OF_CALL: usize = 32 << 10;
+/// Bytes of one text that are held.
+const HELD: usize = MOST + LOOK_AHEAD;
 /// Bytes of a secret that may not tell yet that it is one.
 const LONGEST_HALF: usize = 256;
 
@@ -24,13 +28,15 @@ pub struct Excerpt {
     chars: u64,
     /// Bytes that are shown.
     most: usize,
+    /// Bytes that are held at most.
+    held: usize,
     /// The text that this one was taken from.
     whole: Option<Box<Excerpt>>,
 }
 
 impl Default for Excerpt {
     fn default() -> Excerpt {
-        Excerpt { text: String::new(), chars: 0, most: MOST, whole: None }
+        Excerpt { text: String::new(), chars: 0, most: MOST, held: HELD, whole: None }
     }
 }
 
@@ -46,7 +52,7 @@ impl Excerpt {
             }
             Err(_) => String::from_utf8_lossy(held).into_owned(),
         };
-        Excerpt { text, chars: chars(body), most, whole: None }
+        Excerpt { text, chars: chars(body), most, held: most + LOOK_AHEAD, whole: None }
     }
 
     /// Keeps the text that this one was taken from beside it.
@@ -71,10 +77,40 @@ impl Excerpt {
         self.most
     }
 
+    /// A tool call: more of it is held, because a person must see the whole of what they approve.
+    ///
+    /// ```
+    /// use deadstop_redact::excerpt::{Excerpt, MOST};
+    /// let call = Excerpt::of_call(&"x".repeat(20_000));
+    /// assert_eq!(call.unshown(20_000), 0);
+    /// assert_eq!(call.unshown(2_000), 18_000);
+    /// assert!(call.beginning().text().len() < 20_000);
+    /// ```
+    pub fn of_call(text: &str) -> Excerpt {
+        let held = MOST_OF_CALL + LOOK_AHEAD;
+        let mut call = Excerpt { held, ..Excerpt::default() };
+        call.push(text);
+        call
+    }
+
+    /// Characters behind the first `most` bytes of what is held: what a reader of those does not
+    /// see.
+    pub fn unshown(&self, most: usize) -> u64 {
+        let shown = &self.text[..self.text.floor_char_boundary(most.min(self.text.len()))];
+        self.chars.saturating_sub(shown.chars().count() as u64)
+    }
+
+    /// As much of it as evidence holds.
+    #[must_use]
+    pub fn beginning(&self) -> Excerpt {
+        let kept = self.text.floor_char_boundary(HELD.min(self.text.len()));
+        Excerpt { text: self.text[..kept].to_owned(), chars: self.chars, ..Excerpt::default() }
+    }
+
     /// Adds the next part.
     pub fn push(&mut self, part: &str) {
         // Counting characters of what is not kept would cost more than keeping it.
-        let room = (self.most + LOOK_AHEAD).saturating_sub(self.text.len());
+        let room = self.held - self.text.len().min(self.held);
         let kept = part.floor_char_boundary(room.min(part.len()));
         self.text.push_str(&part[..kept]);
         self.chars += chars(part.as_bytes());
@@ -88,8 +124,8 @@ impl Excerpt {
         self.push(part);
     }
 
-    /// For a text that broke off: leaves out what may be the beginning of a secret, since nobody will
-    /// see the rest of it. Longer beginnings are known for what they are.
+    /// For a text that broke off: leaves out what may be the beginning of a secret, since the rest
+    /// never comes. The redactor recognises longer beginnings by itself.
     ///
     /// ```
     /// # use deadstop_redact::excerpt::Excerpt;

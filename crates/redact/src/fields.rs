@@ -296,7 +296,7 @@ impl Field<'_> {
         Outcome::secret(start, ending, self.kind_of(start))
     }
 
-    /// `PWD=/home/somebody` is no password.
+    /// `PWD=/home/ada` is no password.
     fn kind_is_directory(&self, value: &[u8]) -> bool {
         let word = self.place.from(self.place.at);
         let pwd = word.get(..3).is_some_and(|word| word.eq_ignore_ascii_case(b"pwd"));

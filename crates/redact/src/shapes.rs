@@ -71,7 +71,7 @@ pub(super) fn url(place: &Place<'_>) -> Outcome {
             (b':', None) => colon = Some(at),
             (b'@', Some(_)) if encoded || !place.is_percent(start + at) => found = Some(at),
             (_, Some(colon)) if separates(at, unit) => {
-                // A port, or a password that somebody forgot to encode?
+                // A port, or a password that was not percent-encoded?
                 let port = units[colon + 1..at].iter().all(u8::is_ascii_digit);
                 if found.is_some() || port || at - colon > 64 {
                     break;

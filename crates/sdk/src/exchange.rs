@@ -462,8 +462,10 @@ impl Exchange {
             Status::Ok | Status::Cancelled => None,
             Status::Error | Status::Fault => self.failure,
         };
-        let outcome =
-            Outcome { status, failure, usage, answer: Some(answer), ..Outcome::default() };
+        let counted = self.reader.as_ref().map(|reader| reader.counted().clone());
+        let billed = running.bill(&usage, &counted.unwrap_or_default());
+        let answer = Some(answer);
+        let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
         running.close(&outcome, Some(self.said.text()))
     }
 }

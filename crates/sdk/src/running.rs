@@ -1,10 +1,11 @@
 //! A call in flight: it is watched while it runs and settled when it ends.
 
 use deadstop_core::{
-    Answer, Call, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip, Usage, progress,
-    prompt_counted, settle,
+    Answer, Call, NanoUsd, Outcome, Progress, Status, TextFacts, Ticket, Tokens, Trip, Usage,
+    progress, prompt_counted, settle,
 };
 use deadstop_protocol::facts;
+use deadstop_protocol::llm::answer::counted::Counted;
 
 use crate::authority::{Remote, Report};
 use crate::capture::{Capture, CaptureKind};
@@ -131,16 +132,24 @@ impl Running {
         }
     }
 
+    /// What its answer has cost; `None` for a tool call.
+    pub(crate) fn bill(&self, usage: &Usage, counted: &Counted) -> Option<NanoUsd> {
+        let model = &self.call.model()?.model;
+        Some(self.scope.session.prices().bill(None, model, usage, counted).cost)
+    }
+
     /// Settles it; tells what that refuses. `None` if it was settled before.
     fn settle_saying(&mut self, outcome: &Outcome, text: Option<&str>) -> Option<Option<Refused>> {
         let ticket = self.ticket.take()?;
+        let billed = outcome.billed.or_else(|| self.bill(&outcome.usage, &Counted::default()));
+        let outcome = &Outcome { billed, ..outcome.clone() };
         let (call, session, at) = (&self.call, &self.scope.session, self.scope.at);
         let now = session.now();
         let mut tree = session.tree();
         let (decision, ended) = tree.decide(at, |links| settle(links, call, ticket, outcome, now));
         let refused = tree.refused(at, &decision.trips);
         drop(tree);
-        let cost = call.model().map(|model| model.rates.cost(&outcome.usage).dollars());
+        let cost = billed.map(NanoUsd::dollars);
         session.capture(Capture {
             at_ms: now.0,
             what: CaptureKind::Settled,

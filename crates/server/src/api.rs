@@ -6,6 +6,7 @@
 
 mod agents;
 mod alerts;
+mod allow;
 mod approvals;
 pub(crate) mod audit;
 pub(crate) mod auth;
@@ -34,6 +35,8 @@ pub(crate) mod problem;
 mod projects;
 mod sessions;
 pub(crate) mod settings;
+mod top_up;
+mod trial;
 
 use std::sync::Arc;
 
@@ -50,7 +53,7 @@ use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Project, Reload, Warden, now};
 use problem::{Code, Problem};
 
-/// What handlers work with.
+/// What all handlers share.
 pub(crate) struct App {
     pub(crate) warden: Arc<Warden>,
     pub(crate) auth: Arc<Auth>,
@@ -60,7 +63,7 @@ pub(crate) struct App {
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
     document: Value,
-    /// Sessions that somebody steps through.
+    /// Sessions that an operator steps through.
     reels: crate::replay::Reels,
 }
 
@@ -73,7 +76,7 @@ impl App {
         })
     }
 
-    /// The project of whoever asks.
+    /// The caller's project.
     async fn project(&self, who: &Who) -> Result<Arc<Project>, Problem> {
         Ok(self.warden.project(&who.project).await?)
     }
@@ -119,7 +122,7 @@ impl App {
     }
 }
 
-/// Makes sure that what the store knows is in force before the first request comes.
+/// Loads the policies from the store before the first request comes.
 pub(crate) async fn prepare(warden: &Warden, base: &PolicySet) -> Result<(), StoreError> {
     let Some(store) = warden.store() else { return Ok(()) };
     store.ensure_project(auth::DEFAULT_PROJECT, now()).await?;
@@ -132,8 +135,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
     Box::new(move |told: Option<String>| {
         let (warden, auth, base) = (warden.clone(), Arc::clone(&auth), base.clone());
         Box::pin(async move {
-            // Keys are looked up again by themselves. Forgotten, nobody could give orders while the
-            // database is away.
+            // The regular re-read keeps the cached keys. They expire by themselves, and operators
+            // need them to give orders while the database is away.
             if told.is_some() {
                 auth.forget();
             }
@@ -235,6 +238,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(costs::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
+        .routes(routes!(top_up::top_up))
         .routes(routes!(grants::of_agent, grants::give_agent))
         .routes(routes!(grants::revoke_agent))
         .routes(routes!(grants::of_session, grants::give_session))
@@ -243,6 +247,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::approve))
         .routes(routes!(approvals::deny))
+        .routes(routes!(allow::list))
+        .routes(routes!(allow::get, allow::allow))
+        .routes(routes!(trial::check))
         .routes(routes!(prices::list))
         .routes(routes!(prices::get, prices::put, prices::delete))
         .merge(policy_handlers())

@@ -44,6 +44,10 @@ pub struct Config {
     pub max_in_flight: usize,
     /// Largest request body.
     pub max_body: usize,
+    /// How long a request's body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a client may read next to nothing of what it is sent.
+    pub client_timeout: Duration,
     /// How long a paused call is held.
     pub hold: Duration,
     /// How long an upstream may take until its first byte.
@@ -146,6 +150,10 @@ pub struct RawConfig {
     pub max_in_flight: Option<usize>,
     /// Largest request body, in MiB.
     pub max_body_mib: Option<usize>,
+    /// How long a request's body may take to arrive.
+    pub body_timeout_seconds: Option<u64>,
+    /// How long a client may read next to nothing of what it is sent.
+    pub client_timeout_seconds: Option<u64>,
     /// How long a paused call is held.
     pub hold_seconds: Option<u64>,
     /// How long an upstream may take until its first byte.
@@ -219,7 +227,7 @@ pub enum BadConfig {
         /// What was typed.
         url: String,
     },
-    /// No URL for a provider that nobody knows.
+    /// No URL for a provider that Deadstop does not know.
     #[error("providers.{0} has no base_url; add `base_url = \"https://…\"`")]
     NoUrl(String),
     /// A name that cannot stand in a path.
@@ -318,6 +326,8 @@ impl RawConfig {
             on_kill: self.on_kill.unwrap_or_default(),
             max_in_flight: self.max_in_flight.unwrap_or(4096).max(1),
             max_body: self.max_body_mib.unwrap_or(64).max(1) << 20,
+            body_timeout: Duration::from_secs(self.body_timeout_seconds.unwrap_or(120).max(1)),
+            client_timeout: Duration::from_secs(self.client_timeout_seconds.unwrap_or(60).max(1)),
             hold: Duration::from_secs(self.hold_seconds.unwrap_or(300)),
             upstream_timeout: Duration::from_secs(self.upstream_timeout_seconds.unwrap_or(600)),
             shutdown_grace: Duration::from_secs(self.shutdown_grace_seconds.unwrap_or(10)),

@@ -1,8 +1,8 @@
-//! The database without a server: how the first key is made before anybody may reach the server,
-//! how somebody who lost all keys gets in again, and how the audit is checked on a copy.
+//! Administration on the database itself, without a server: making the first key before the server
+//! is reachable, a new key for an admin who lost all keys, and verifying the audit log on a copy.
 //!
-//! Whoever can open the database may do all this; there is nothing left to protect it from them.
-//! What is done is written into the audit like everything else.
+//! Access to the database is the only permission needed: with it a person can change everything
+//! anyway. Each change is written to the audit log.
 
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

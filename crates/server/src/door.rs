@@ -5,6 +5,8 @@ mod caller;
 pub(crate) mod decode;
 mod line;
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::Trip;
@@ -15,6 +17,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 
 use crate::api::auth::{KEY_HEADER, PROJECT_HEADER};
+use crate::net::slow::Timed;
 pub(crate) use caller::Caller;
 pub(crate) use line::{Answer, Lines};
 
@@ -40,7 +43,7 @@ impl Prefix<'_> {
     }
 }
 
-/// Who a request says that it comes from.
+/// The agent, session and nested scopes that a request names.
 pub(crate) fn identify(
     agent: Option<&str>,
     headers: &HeaderMap,
@@ -95,7 +98,7 @@ const HOP_BY_HOP: [&str; 9] = [
 pub(crate) const OURS: [&str; 5] =
     ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
 
-/// Keeps some headers, in their order: to remove them one by one would stir the others.
+/// Keeps some headers, in their order: removing one by one would reorder the others.
 pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     if headers.keys().all(&keep) {
         return;
@@ -103,7 +106,7 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
     let all = std::mem::take(headers);
     let mut last = None;
     for (name, value) in all {
-        // A value without a name is one more of the name before.
+        // A value without a name belongs to the name before.
         last = name.or(last);
         if let Some(name) = last.as_ref().filter(|name| keep(name)) {
             headers.append(name, value);
@@ -112,15 +115,28 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
 }
 
 /// Reads a request's body, up to a size.
-pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, Response<Body>> {
-    match Limited::new(body, most).collect().await {
+pub(crate) async fn read_body(
+    body: Incoming,
+    most: usize,
+    limit: Duration,
+) -> Result<Bytes, Response<Body>> {
+    match Limited::new(Timed::new(body, limit), most).collect().await {
         Ok(read) => Ok(read.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             let text = "the request is larger than max_body_mib allows";
             Err(plain(StatusCode::PAYLOAD_TOO_LARGE, text))
         }
+        Err(error) if is_late(&*error) => {
+            let text = "the request took longer than body_timeout_seconds allows";
+            Err(plain(StatusCode::REQUEST_TIMEOUT, text))
+        }
         Err(_) => Err(plain(StatusCode::BAD_REQUEST, "the request broke off")),
     }
+}
+
+fn is_late(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
 }
 
 /// The answer to a packed request that is too large to be read.
@@ -128,7 +144,7 @@ pub(crate) fn too_large() -> Response<Body> {
     plain(StatusCode::PAYLOAD_TOO_LARGE, decode::REQUEST_TOO_LARGE)
 }
 
-/// Not without the database; it will be back.
+/// 503 with `Retry-After`, while the database is away.
 pub(crate) fn unavailable(text: &str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));

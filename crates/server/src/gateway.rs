@@ -12,34 +12,35 @@ mod answer;
 mod flow;
 mod route;
 mod send;
-mod who;
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Call, Digest, GuardId, Outcome, Status, Trip, Verdict};
+use deadstop_core::{Call, GuardId, Outcome, Status, Trip, Verdict};
 use deadstop_protocol::facts;
+use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
-use deadstop_protocol::llm::request::{self, Notes, Turns};
+use deadstop_protocol::llm::request::{self, Notes};
 use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
 use deadstop_redact::excerpt::Excerpt;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
-use crate::api::auth::Auth;
+use crate::api::auth::{Auth, KEY_HEADER};
 use crate::config::{Config, OnKill};
 use crate::door::{
     Caller, Lines, OURS, ascii, brought, decode, identify, keep_headers, plain, read_body,
     strip_hop_by_hop, too_large, unavailable, warned,
 };
 use deadstop_store::StoreError;
-use deadstop_warden::{Chain, Ended, Refused, ResultIn, Running, Terms, Turn, Warden};
+use deadstop_warden::{
+    Admit, Asking, Chain, Ended, Refused, Resolved, ResultIn, Running, Terms, Thread, Turn, Warden,
+};
 use flow::{Admitted, Cut, Flow, Why};
 use route::Route;
-use who::{Asking, Callers, Placed, Thread};
 
 type Request = http::Request<Incoming>;
 
@@ -52,13 +53,12 @@ pub(crate) struct Gateway {
     warden: Arc<Warden>,
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
-    callers: Arc<Callers>,
 }
 
 /// A request, read with what is known of its conversation.
 struct Read {
     facts: Facts,
-    /// Whether it opens a conversation that may be anybody's.
+    /// Whether it opens a conversation that many clients may share, as its first words name it.
     opening: bool,
     /// What it found of the conversation, and what it leaves for the next request.
     turn: Option<Turn>,
@@ -75,18 +75,18 @@ fn read(
     warden: &Warden,
     chain: &Chain,
     opened: Option<request::Open<'_>>,
-    anybody: bool,
+    single: bool,
 ) -> Option<Read> {
     let before = warden.heard(chain);
     let mut after = before.clone();
     let facts = opened?.read(&mut after.seen);
-    let words = facts.prompt.map(|text| text.digest).filter(|_| anybody);
+    let words = facts.prompt.map(|text| text.digest).filter(|_| single);
     let opening = words.is_some_and(|words| after.opens_with(words));
     Some(Read { facts, opening, turn: Some(Turn { before, after }) })
 }
 
-/// The body with what the model was told before and is told now; `None` if it was told nothing that
-/// stands in this body.
+/// The body with Deadstop's notes to the model, old and new, added to it; `None` if none of them
+/// belongs into this body.
 fn noted<'a>(
     notes: &mut Notes,
     new: &[(String, String)],
@@ -110,7 +110,7 @@ fn outcome(result: &ToolResult) -> Outcome {
 impl Gateway {
     pub(crate) fn new(config: Config, warden: Arc<Warden>, auth: Arc<Auth>) -> Gateway {
         let places = Arc::new(Semaphore::new(config.max_in_flight));
-        Gateway { places, config, warden, auth, callers: Callers::new() }
+        Gateway { places, config, warden, auth }
     }
 
     /// Answers one request.
@@ -145,7 +145,7 @@ impl Gateway {
     ) -> Result<Response<Body>, Response<Body>> {
         let (mut parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
-        let body = read_body(body, self.config.max_body).await?;
+        let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
         let api = route.provider.api;
         let method = parts.method.as_str();
         let named = request::dialect(api, method, &route.path);
@@ -162,61 +162,83 @@ impl Gateway {
         if caller.agent.is_some() {
             who.agent = caller.agent;
         }
-        let credential = self.callers.credential(&self.warden, &parts.headers).await;
-        let retry = is_retry(&parts.headers);
+        if let Some(only) = &self.config.default_session {
+            // A private gateway has one agent and one session, whatever a client calls itself: under
+            // another name it would start with fresh limits.
+            let session = Some(only.clone());
+            who = Identity { agent: None, session, source: Source::Deadstop, ..who };
+        }
+        let own = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
+        let credential = self.warden.credential(own.into_iter().chain(brought(&parts.headers)));
+        let attempt = attempt(&parts.headers);
         let turns = opened.as_ref().map(request::Open::turns).unwrap_or_default();
-        let asking = (credential, turns, retry);
-        let (chain, thread, single) = self.chain(&caller.project, &who, asking).await?;
+        let agent = who.agent.as_deref().unwrap_or(&self.config.default_agent);
+        let project = caller.project.as_str();
+        let asking = Asking { project, agent, who: &who, credential, turns, attempt };
+        let Resolved { chain, thread, single } =
+            self.warden.resolve(asking).await.map_err(|error| store_failed(&error))?;
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
 
-        // Asking for the usage chunk changes the body. It is left as it is if it is compressed, or
-        // if the path is unknown: what answers there may not know the option.
+        // Asking for the usage chunk changes the body. A compressed body stays as it is, and so
+        // does one for an unknown path, where the upstream may not know the option.
         let changeable = readable.is_none() && named == dialect;
         let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
         let hide_usage = asked.is_some();
-        // In a cluster a conversation is known by its first words, which may be another person's:
-        // many who say "hi" are no loop. A session does not compare single prompts with each other
-        // either; the agent's kill switch does, where an operator has switched it on.
-        let anybody = who.source == Source::Conversation
-            && self.config.default_session.is_none()
-            && (single || self.warden.is_clustered());
         let terms = route.provider.prices.clone();
         let mut opened = opened;
         let mut notes = Vec::new();
-        let (admitted, call, exchange, warnings, noted) = loop {
-            let Read { mut facts, opening, mut turn } = read(&self.warden, &chain, opened, anybody)
-                .unwrap_or_else(|| Read::unreadable(route));
-            let ended = self.results(&chain, &facts).await;
-            let mut warnings = ended.trips;
-            notes.extend(ended.notes);
-            // What is packed cannot be written into.
-            let writable = readable.is_none().then_some(&body);
-            let noted = writable.zip(turn.as_mut()).and_then(|(body, turn)| {
-                let open = || request::open(dialect, &route.path, body).ok();
-                noted(&mut turn.after.notes, &notes, open)
-            });
-            let mut call = facts.call(route.name, &chain.project.prices(), terms.as_deref());
-            (call.credential, call.retry, call.opening) = (Some(credential), retry, opening);
-            let call = chain.project.redact_call(Call::Model(call));
-            let exchange = Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-            let mut request = std::mem::take(&mut facts.said);
-            // What is new in a request says little without its system prompt and its history.
-            if chain.project.keeps_texts() {
-                let clear = readable.as_deref().unwrap_or(&body);
-                request = request.part_of(Excerpt::of_body(clear, MOST_BODY));
+        let admitting = async {
+            loop {
+                // A session does not compare single prompts with each other; the agent's kill switch
+                // does, where an operator has switched it on.
+                let Read { mut facts, opening, mut turn } =
+                    read(&self.warden, &chain, opened, single)
+                        .unwrap_or_else(|| Read::unreadable(route));
+                let ended = self.results(&chain, &facts).await;
+                let mut warnings = ended.trips;
+                notes.extend(ended.notes);
+                // What is packed cannot be written into.
+                let writable = readable.is_none().then_some(&body);
+                let noted = writable.zip(turn.as_mut()).and_then(|(body, turn)| {
+                    let open = || request::open(dialect, &route.path, body).ok();
+                    noted(&mut turn.after.notes, &notes, open)
+                });
+                let mut call = facts.call(route.name, &chain.project.prices(), terms.as_deref());
+                (call.credential, call.retry, call.opening) =
+                    (Some(credential), attempt == Attempt::Again, opening);
+                let call = chain.project.redact_call(Call::Model(call));
+                let exchange =
+                    Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
+                let mut request = std::mem::take(&mut facts.said);
+                // What is new in a request says little without its system prompt and its history.
+                if chain.project.keeps_texts() {
+                    let clear = readable.as_deref().unwrap_or(&body);
+                    request = request.part_of(Excerpt::of_body(clear, MOST_BODY));
+                }
+                let terms = Terms::in_turn(turn);
+                if let Some((running, more)) =
+                    self.admit(&chain, &call, &request, &exchange, terms).await?
+                {
+                    warnings.extend(more);
+                    let admitted = Admitted { running, request };
+                    return Ok::<_, Response<Body>>((admitted, call, exchange, warnings, noted));
+                }
+                // The conversation went on meanwhile: what is new in this request must be read again.
+                opened =
+                    request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
             }
-            let terms = Terms::in_turn(turn);
-            if let Some((running, more)) =
-                self.admit(&chain, &call, &request, &exchange, terms).await?
-            {
-                warnings.extend(more);
-                let admitted = Admitted { running, request };
-                break (admitted, call, exchange, warnings, noted);
+        };
+        let (admitted, call, exchange, warnings, noted) = match admitting.await {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                // The client may send it again at once, to another node.
+                if let Some(noted) = thread.and_then(Thread::failed) {
+                    noted.await;
+                }
+                return Err(refusal);
             }
-            // The conversation went on meanwhile: what is new in this request must be read again.
-            opened = request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
         };
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.thread = thread;
@@ -230,7 +252,7 @@ impl Gateway {
             None => asked.map_or(body, Bytes::from),
         };
         if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
-            // Nothing could be taken out of a packed answer.
+            // The usage chunk could not be removed from a compressed answer.
             let plainly = HeaderValue::from_static("identity");
             parts.headers.insert(header::ACCEPT_ENCODING, plainly);
         }
@@ -255,7 +277,7 @@ impl Gateway {
         }
         if let Some(key) = &route.provider.client_key {
             if brought(headers).any(|theirs| key.is(theirs)) {
-                return Ok(Caller::anybody());
+                return Ok(Caller::in_default_project());
             }
             let text = "this server holds the provider's key; bring the Deadstop key in its place";
             return Err(plain(StatusCode::FORBIDDEN, text));
@@ -275,49 +297,6 @@ impl Gateway {
         }
     }
 
-    /// The chain of scopes of a call, its place in an unnamed conversation, and whether it is one of
-    /// many single prompts.
-    async fn chain(
-        &self,
-        project: &str,
-        who: &Identity,
-        (credential, turns, retry): (Digest, Turns, bool),
-    ) -> Result<(Chain, Option<Thread>, bool), Response<Body>> {
-        // A private gateway has one agent and one session, whatever a client calls itself: under
-        // another name it would start with fresh limits.
-        let private = self.config.default_session.is_some();
-        let agent = who.agent.as_deref().filter(|_| !private);
-        let agent = agent.unwrap_or(&self.config.default_agent);
-        let shared = self.warden.is_clustered();
-        let placed = match (&self.config.default_session, who.source, &who.session) {
-            (Some(only), ..) => Some(Placed::named(only.clone())),
-            (None, Source::Conversation, Some(words)) if shared => {
-                let words = format!("{words}-{:08x}", credential.0 >> 32);
-                Some(Placed::named(self.warden.conversation(project, agent, &words).await))
-            }
-            // A response's id is another one each time: only the node that gave it knows its session.
-            (None, Source::PreviousResponse, _) if shared => None,
-            (None, ..) => {
-                let now = self.warden.time();
-                self.callers.place(Asking { project, agent, who, credential, turns, retry, now })
-            }
-        };
-        let placed = placed.unwrap_or_else(|| Placed::named("default".to_owned()));
-        let Placed { session, thread, single } = placed;
-        let failed = |error: StoreError| {
-            tracing::error!("{error}");
-            unavailable("deadstop cannot use its database")
-        };
-        let project = self.warden.project(project).await.map_err(failed)?;
-        // What was given as a name stays one. What serves as one may have been meant otherwise.
-        let session = match who.source {
-            Source::Deadstop => session,
-            _ => project.redact_name(&session),
-        };
-        let chain = self.warden.chain(project, agent, &session, &who.nested).await;
-        Ok((chain.map_err(failed)?, thread, single))
-    }
-
     /// Tool results that came with this request: the calls they answer are over now. Gives what
     /// the guards have to say about them.
     async fn results(&self, chain: &Chain, facts: &Facts) -> Ended {
@@ -330,7 +309,7 @@ impl Gateway {
         self.warden.results_in(chain, facts.results.iter().map(read).collect()).await
     }
 
-    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    /// Asks the engine. A call in a paused scope waits for a person's decision.
     async fn admit(
         &self,
         chain: &Chain,
@@ -339,8 +318,8 @@ impl Gateway {
         exchange: &Exchange,
         terms: Terms,
     ) -> Result<Option<(Running, Vec<Trip>)>, Response<Body>> {
-        let hold = self.config.hold;
-        let refused = match self.warden.admit_in_turn(chain, call, request, terms, hold).await {
+        let admit = Admit { chain, call, request, terms, hold: self.config.hold };
+        let refused = match self.warden.admit_in_turn(admit).await {
             Ok(admitted) => return Ok(Some(admitted)),
             Err(refused) if refused.stale => return Ok(None),
             Err(refused) => refused,
@@ -367,7 +346,7 @@ impl Gateway {
         answered(refusal)
     }
 
-    /// The same for a call that may not go on.
+    /// The refusal of a call that was cut off.
     fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
         match &cut.why {
             Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
@@ -390,7 +369,7 @@ fn answered(refusal: Refusal) -> Response<Body> {
     response
 }
 
-/// What the two ends of a call have agreed on.
+/// What the answer's reader must know about the request.
 struct Exchange {
     dialect: Dialect,
     stream: bool,
@@ -398,9 +377,17 @@ struct Exchange {
 }
 
 /// Whether an SDK says that it has sent this request before.
-fn is_retry(headers: &HeaderMap) -> bool {
+fn attempt(headers: &HeaderMap) -> Attempt {
     let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok());
-    count.is_some_and(|count| count.trim().parse::<u32>().is_ok_and(|count| count > 0))
+    match count.and_then(|count| count.trim().parse::<u32>().ok()) {
+        Some(1..) => Attempt::Again,
+        _ => Attempt::First,
+    }
+}
+
+fn store_failed(error: &StoreError) -> Response<Body> {
+    tracing::error!("{error}");
+    unavailable("deadstop cannot use its database")
 }
 
 /// Whether a client wants to go on as a WebSocket, where calls could not be judged.
@@ -428,7 +415,7 @@ fn not_found(config: &Config) -> Response<Body> {
     plain(StatusCode::NOT_FOUND, &text)
 }
 
-/// The last answer of a scope says that it is the last one.
+/// Adds the header that announces that the scope's next call will be refused.
 fn last_warned(mut response: Response<Body>, ended: Option<&str>) -> Response<Body> {
     if let Some(value) = ended.and_then(|why| HeaderValue::from_str(&ascii(why)).ok()) {
         response.headers_mut().append("x-deadstop-warning", value);

@@ -35,7 +35,7 @@ use crate::config::{Config, McpServer};
 use crate::door::{
     Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, unavailable, warned,
 };
-use deadstop_warden::{Chain, Refused, Running, Terms, Warden};
+use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
 use pass::{Onward, Upstream};
 use reading::Reading;
@@ -51,6 +51,7 @@ pub(crate) struct Mcp {
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
     max_body: usize,
+    body_timeout: Duration,
     hold: Duration,
     default_agent: String,
     default_session: Option<String>,
@@ -72,6 +73,7 @@ impl Mcp {
             auth,
             places: Arc::new(Semaphore::new(config.max_in_flight)),
             max_body: config.max_body,
+            body_timeout: config.body_timeout,
             hold: config.hold,
             default_agent: config.default_agent.clone(),
             default_session: config.default_session.clone(),
@@ -121,7 +123,7 @@ impl Mcp {
     ) -> Result<Response<Body>, Response<Body>> {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, &upstream.server).await?;
-        let body = read_body(body, self.max_body).await?;
+        let body = read_body(body, self.max_body, self.body_timeout).await?;
         if parts.method != Method::POST {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream);
@@ -169,8 +171,8 @@ impl Mcp {
         Ok(warned(answer::pass(onward, Some(reading), place).await, &warnings))
     }
 
-    /// Admits every tool call of what came, and refuses other requests of a chain that is dead.
-    /// Where one of a batch is refused nothing is sent on.
+    /// Admits every tool call of a request, and refuses other messages if the chain was killed. If
+    /// one message of a batch is refused, nothing of it is sent on.
     async fn admit_all(
         &self,
         chain: &Chain,
@@ -180,8 +182,10 @@ impl Mcp {
         let messages = envelope.messages();
         let (mut flights, mut warnings) = (Vec::new(), Vec::new());
         let mut whys: Vec<Option<Why>> = vec![None; messages.len()];
-        let dead = chain.dead();
-        let dead = dead.map(|(reason, text)| Why::said(Verdict::Kill, "killed", reason, &text));
+        let dead = chain.stopped().map(|stopped| {
+            let text = format!("stopped: {}", stopped.sentence());
+            Why::said(Verdict::Kill, "killed", stopped.reason(), &text)
+        });
         for (message, why) in messages.iter().zip(&mut whys) {
             if !message.asks_for(mcp::CALL) {
                 *why = dead.clone().filter(|_| message.is_governed());
@@ -196,8 +200,7 @@ impl Mcp {
             let mut facts = asked.facts(server);
             self.warden.pins.judge(&chain.project.name, server, &mut facts);
             let call = chain.project.redact_call(Call::Tool(facts));
-            let mut request = Excerpt::default();
-            request.push(&asked.text());
+            let request = Excerpt::of_call(&asked.text());
             match self.admit(chain, &call, &request).await {
                 Ok((running, trips)) => {
                     let steers = |trip: &&Trip| trip.verdict == Verdict::Steer;
@@ -205,7 +208,8 @@ impl Mcp {
                     warnings.extend(trips);
                     let warden = Arc::clone(&self.warden);
                     let id = message.id.map(str::to_owned);
-                    let mut flight = Flight::new(warden, chain.clone(), call, running, request, id);
+                    let mut flight =
+                        Flight::new(warden, chain.clone(), call, running, request.beginning(), id);
                     flight.advice = advice;
                     flights.push(flight);
                 }
@@ -225,23 +229,24 @@ impl Mcp {
         Err(refusal.map_or_else(accepted, |refusal| json(StatusCode::OK, refusal)))
     }
 
-    /// Asks the engine; a call in a scope that is held waits for a person's word.
+    /// Asks the engine. A call in a paused scope waits for a person's decision.
     async fn admit(
         &self,
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
     ) -> Result<(Running, Vec<Trip>), Why> {
-        let admitted =
-            self.warden.admit_patiently(chain, call, request, Terms::default(), self.hold).await;
-        admitted.map_err(|Refused { trips, incident, unreachable, .. }| match trips.first() {
-            Some(trip) => Why::of(trip, incident.as_deref()),
-            None if unreachable.is_some() => Why::failed(
-                "unavailable",
-                "deadstop cannot reach its shared state, and the policy says to refuse",
-            ),
-            None => Why::failed("refused", "refused; do not retry"),
-        })
+        let admit = Admit { chain, call, request, terms: Terms::default(), hold: self.hold };
+        self.warden.admit_in_turn(admit).await.map_err(
+            |Refused { trips, incident, unreachable, .. }| match trips.first() {
+                Some(trip) => Why::of(trip, incident.as_deref()),
+                None if unreachable.is_some() => Why::failed(
+                    "unavailable",
+                    "deadstop cannot reach its shared state, and the policy says to refuse",
+                ),
+                None => Why::failed("refused", "refused; do not retry"),
+            },
+        )
     }
 
     /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
@@ -263,7 +268,7 @@ impl Mcp {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
         // A trace may be as short as one request; the protocol's own session says more.
-        if matches!(who.source, Source::Nobody | Source::Trace) {
+        if matches!(who.source, Source::Unnamed | Source::Trace) {
             let theirs = parts.headers.get(MCP_SESSION).and_then(|id| id.to_str().ok());
             if let Some(session) = theirs.and_then(identity::name) {
                 who.session = Some(session);
@@ -287,7 +292,8 @@ impl Mcp {
         let session = self.default_session.clone().or_else(|| who.session.clone());
         let session = session.unwrap_or_else(|| "default".to_owned());
         let project = self.warden.project(&caller.project).await.map_err(failed)?;
-        // What was given as a name stays one. What serves as one may have been meant otherwise.
+        // A name in Deadstop's own header is kept. Another field that serves as a name may hold a
+        // secret, so it is redacted.
         let session = match who.source {
             Source::Deadstop => session,
             _ => project.redact_name(&session),
@@ -307,8 +313,9 @@ impl Mcp {
     }
 }
 
-/// In the protocol's newer form headers repeat what a message is about, for those who route by
-/// them. One that says something else would be routed by what nobody has judged.
+/// In newer MCP versions headers repeat the message's method and tool name, so that proxies can
+/// route by them. Finds a message whose headers differ: its server might act on the header, and
+/// Deadstop judges the body.
 fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Option<&'m Message<'a>> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let [message] = messages else { return None };
@@ -318,7 +325,7 @@ fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Optio
         _ => false,
     };
     let name = || mcp::asked(message).map(|asked| asked.name);
-    // What a header cannot hold is packed: that is for the server to compare.
+    // A name that a header cannot hold is encoded: the server compares that one itself.
     let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
     let misnamed = method == Some(mcp::CALL)
         && named.is_some_and(|said| name().is_none_or(|name| name != said));
@@ -334,7 +341,7 @@ fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     response
 }
 
-/// The answer to what nobody waits for.
+/// The answer to messages that expect none (notifications).
 fn accepted() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;

@@ -1,6 +1,7 @@
 //! The port: accepts connections, keeps browsers of other origins out, and hands requests to the
 //! API, the page or the gateway.
 
+pub(crate) mod slow;
 mod workers;
 
 use std::convert::Infallible;
@@ -33,6 +34,7 @@ use crate::retention;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
+use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
 /// How long streams may take to end once they are told to.
@@ -47,7 +49,7 @@ pub enum StartError {
     /// The machine gives us no more threads.
     #[error("cannot start a thread: {0}")]
     Threads(std::io::Error),
-    /// Reachable from other machines, and everybody would be let in.
+    /// Reachable from other machines without a key: every client would be an admin.
     #[error("{0} is reachable from other machines, and there is no key yet")]
     Exposed(SocketAddr),
     /// Alerts could not be sent over TLS.
@@ -84,6 +86,7 @@ impl Server {
         let folder = folder.map(database::lock).transpose()?;
         let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
         let (private_alerts, grace) = (config.private_alerts, config.shutdown_grace);
+        let (body_timeout, client_timeout) = (config.body_timeout, config.client_timeout);
         let metrics = Arc::new(Metrics::default());
         let redis = config.redis.as_ref().map(|url| deadstop_fleet::Redis::open(url.reveal()));
         let redis = redis.transpose().map_err(|error| StartError::Shared(error.to_string()))?;
@@ -110,6 +113,8 @@ impl Server {
             mcp: Mcp::new(&config, Arc::clone(&warden), Arc::clone(&gate_auth)),
             gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
+            body_timeout,
+            client_timeout,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
         if warden.store().is_some() {
@@ -154,7 +159,7 @@ impl Server {
             .is_ok()
     }
 
-    /// What a session has come to: its state as it is now.
+    /// A session's current state.
     pub async fn session(&self, agent: &str, session: &str) -> Option<deadstop_core::ScopeState> {
         let chain = self.chain(agent, session).await?;
         let state = chain.innermost().state().clone();
@@ -167,7 +172,7 @@ impl Server {
     }
 }
 
-/// Whether callers must show who they are.
+/// Whether the store has a key that is in force.
 async fn has_key(store: Option<&Store>) -> Result<bool, StoreError> {
     match store {
         Some(store) => Ok(store.count_keys().await?.live > 0),
@@ -181,6 +186,10 @@ struct Door {
     gateway: Gateway,
     mcp: Mcp,
     address: SocketAddr,
+    /// How long a request's body may take.
+    body_timeout: Duration,
+    /// How long a client may keep us waiting with an answer.
+    client_timeout: Duration,
 }
 
 async fn accept(
@@ -216,7 +225,7 @@ async fn accept(
         closing.cancel();
         let _ = tokio::time::timeout(LAST_WORDS, over).await;
     }
-    // Whoever is still there is cut off; its calls settle with what they have used.
+    // Cuts off the remaining clients; their calls settle with what they have used.
     connections.shutdown().await;
 }
 
@@ -230,7 +239,7 @@ fn serve(
 ) -> impl Future<Output = ()> + Send + use<> {
     let lines = Arc::clone(&worker.lines);
     let mut http = hyper::server::conn::http1::Builder::new();
-    // What has arrived together goes out in one write, whatever the number of chunks.
+    // Chunks that arrived together go out in one write.
     http.preserve_header_case(true)
         .writev(false)
         .timer(TokioTimer::new())
@@ -238,12 +247,13 @@ fn serve(
     async move {
         let Ok(stream) = TcpStream::from_std(stream) else { return };
         let _ = stream.set_nodelay(true);
+        let stream = Paced::new(stream, door.client_timeout);
         let service = service_fn(move |request| {
             let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
             async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) }
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        // A connection that breaks is the client's business; its calls settle themselves.
+        // A broken connection is no error of the server; its calls settle when they are dropped.
         let _ = watcher.watch(connection).await;
     }
 }
@@ -262,7 +272,9 @@ impl Door {
         }
         if api::serves(request.uri().path()) {
             request.extensions_mut().insert(Peer(peer));
-            let answered = self.api.clone().oneshot(request.map(Body::new)).await;
+            let limit = self.body_timeout;
+            let request = request.map(|body| Body::new(Timed::new(body, limit)));
+            let answered = self.api.clone().oneshot(request).await;
             return answered.unwrap_or_else(|never| match never {});
         }
         if page::serves(request.method(), request.uri().path()) {

@@ -1,4 +1,4 @@
-//! The dashboard, inside the program: one page, its scripts and styles, and nothing of anybody else.
+//! The dashboard, inside the program: one page, its scripts and styles, no third-party resources.
 //!
 //! Every address of the page answers the same `index.html`; its script shows what the address names.
 //! What carries a hash in its name may be kept for ever, the page itself never. A policy keeps the

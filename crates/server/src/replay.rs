@@ -275,7 +275,7 @@ fn all(policies: &mut PolicySet) -> [&mut deadstop_core::Policy; 4] {
     [project, agent, session, nested]
 }
 
-/// Reels that were looked at last: whoever steps through a session asks again and again.
+/// The reels that were shown last: an operator who steps through a session asks many times.
 #[derive(Default)]
 pub(crate) struct Reels(parking_lot::Mutex<Vec<Shown>>);
 

@@ -9,11 +9,11 @@ use deadstop_store::Kept;
 
 use deadstop_warden::{Project, Warden, now};
 
-/// How often somebody looks.
+/// How often old rows are deleted.
 const EVERY: Duration = Duration::from_secs(600);
 /// Rows that are deleted in one go.
 const PIECE: u32 = 1000;
-/// A pause between two pieces, for those who want to write.
+/// A pause between two pieces, so that other writers get their turn.
 const PAUSE: Duration = Duration::from_millis(20);
 const DAY_MS: u64 = 24 * 3600 * 1000;
 

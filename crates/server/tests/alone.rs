@@ -1,9 +1,11 @@
 //! Cases of one server alone: one that keeps nothing, and what one node remembers by itself.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::place::{Place, on_both};
-use crate::support::{Ask, Gate, Reply, Said, Speech};
+use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, Step};
 
 #[tokio::test]
 async fn a_server_that_keeps_nothing_says_so() {
@@ -168,4 +170,38 @@ async fn a_change_of_the_table_prevention_configs_counts(place: &Place) {
     assert_eq!(get("c").await["circuit_breaker"]["cooldown_seconds"], 45);
     assert_eq!(get("b").await["is_agent_override"], false);
     gate.stop().await;
+}
+
+/// Two servers on one folder: a kill at one used to be ignored by the other.
+#[tokio::test]
+async fn a_second_server_on_the_same_folder_does_not_start() {
+    let gate = Gate::start(json!({}), |_: &Seen| Reply::json(200, &json!({}))).await;
+    let mut config = crate::support::both::config(gate.upstream.address, json!({}));
+    config.data = Some(gate.folder.path().to_owned());
+    let second = Box::pin(deadstop_server::Server::start(config.clone())).await;
+    let why = second.err().expect("it started").to_string();
+    assert!(why.starts_with("another Deadstop server uses the folder"), "{why}");
+    let (_upstream, _folder) = gate.stop().await;
+    assert!(Box::pin(deadstop_server::Server::start(config)).await.is_ok(), "the folder is free");
+}
+
+/// When the grace of a shutdown is over, a stream ends with the provider's own error event.
+#[tokio::test]
+async fn a_shutdown_ends_streams_with_an_error() {
+    let gate = Gate::with(
+        json!({}),
+        |_: &Seen| {
+            let once = crate::support::dialect::chat_chunk(&json!({ "content": "Once" }), None);
+            Reply::stream().then(Step::Chunk(once)).then(Step::Hang)
+        },
+        |config| config.shutdown_grace = Duration::from_millis(200),
+    )
+    .await;
+    let mut stream = Speech::Chat.says(true, "Tell me").open(gate.address).await.unwrap();
+    stream.until("Once").await;
+    let stopping = tokio::spawn(gate.stop());
+    let got = stream.rest().await;
+    assert!(got.complete && got.text().contains("\"error\""), "{}", got.text());
+    assert!(got.text().contains("shutting down"), "{}", got.text());
+    stopping.await.unwrap();
 }

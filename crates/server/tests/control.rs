@@ -1,11 +1,14 @@
 //! The control API through the port: keys, roles, logins, and the document that describes it.
 
 mod access;
+mod allow;
 mod approvals;
 mod conformance;
+mod endings;
 mod govern;
 mod grants;
 mod guards;
+mod identity;
 mod kept;
 mod manners;
 mod replayed;

@@ -136,10 +136,10 @@ async fn failures_in_a_row_end_the_session_where_the_policy_says_so() {
 #[tokio::test]
 async fn an_upstream_that_is_not_there_is_a_bad_gateway() {
     // A port that was free a moment ago.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gate = Gate::with(breaking(), faulty, |config| {
         for provider in config.providers.values_mut() {
-            provider.base_url = format!("http://{nobody}").parse().unwrap();
+            provider.base_url = format!("http://{absent}").parse().unwrap();
         }
     })
     .await;
@@ -171,8 +171,7 @@ async fn what_is_too_large_unknown_or_too_much_is_said_so() {
         ask.chunked = chunked;
         assert_eq!(gate.ask(&ask).await.status, 413);
     }
-    for path in ["/nobody/v1/chat/completions", "/agent/a/nobody/v1/x", "/agent/a", "/api/nothing"]
-    {
+    for path in ["/none/v1/chat/completions", "/agent/a/none/v1/x", "/agent/a", "/api/nothing"] {
         let got = gate.ask(&Ask::post(path, &json!({}))).await;
         assert_eq!(got.status, 404, "{path}: {}", got.text());
     }
@@ -280,7 +279,7 @@ async fn a_stream_that_does_not_end_is_not_waited_for_but_paid() {
     let scope = gate.scope("s").await;
     assert!(scope["output_tokens"].as_u64().unwrap() >= 50, "{scope}");
     assert_eq!((&scope["in_flight"], &scope["reserved_usd"]), (&json!(0), &json!(0.0)), "{scope}");
-    // Nobody is left at either end.
+    // No connection is left at either end.
     let rest = tokio::time::timeout(PATIENCE, open.rest()).await;
     assert!(rest.is_ok(), "the client hangs on a server that is gone");
     gate.upstream.answering(0).await;

@@ -12,6 +12,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod blame;
 mod control;
 #[path = "../../store/tests/suite/place.rs"]
 #[expect(dead_code, unused_imports, unused_macros, reason = "a fleet has no SQLite")]

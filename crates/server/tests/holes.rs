@@ -6,3 +6,4 @@ mod bombs;
 mod files;
 mod killed;
 mod paths;
+mod slow;

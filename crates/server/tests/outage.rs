@@ -1,5 +1,5 @@
-//! Databases that go away, fill up or cannot be written, and alerts that nobody takes: calls obey the
-//! fail mode, health and metrics say what is wrong, and everything goes on without a restart.
+//! Databases that go away, fill up or cannot be written, and alerts that fail: calls obey the fail
+//! mode, health and metrics say what is wrong, and everything goes on without a restart.
 
 mod away;
 mod disk;

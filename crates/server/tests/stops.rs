@@ -312,7 +312,7 @@ async fn a_used_up_budget_is_402_with_facts_for_programs() {
     let ask = Speech::Chat.says(false, "Think hard").by("a", "s");
     let got = gate.ask(&ask).await;
     assert!(got.status == 200 && got.text().contains("Expensive words"), "{}", got.text());
-    let warning = "the session s is stopped: the session s has spent $0.0125 of its budget of";
+    let warning = "session s was ended by budget: the session s has spent $0.0125 of its budget of";
     assert!(got.header("x-deadstop-warning").unwrap().starts_with(warning), "{:?}", got.headers);
     let killed = gate.incident().await;
     for _ in 0..2 {
@@ -499,10 +499,10 @@ async fn a_sessions_end_is_final() {
     gate.order("kill", json!({ "session": "a/u/1", "reason": "enough" })).await;
     assert_eq!(gate.ask(&listed).await.status, 403);
 
-    // Nobody can be killed who is not there, and nobody else is.
-    for nobody in ["nobody", "a/nobody", "a/", "/t", "b/t"] {
-        let nobody = Ask::post("/api/kill", &json!({ "session": nobody }));
-        assert_eq!(gate.ask(&nobody).await.status, 404);
+    // A kill of an unknown session fails, and kills no other one.
+    for unknown in ["unknown", "a/unknown", "a/", "/t", "b/t"] {
+        let kill = Ask::post("/api/kill", &json!({ "session": unknown }));
+        assert_eq!(gate.ask(&kill).await.status, 404);
     }
     let both = Ask::post("/api/kill", &json!({ "all": true, "agent": "a" }));
     assert_eq!(gate.ask(&both).await.status, 422);

@@ -444,7 +444,7 @@ async fn a_policy_is_tried_on_what_was(place: &Place) {
     gate.stop().await;
 }
 
-/// A model that nobody knows is charged at the fallback, until somebody says what it costs.
+/// An unknown model is charged at the fallback, until an operator sets its price.
 async fn own_prices_are_charged_from_the_next_call_on(place: &Place) {
     let gate = gate(place, json!({}), WORDS).await;
     let preflight = |id: &str| json!({ "id": id, "model": "house-llm-7", "input_tokens": 1000 });

@@ -54,14 +54,14 @@ pub struct Delivery {
     pub session: Option<String>,
     /// The incident it is about.
     pub incident: Option<String>,
-    /// Messages of one bunch to one target that were not sent yet become one, which counts; empty
-    /// for a message that stands alone.
+    /// Unsent messages of one bunch to one target are merged into one message with a count. Empty
+    /// for a message that is never merged.
     pub bunch: String,
     /// The message, as JSON.
     pub body: String,
     /// When it was made.
     pub at: Time,
-    /// Not to be sent before. Waiting a little lets a storm become one message.
+    /// Not to be sent before. A short delay merges a storm into one message.
     pub due: Time,
 }
 
@@ -240,7 +240,7 @@ impl Store {
         tx.commit().await
     }
 
-    /// Takes what is due: nobody else gets it until `until`, by when it should be finished.
+    /// Claims deliveries that are due: no other node gets them before `until`.
     pub async fn claim_deliveries(
         &self,
         now: Time,

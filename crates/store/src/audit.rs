@@ -16,7 +16,7 @@ use crate::{Store, StoreError};
 /// Entries that are read at a time when a chain is checked.
 const STRIDE: u32 = 1000;
 
-/// Something that somebody did.
+/// One action of a person or a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEvent {
     /// A number of the node, so that the same event is never written twice.
@@ -164,7 +164,7 @@ impl Store {
 
     /// Checks a project's chain from its first entry to its last.
     pub async fn verify_audit(&self, project: &str) -> Result<Verified, StoreError> {
-        // The head first: what is added while we read is no fault.
+        // The head is read first, so that entries added meanwhile are no fault.
         let head = head(self, project).await?;
         let (mut seq, mut hash) = (0, String::new());
         loop {
@@ -200,7 +200,7 @@ impl Store {
     }
 }
 
-/// Adds an event to its chain, inside whatever it belongs to. One that is there stays as it is.
+/// Adds events to their chains, in the caller's transaction. An event that is there stays as it is.
 pub(crate) async fn append(
     tx: &mut Tx,
     events: impl IntoIterator<Item = &AuditEvent>,
@@ -243,7 +243,7 @@ pub(crate) async fn append(
     Ok(())
 }
 
-/// The event as it will be read back, since that is what is hashed.
+/// The event as the database will return it: that form is hashed.
 fn as_kept(event: &AuditEvent) -> AuditEvent {
     let kept = |text: &str| storable(text).into_owned();
     AuditEvent {

@@ -1,8 +1,8 @@
-//! The two databases behind one way of asking.
+//! One interface to both databases.
 //!
-//! Everything above this file says what it wants once: SQL that both understand, with `$1`
-//! placeholders, and values of a few plain types. Text reaches a query only as a value; the SQL
-//! itself is made of pieces that were written in this crate.
+//! The other files write each query once: SQL that both understand, with `$1` placeholders, and
+//! values of a few plain types. Text reaches a query only as a value; the SQL itself is made of
+//! pieces that were written in this crate.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ use crate::reach::{self, Asking, Reach};
 /// Connections to PostgreSQL, and readers of a SQLite file.
 const POSTGRES_CONNECTIONS: u32 = 8;
 const SQLITE_READERS: u32 = 4;
-/// How long somebody waits for a reader of a SQLite file.
+/// How long a query waits for a free SQLite reader.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
 const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
@@ -49,9 +49,9 @@ pub(crate) enum Tx {
     Postgres(Transaction<'static, Postgres>, Reach),
 }
 
-/// A SQLite connection inside a transaction. SQLite ends a transaction by itself when the disk is
-/// full, and then sqlx's own count of them is wrong for good; so we say BEGIN and COMMIT ourselves,
-/// and a connection that has not got to its end is closed.
+/// A SQLite connection inside a transaction. SQLite rolls back by itself when the disk is full, and
+/// then sqlx's own count of open transactions stays wrong. So this code sends BEGIN and COMMIT
+/// itself, and closes a connection whose transaction did not end.
 pub(crate) struct Held {
     connection: PoolConnection<Sqlite>,
     ended: bool,
@@ -156,8 +156,8 @@ macro_rules! on_either {
     };
 }
 
-/// Runs a reading statement. A node of a newer version may have given its table another column since it
-/// was prepared: then it is prepared anew.
+/// Runs a reading statement. If a newer node has added a column to the table since the statement
+/// was prepared, it is prepared again.
 macro_rules! reading {
     ($backend:expr, $query:expr, $fetch:ident) => {
         match $backend {
@@ -192,7 +192,7 @@ enum Either<S, P> {
     Postgres(P),
 }
 
-/// What a statement gives back, in a form that does not tell where it came from.
+/// A statement's result, in a form that is the same for both databases.
 trait IntoEither {
     type Found;
     fn into_either(self) -> Self::Found;
@@ -433,8 +433,8 @@ impl Tx {
         Ok(touched)
     }
 
-    /// The text of an insert of `rows` rows. SQLite looks a named placeholder up in a list each time
-    /// it is bound, which is slow when there are a thousand: there they have no names.
+    /// The text of an insert of `rows` rows. SQLite searches a list for each named placeholder,
+    /// which is slow with a thousand of them: there they have no names.
     fn many(&self, head: &str, tail: &str, rows: usize, columns: usize) -> String {
         let named = matches!(self, Tx::Postgres(..));
         let mut text = String::with_capacity(head.len() + tail.len() + 16 + rows * columns * 6);
@@ -674,7 +674,8 @@ fn sqlite_migrations() -> Migrator {
         ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
         ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
         ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
-        ("requests", include_str!("../migrations/sqlite/0008_requests.sql")),
+        ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
+        ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
     ])
 }
 
@@ -686,7 +687,8 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
         ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
         ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
-        ("requests", include_str!("../migrations/postgres/0007_requests.sql")),
+        ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
+        ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
     ])
 }
 

@@ -62,7 +62,7 @@ enum Calls {
 
 impl Store {
     /// Writes a batch, all or nothing; when it returns, it lasts. The same batch may be written
-    /// again, for instance when nobody knows whether the first time has worked.
+    /// again, for instance when it is unknown whether the first write succeeded.
     pub async fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());

@@ -44,7 +44,7 @@ pub struct StoredCall {
     pub session_number: i64,
     /// The path of nested scopes inside the session, if there are any.
     pub nested: Option<String>,
-    /// The how-manieth of its session it is.
+    /// Its position in the session.
     pub position: u64,
     /// What kind of call.
     pub kind: CallKind,

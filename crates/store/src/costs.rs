@@ -1,5 +1,5 @@
-//! What calls came to, by hour and by day, by agent and model: added up as they are written, so that a
-//! page about money does not read a million of them.
+//! Totals of calls by hour and day, by agent and model. They are added up as calls are written, so
+//! that a page about costs does not read a million rows.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -19,7 +19,7 @@ pub enum StoreError {
     /// A read or write failed.
     #[error("the database failed: {0}")]
     Failed(sqlx::Error),
-    /// Somebody else was faster: what was to be changed is not what it was.
+    /// Another writer was faster: the version to be replaced is no longer the current one.
     #[error("it was changed meanwhile and is now at version {current}; read it again and retry")]
     Conflict {
         /// The version that is there now.
@@ -36,7 +36,7 @@ pub enum StoreError {
     Unreadable(String),
 }
 
-/// What keeps a database from doing its work, where it is not the question that was wrong.
+/// A failure of the database itself, and not of a wrong query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// It does not answer.
@@ -45,7 +45,7 @@ pub enum Trouble {
     Full,
     /// It can be read but not written.
     ReadOnly,
-    /// Somebody else holds it for too long.
+    /// Another process holds the lock for too long.
     Busy,
     /// The file is damaged, or the disk is.
     Broken,
@@ -65,7 +65,7 @@ impl Trouble {
 }
 
 impl StoreError {
-    /// For somebody who waits no longer.
+    /// For a caller whose wait timed out.
     pub fn late() -> StoreError {
         StoreError::Failed(sqlx::Error::PoolTimedOut)
     }
@@ -74,8 +74,8 @@ impl StoreError {
         StoreError::Unreadable(what.to_owned())
     }
 
-    /// What is wrong with the database, if it is the database: then the same may work later, and
-    /// until then the policy's fail mode applies.
+    /// The failure of the database, if this is one: then a retry may work later, and until then the
+    /// policy's fail mode applies.
     pub fn trouble(&self) -> Option<Trouble> {
         match self {
             StoreError::Failed(error) | StoreError::Open { source: error, .. } => trouble(error),

@@ -72,7 +72,8 @@ impl Store {
         project: &str,
         incident: &str,
     ) -> Result<Vec<Evidence>, StoreError> {
-        // The incident alone is to choose the index: a project is no use when there is only one.
+        // `|| ''` keeps the planner from using the project's index, which is useless if there is
+        // one project only.
         let query = sql("SELECT * FROM evidence WHERE incident = $1 AND project || '' = $2 \
              ORDER BY position LIMIT 1000");
         let found = self.backend.rows(query.bind(incident).bind(project)).await?;

@@ -142,7 +142,7 @@ pub struct IncidentGroup {
     pub reason: String,
     /// How many.
     pub count: u64,
-    /// How many of them nobody has acknowledged.
+    /// How many of them are not acknowledged.
     pub open: u64,
     /// When it happened first.
     pub first: Time,

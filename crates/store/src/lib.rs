@@ -2,8 +2,7 @@
 //! evidence, policies, keys, alerts and the audit, in SQLite or PostgreSQL.
 //!
 //! Nothing here decides anything. A write that was acknowledged has reached the disk. Every row
-//! belongs to a project, and whoever asks names the project: what belongs to another one is not
-//! found.
+//! belongs to a project, and every query names the project: it never finds another project's rows.
 
 mod agents;
 mod alerts;

@@ -14,19 +14,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a look at a PostgreSQL has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// What it says that it is.
+    /// The server's version.
     pub version: String,
-    /// The step of our tables that it is at; none if there are no tables of ours.
+    /// The last migration that it has; `None` without Deadstop's tables.
     pub step: Option<i64>,
-    /// The step that this program knows.
+    /// The last migration that this program knows.
     pub known: i64,
     /// Connections that it takes.
     pub most_connections: i64,
-    /// Whether it only answers questions, as a copy of another server does.
+    /// Whether it is a read-only replica.
     pub read_only: bool,
-    /// Its time, in the middle of the question.
+    /// Its time, halfway through the round trip.
     pub time: Time,
-    /// What a question and its answer took.
+    /// The round-trip time.
     pub trip: Duration,
 }
 
@@ -52,7 +52,7 @@ async fn ask(address: &str) -> Result<Look, sqlx::Error> {
             sqlx::query(steps).fetch_one(&mut line).await?.try_get("step")?
         }
     };
-    // The statement is known by now: what is measured is the way there and back.
+    // The statement is prepared by now: only the round trip is measured.
     let clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now";
     sqlx::query(clock).fetch_one(&mut line).await?;
     let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! Numbers for rows: unique, sortable by time, made by a node without asking anybody.
+//! Numbers for rows: unique, sortable by time, made by a node without coordination.
 //!
 //! From the top: 41 bits of milliseconds since the start of 2024, 10 bits that name the node, 12 bits
 //! that count. The database gives every start of a node the next of 1,024 names.

@@ -1,7 +1,7 @@
 //! Policy documents: every version of them, and what the current ones say as plain columns.
 //!
-//! A document is text to the store. Whoever writes one says which version it replaces, so that two
-//! people who change the same thing do not overwrite each other unawares.
+//! A document is text to the store. A writer says which version it replaces, so that two people who
+//! change the same document do not overwrite each other unawares.
 
 use deadstop_core::{NanoUsd, Time};
 
@@ -207,7 +207,8 @@ impl Store {
     }
 
     /// Writes a new version, its row in `prevention_configs` and its audit entry, all or nothing.
-    /// Gives the version, or [`StoreError::Conflict`] if it was not the expected one's turn.
+    /// Gives the version, or [`StoreError::Conflict`] if another version than the expected one is
+    /// current.
     pub async fn put_policy(
         &self,
         change: &PolicyChange,
@@ -221,7 +222,7 @@ impl Store {
                 tx.undo().await?;
                 return Err(StoreError::Conflict { current });
             }
-            // Another node may write the same version at the same time: one of them finds it there.
+            // If two nodes write the same version at the same time, one of them finds it taken.
             let query = sql("INSERT INTO policy_versions \
                  (project, agent, version, at_ms, who, note, document) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING");
@@ -279,8 +280,8 @@ async fn current_version(tx: &mut Tx, change: &PolicyChange) -> Result<i64, Stor
     found.map_or(Ok(0), |row| row.get("version"))
 }
 
-/// Brings the row of a document's columns up to date. Whoever gets here has just written the
-/// document's version, so nobody else is at the same row.
+/// Brings the row of a document's columns up to date. The transaction has just written the
+/// document's version, so no other one is at the same row.
 async fn write_prevention(tx: &mut Tx, change: &PolicyChange) -> Result<(), StoreError> {
     let agent = change.agent.as_deref();
     let Some(config) = &change.prevention else {

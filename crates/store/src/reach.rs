@@ -1,7 +1,7 @@
 //! Whether PostgreSQL can be reached.
 //!
-//! While it cannot, nobody waits for it: whoever asks is told at once, and one task asks again until
-//! there is an answer. Otherwise every call would wait as long as the first one did.
+//! While it cannot, queries fail at once, and one task retries until PostgreSQL answers. Otherwise
+//! every query would wait as long as the first one did.
 
 use std::io;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::{self, Trouble};
 
-/// How long somebody waits for a connection before the server counts as away. A new connection over
-/// a slow line takes its time.
+/// How long a query waits for a connection before the server counts as away. Long enough for a new
+/// connection over a slow line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a single statement may take: a server that is frozen keeps its connections, and says
 /// nothing on them.
@@ -25,8 +25,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long to wait before asking again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A question on its way. Boxed: what it takes is handed on from function to function, and would be
-/// copied into each of them.
+/// A running query. Boxed: the future is passed through several functions, and each would copy it.
 pub(crate) type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, sqlx::Error>> + Send + 'a>>;
 
 /// A server, and whether it answers.
@@ -34,7 +33,7 @@ pub(crate) type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, sqlx::Erro
 pub(crate) struct Reach {
     pub(crate) pool: PgPool,
     away: Arc<AtomicBool>,
-    /// Where to ask again: those who find the server away may end before it is back.
+    /// The runtime for retries: the query that finds the server away may end before it is back.
     home: Handle,
 }
 
@@ -44,7 +43,7 @@ impl Reach {
         Reach { pool, away: Arc::default(), home: Handle::current() }
     }
 
-    /// Asks the server something, unless it is known to be away.
+    /// Runs a query, unless the server is known to be away.
     pub(crate) async fn ask<T>(&self, asking: Asking<'_, T>) -> Result<T, sqlx::Error> {
         if self.away.load(Ordering::Acquire) {
             return Err(silent(io::ErrorKind::NotConnected));

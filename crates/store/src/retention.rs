@@ -1,5 +1,5 @@
-//! Retention: old rows go, in small pieces, so that nobody waits for it. Policies, keys and the audit
-//! stay for good.
+//! Retention: old rows are deleted in small pieces, so that other writers do not wait. Policies,
+//! keys and the audit stay for good.
 
 use deadstop_core::Time;
 
@@ -18,10 +18,9 @@ pub enum Kept {
     Payloads,
     /// What was said before incidents.
     Evidence,
-    /// Sessions that nobody has used since.
+    /// Sessions without a call since.
     Sessions,
-    /// The live state of sessions that nobody has used since, except where they were ended: an end
-    /// is remembered.
+    /// The live state of sessions without a call since. Killed sessions stay: a kill is final.
     Scopes,
     /// Incidents, with their evidence.
     Incidents,

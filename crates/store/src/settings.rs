@@ -54,6 +54,19 @@ impl Store {
         Ok(())
     }
 
+    /// Sets it unless it is set; returns the one that was set first.
+    pub async fn first_setting(&self, setting: &Setting) -> Result<Setting, StoreError> {
+        let (project, name) = (&setting.project, &setting.name);
+        if let Some(found) = self.setting(project, name).await? {
+            return Ok(found);
+        }
+        let query = sql("INSERT INTO settings (project, name, value, changed_ms, who) \
+             VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project, name) DO NOTHING");
+        let query = query.bind(project).bind(name).bind(&setting.value);
+        self.change(query.bind(setting.changed).bind(&setting.who), None).await?;
+        Ok(self.setting(project, name).await?.unwrap_or_else(|| setting.clone()))
+    }
+
     /// Takes it away; false if there was none.
     pub async fn delete_setting(
         &self,

@@ -15,7 +15,7 @@ pub struct StoredTool {
     pub server: String,
     /// Its name.
     pub tool: String,
-    /// Its description as it is accepted.
+    /// Its description as it is accepted; zero if the tool was added later and is not.
     pub known: Digest,
     /// Its description as it was given last.
     pub seen: Digest,
@@ -27,6 +27,24 @@ pub struct StoredTool {
     pub changed: Option<Time>,
     /// Who has accepted a change.
     pub accepted_by: Option<String>,
+    /// What its server says about it, as it is accepted: the beginning, redacted.
+    pub known_text: String,
+    /// The same, as it was said last.
+    pub seen_text: String,
+    /// What is odd about it, one finding a line.
+    pub notes: String,
+}
+
+impl StoredTool {
+    /// Whether it is described otherwise than it is accepted, or was added later.
+    pub fn is_changed(&self) -> bool {
+        self.known != self.seen
+    }
+
+    /// Whether it was added after the tools of its server were first seen.
+    pub fn is_added(&self) -> bool {
+        self.known == Digest(0) && self.is_changed()
+    }
 }
 
 impl Store {
@@ -58,10 +76,13 @@ impl Store {
 
 fn put(tool: &StoredTool) -> Query<'_> {
     sql("INSERT INTO mcp_tools (project, server, tool, known, seen, destructive, first_ms, \
-         changed_ms, accepted_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         changed_ms, accepted_by, known_text, seen_text, notes) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
          ON CONFLICT (project, server, tool) DO UPDATE SET known = excluded.known, \
          seen = excluded.seen, destructive = excluded.destructive, \
-         changed_ms = excluded.changed_ms, accepted_by = excluded.accepted_by")
+         changed_ms = excluded.changed_ms, accepted_by = excluded.accepted_by, \
+         known_text = excluded.known_text, seen_text = excluded.seen_text, \
+         notes = excluded.notes")
     .bind(&tool.project)
     .bind(&tool.server)
     .bind(&tool.tool)
@@ -71,6 +92,9 @@ fn put(tool: &StoredTool) -> Query<'_> {
     .bind(tool.first)
     .bind(tool.changed)
     .bind(&tool.accepted_by)
+    .bind(&tool.known_text)
+    .bind(&tool.seen_text)
+    .bind(&tool.notes)
 }
 
 fn hex(digest: Digest) -> String {
@@ -79,7 +103,7 @@ fn hex(digest: Digest) -> String {
 
 fn digest(row: &Row, column: &str) -> Result<Digest, StoreError> {
     let text: String = row.get(column)?;
-    // One that was tampered with is one that nobody has seen.
+    // A digest that cannot be read becomes zero, which matches no description.
     Ok(Digest(u64::from_str_radix(&text, 16).unwrap_or_default()))
 }
 
@@ -95,5 +119,8 @@ fn read(row: &Row) -> Result<StoredTool, StoreError> {
         first: Time(row.unsigned("first_ms")?),
         changed: changed.map(|at| Time(at.unsigned_abs())),
         accepted_by: row.get("accepted_by")?,
+        known_text: row.get("known_text")?,
+        seen_text: row.get("seen_text")?,
+        notes: row.get("notes")?,
     })
 }

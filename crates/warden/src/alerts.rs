@@ -61,7 +61,7 @@ pub fn kind_of(trip: &Trip) -> Option<Kind> {
     match (trip.guard, trip.verdict) {
         (GuardId::Killed | GuardId::Paused, _) | (_, Verdict::Allow) => None,
         (_, Verdict::Kill) => Some(Kind::Kill),
-        (GuardId::Budget, Verdict::Warn) => Some(Kind::BudgetWarning),
+        (GuardId::Budget, Verdict::Warn | Verdict::Steer) => Some(Kind::BudgetWarning),
         (GuardId::Breaker, _) => Some(Kind::BreakerOpen),
         _ => Some(Kind::Trip),
     }

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, GuardId, Time, Trip, Verdict};
-use deadstop_redact::excerpt::Excerpt;
+use deadstop_core::{Call, GuardId, Harm, Time, Trip, Verdict};
+use deadstop_redact::excerpt::{self, Excerpt};
 use deadstop_store::AuditEvent;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Chain, Event, Message, Refused, Running, Said, Terms, Warden};
+use super::{Admit, Chain, Event, Message, Refused, Running, Said, Terms, Warden};
 use crate::alerts::Alert;
 use crate::settings::Capture;
 
@@ -31,8 +31,6 @@ const MOST: usize = 1000;
 const REMEMBERED_MS: u64 = 10 * 60 * 1000;
 /// How long after the time limit the node of a waiting call may take to report it.
 const LATE_MS: u64 = 10_000;
-/// Bytes of the request that a person is shown.
-const SHOWN: usize = 2000;
 /// Bytes of the request that the audit keeps.
 const AUDITED: usize = 300;
 
@@ -51,8 +49,10 @@ pub struct Approval {
     pub nested: Option<String>,
     /// The call.
     pub call: Call,
-    /// The beginning of the request, redacted.
+    /// The request, redacted: as much of it as a person can be shown.
     pub asked: String,
+    /// Characters of the request behind those. A tool call with any cannot be approved.
+    pub unkept: u64,
     /// Why it waits, strictest first.
     pub trips: Vec<Trip>,
     /// Since when it waits.
@@ -167,6 +167,14 @@ impl Approval {
             }
             first
         })
+    }
+
+    /// What it would do, the worst first.
+    pub fn harms(&self) -> Vec<&Harm> {
+        let harms = self.call.tool().map_or(&[][..], |tool| &tool.harms);
+        let mut harms: Vec<&Harm> = harms.iter().collect();
+        harms.sort_by_key(|harm| std::cmp::Reverse(harm.severity()));
+        harms
     }
 
     /// Why it waits.
@@ -308,6 +316,8 @@ pub struct Asked {
     nested: Option<String>,
     call: Call,
     asked: String,
+    #[serde(default)]
+    unkept: u64,
     trips: Vec<Trip>,
     since: Time,
     until: Time,
@@ -328,6 +338,7 @@ impl Asked {
             nested: approval.nested.clone(),
             call: approval.call.without_arguments(),
             asked: approval.asked.clone(),
+            unkept: approval.unkept,
             trips: approval.trips.clone(),
             since: approval.since,
             until: approval.until,
@@ -346,6 +357,7 @@ impl From<Asked> for Approval {
             nested: asked.nested,
             call: asked.call,
             asked: asked.asked,
+            unkept: asked.unkept,
             trips: asked.trips,
             since: asked.since,
             until: asked.until,
@@ -427,9 +439,12 @@ impl Question {
     /// Records the refusal.
     fn refuse(&self, word: &Word) -> Refused {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
-        let trips = self.approval.judged(word);
+        let mut trips = self.approval.judged(word);
+        if word.answer == Answer::Lapsed {
+            warden.offer_once(chain, call, &self.request, &mut trips);
+        }
         let id = warden.number();
-        let said = || Said { request: self.request.clone(), response: Excerpt::default() };
+        let said = || Said { request: self.request.beginning(), response: Excerpt::default() };
         let incident = warden.record(chain, call, id, &trips, said);
         if let Some(trip) = trips.first() {
             warden.refused(chain, call, id, trip, incident.clone());
@@ -476,14 +491,11 @@ impl Warden {
 
     /// The same, and a call in a paused scope waits up to `hold` for it to be resumed. A refusal is
     /// on disk before this returns.
-    pub async fn admit_patiently(
+    pub(super) async fn admit_patiently(
         self: &Arc<Warden>,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-        terms: Terms,
-        hold: Duration,
+        admit: Admit<'_>,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        let Admit { chain, call, request, terms, hold } = admit;
         let until = Instant::now() + hold;
         loop {
             // Registered before asking, so that a change in between is not missed.
@@ -528,6 +540,7 @@ impl Warden {
         let policies = chain.policies();
         let kind = trips.first().map_or(chain.innermost().kind(), |trip| trip.context.kind);
         let (since, (agent, session)) = (self.time(), chain.names());
+        let most = if call.tool().is_some() { excerpt::MOST_OF_CALL } else { excerpt::MOST };
         let approval = Arc::new(Approval {
             id: uuid::Uuid::now_v7().to_string(),
             project: chain.project.name.clone(),
@@ -535,7 +548,8 @@ impl Warden {
             session: session.to_owned(),
             nested: chain.nested(),
             call: call.clone(),
-            asked: chain.project.redact_start(request.text(), SHOWN),
+            asked: chain.project.redact_start(request.text(), most),
+            unkept: request.unshown(most),
             trips,
             since,
             until: since + policies.of(kind).ask_timeout_s.millis(),
@@ -602,6 +616,8 @@ impl Warden {
             "approval": approval.id,
             "call": call.name(),
             "asked": keeps.then(|| &approval.asked[..asked]),
+            "asked_chars": approval.asked.chars().count() as u64 + approval.unkept,
+            "harm": approval.harms().first().filter(|_| keeps).map(|harm| harm.because()),
             "why": approval.trip().map(Trip::explain),
             "waited_ms": word.at.since(approval.since).0,
         });
@@ -668,7 +684,17 @@ impl Warden {
     }
 
     /// The refusal of a call that was not approved, for a repeated request.
-    pub fn refusal_of(&self, approval: &Approval, word: &Word) -> Refused {
-        Refused { trips: approval.judged(word), ..Refused::default() }
+    pub(super) fn refusal_of(
+        &self,
+        chain: &Chain,
+        request: &Excerpt,
+        approval: &Approval,
+        word: &Word,
+    ) -> Refused {
+        let mut trips = approval.judged(word);
+        if word.answer == Answer::Lapsed {
+            self.offer_once(chain, &approval.call, request, &mut trips);
+        }
+        Refused { trips, ..Refused::default() }
     }
 }

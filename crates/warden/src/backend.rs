@@ -16,7 +16,7 @@ use deadstop_core::{Call, Decision, Outcome, Progress, Time};
 use super::calls::{Found, Terms, admission};
 use super::step::{Judged, Step};
 use super::{Chain, Running};
-pub(super) use cluster::{Node, Page, Slice, Stores};
+pub(super) use cluster::{Attachment, Node, Slice, Stores};
 pub(crate) use deadstop_fleet::Unreachable;
 
 /// Where the state of live scopes is kept.
@@ -120,12 +120,12 @@ impl Backend {
         &self,
         chain: &Chain,
         call: &Call,
-        running: &Running,
+        running: Running,
         outcome: &Outcome,
     ) -> Pending<Judged<Decision>> {
         match self {
             Backend::Memory => Pending::Now(memory::step(chain, None, self.now(), |step| {
-                step.settle(call, running.ticket.clone(), &running.owner, outcome)
+                step.settle(call, running.ticket, &running.owner, outcome)
             })),
             Backend::Cluster(node) => cluster::settle(node, chain, call, running, outcome),
         }

@@ -14,7 +14,7 @@ use super::backend::{Pending, Slice};
 use super::conversation::{Heard, Turn, Waiting};
 use super::reported::Reported;
 use super::step::{Judged, Step, cancelled};
-use super::{Approval, BOOKED, Booking, Chain, Refused, Said, Warden, record};
+use super::{Approval, BOOKED, Booking, Chain, Once, Refused, Said, Warden, record};
 
 /// A call that was admitted.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ impl Running {
 pub struct Terms {
     /// The approval of a person, if there is one.
     pub(super) approval: Option<Arc<Approval>>,
+    /// The word of a person that its harm is allowed once, if there is one.
+    once: Option<Arc<Once>>,
     /// The turn that the request belongs to.
     pub turn: Option<Turn>,
     carrier: Carrier,
@@ -122,6 +124,21 @@ pub struct Ended {
     pub notes: Vec<(String, String)>,
 }
 
+/// A call that asks to be admitted, and how long it may wait.
+#[derive(Clone)]
+pub struct Admit<'a> {
+    /// Its scopes.
+    pub chain: &'a Chain,
+    /// The call.
+    pub call: &'a Call,
+    /// What was asked, for people.
+    pub request: &'a Excerpt,
+    /// How it is admitted.
+    pub terms: Terms,
+    /// How long it waits while one of its scopes is paused.
+    pub hold: Duration,
+}
+
 /// What a step found when a call asked to be admitted.
 pub(super) enum Found {
     /// It was decided.
@@ -159,10 +176,14 @@ pub(super) fn admission(
         step.conversation_mut().heard = turn.after.clone();
     }
     let owner = if terms.is_carried() { step.me() } else { Owner::Any };
-    let mut admission = match &terms.approval {
-        Some(_) => step.admit_approved(call, &owner),
-        None => step.admit(call, &owner),
+    let mut admission = match (&terms.approval, &terms.once) {
+        (Some(_), _) => step.admit_approved(call, &owner),
+        (None, Some(_)) => step.admit_allowed(call, &owner),
+        (None, None) => step.admit(call, &owner),
     };
+    if let Some(once) = &terms.once {
+        once.sign(&mut admission.trips);
+    }
     if let Some(approval) = &terms.approval {
         approval.sign(&mut admission.trips);
     }
@@ -248,6 +269,18 @@ impl Warden {
         request: &Excerpt,
         terms: &Terms,
     ) -> Result<(Running, Vec<Trip>), Refused> {
+        let allowed = match terms.approval {
+            Some(_) => None,
+            None => self.take_once(chain, call).await,
+        };
+        let own;
+        let terms = match allowed {
+            Some(once) => {
+                own = Terms { once: Some(Arc::new(once)), ..terms.clone() };
+                &own
+            }
+            None => terms,
+        };
         let (begun, number) = (Instant::now(), self.number());
         let decided = self.backend.admit(chain, call, terms, number).await;
         self.metrics.decided(begun.elapsed());
@@ -297,7 +330,7 @@ impl Warden {
         chain: &Chain,
         call: &Call,
         request: &Excerpt,
-        admission: Admission,
+        mut admission: Admission,
         id: i64,
         owner: Owner,
     ) -> Result<(Running, Vec<Trip>), Refused> {
@@ -308,7 +341,10 @@ impl Warden {
             }
             return Err(Refused { trips: admission.trips, ..Refused::default() });
         }
-        let said = || Said { request: request.clone(), response: Excerpt::default() };
+        if admission.ticket.is_none() {
+            self.offer_once(chain, call, request, &mut admission.trips);
+        }
+        let said = || Said { request: request.beginning(), response: Excerpt::default() };
         let incident = self.record(chain, call, id, &admission.trips, said);
         match admission.ticket {
             Some(ticket) => {
@@ -391,14 +427,14 @@ impl Warden {
         self: &Arc<Warden>,
         chain: &Chain,
         call: &Call,
-        running: Running,
+        mut running: Running,
         outcome: &Outcome,
         said: Said,
     ) -> Option<Booking> {
         let offline = running.is_offline();
-        let pending = self.backend.settle(chain, call, &running, outcome);
-        let Running { id, ticket, warned, .. } = running;
-        let numbered = Numbered::of(id, &ticket, warned);
+        let warned = running.warned.take();
+        let numbered = Numbered::of(running.id, &running.ticket, warned);
+        let pending = self.backend.settle(chain, call, running, outcome);
         let done = match pending {
             Pending::Now(Judged { value: decision, killed }) => {
                 self.carry_kills(chain, killed);
@@ -423,7 +459,7 @@ impl Warden {
     }
 
     /// How long to wait for the cluster: not at all while it is unreachable.
-    fn patience(&self) -> Duration {
+    pub(super) fn patience(&self) -> Duration {
         if self.backend.unreachable().is_some() { Duration::ZERO } else { BOOKED }
     }
 

@@ -67,11 +67,11 @@ impl Warden {
     /// do not trip again at once.
     pub async fn clear(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
         let agent = (scope.kind() != ScopeKind::Project).then(|| scope.agent());
-        let project = scope.place.project.clone();
+        let project = scope.id.project.clone();
         self.forget_sessions(&project, agent);
         self.announce(Message::Forget { project, agent: agent.map(str::to_owned) }).await;
         if let Some(agent) = agent {
-            let stored = self.forget_stored(&scope.place.project, agent).await;
+            let stored = self.forget_stored(&scope.id.project, agent).await;
             stored.map_err(|error| error.to_string())?;
         }
         self.order(scope, order, |state, _| {

@@ -62,8 +62,10 @@ impl Warden {
                 let terms = terms.clone().approved(approval);
                 self.admit(chain, call, request, &terms).await
             }
-            Some((approval, Some(word))) if approval.counts() => {
-                Err(self.refusal_of(approval, &word))
+            Some((approval, Some(word)))
+                if approval.counts() && !self.onces.allows(chain, call, now) =>
+            {
+                Err(self.refusal_of(chain, request, approval, &word))
             }
             _ => self.admit(chain, call, request, &terms).await,
         };

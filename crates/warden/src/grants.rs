@@ -81,7 +81,7 @@ impl Warden {
         });
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
-            project: scope.place.project.clone(),
+            project: scope.id.project.clone(),
             at: now(),
             who: who.to_owned(),
             action: action.to_owned(),

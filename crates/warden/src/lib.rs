@@ -16,6 +16,7 @@ mod grants;
 mod listing;
 pub mod metrics;
 mod nodes;
+mod once;
 pub mod pins;
 pub mod prices;
 mod project;
@@ -24,6 +25,7 @@ mod record;
 mod reported;
 mod room;
 mod scope;
+mod sessions;
 pub mod settings;
 mod step;
 mod texts;
@@ -47,16 +49,20 @@ use crate::pins::Pins;
 use crate::settings::Settings;
 pub use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub use calls::{Ended, ResultIn, Running, Terms};
+pub use calls::{Admit, Ended, ResultIn, Running, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
+pub use listing::Tools;
 pub use nodes::{Message, Reload};
+pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
 use room::Rooms;
-pub use scope::{Chain, Place, Scope, Tally};
+pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
+use sessions::Sessions;
+pub use sessions::{Asking, Resolved, Thread};
 use step::{Judged, Step};
 use texts::Texts;
 pub use writer::Outage;
@@ -64,7 +70,7 @@ pub use writer::Outage;
 /// Scopes in memory before idle ones are dropped; they can be read from the database again.
 const MOST_SCOPES: usize = 20_000;
 /// A scope that was not used for so long may be dropped.
-const IDLE_MS: u64 = 2 * SILENCE_MS;
+const IDLE_MS: u64 = 60 * 60 * 1000;
 /// Interval at which idle scopes are dropped.
 const SWEEP_MS: u64 = 10_000;
 /// How long a call waits for a scope's row. The first call that waits in vain notices the outage;
@@ -74,8 +80,6 @@ const LOAD: Duration = Duration::from_secs(3);
 const SPREAD: Duration = Duration::from_secs(3);
 /// How long the end of an answer waits until its cost is committed for all nodes.
 const BOOKED: Duration = Duration::from_secs(1);
-/// After so long without a request, a conversation without a name is over.
-const SILENCE_MS: u64 = 30 * 60 * 1000;
 /// The project of clients that name none.
 pub const DEFAULT_PROJECT: &str = "default";
 
@@ -104,6 +108,8 @@ pub struct Warden {
     /// Row numbers for a server without a database.
     numbers: Numbers,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<(), String>>>,
+    /// Which session an unnamed conversation belongs to.
+    sessions: Sessions,
     /// Calls that wait for room in a limit.
     rooms: Rooms,
     /// Cancelled when the server shuts down and its grace is over.
@@ -118,6 +124,8 @@ pub struct Warden {
     pub posted: Arc<Notify>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
+    /// Refused calls that a person may allow once.
+    pub onces: Onces,
     /// Texts of recent calls, as evidence for an incident.
     pub recent: Recent,
     /// Tools of MCP servers as they were first seen.
@@ -156,6 +164,8 @@ pub enum What {
     Pause,
     /// Lifts a pause.
     Resume,
+    /// Raises the limits of a session, and lifts the end that one of them brought.
+    TopUp,
 }
 
 impl What {
@@ -167,6 +177,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "pause",
             What::Resume => "resume",
+            What::TopUp => "top_up",
         }
     }
 
@@ -178,6 +189,7 @@ impl What {
             What::Reset => "reset",
             What::Pause => "paused",
             What::Resume => "resumed",
+            What::TopUp => "topped up",
         }
     }
 }
@@ -239,6 +251,7 @@ impl Warden {
             }
             _ => Backend::Memory,
         };
+        let sessions = Sessions::new(store.as_ref()).await?;
         let warden = Arc::new(Warden {
             configured: Arc::new(policies),
             projects: RwLock::default(),
@@ -253,6 +266,7 @@ impl Warden {
             numbers,
             queue,
             full: Notify::new(),
+            sessions,
             rooms: Rooms::default(),
             closing: tokio_util::sync::CancellationToken::new(),
             outbox: Mutex::default(),
@@ -260,6 +274,7 @@ impl Warden {
             bunches: Bunches::default(),
             posted: Arc::default(),
             approvals: Approvals::default(),
+            onces: Onces::default(),
             recent: Recent::default(),
             pins: Pins::default(),
             events: Events::new(now().0),
@@ -287,7 +302,7 @@ impl Warden {
         self.reread_settings().await?;
         for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
             for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
-                let place = Place {
+                let place = ScopeId {
                     key: stored.key.clone(),
                     project: stored.project.clone(),
                     kind,
@@ -339,7 +354,7 @@ impl Warden {
             return Ok(Arc::clone(project));
         }
         let key = scope::key(name, None, None, &[]);
-        let place = Place {
+        let place = ScopeId {
             key,
             project: name.to_owned(),
             kind: ScopeKind::Project,
@@ -383,7 +398,7 @@ impl Warden {
     pub async fn agent(&self, project: &Project, agent: &str) -> Result<Arc<Scope>, StoreError> {
         let key = scope::key(&project.name, Some(agent), None, &[]);
         self.scope(
-            || Place {
+            || ScopeId {
                 key: key.clone(),
                 project: project.name.clone(),
                 kind: ScopeKind::Agent,
@@ -411,7 +426,7 @@ impl Warden {
         chain.push(of_agent);
         for depth in 0..=nested.len() {
             let key = scope::key(&name, Some(agent), Some(session), &nested[..depth]);
-            let place = || Place {
+            let place = || ScopeId {
                 key: key.clone(),
                 project: name.clone(),
                 kind: if depth == 0 { ScopeKind::Session } else { ScopeKind::Nested },
@@ -426,31 +441,10 @@ impl Warden {
         Ok(chain)
     }
 
-    /// The session of a conversation that is known only by its first messages. After a long silence
-    /// the same messages open a new session.
-    pub async fn conversation(&self, project: &str, agent: &str, name: &str) -> String {
-        let now = self.time();
-        let silent = |used: Time| now.since(used).0 > SILENCE_MS;
-        for n in 1..1000 {
-            let session = if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
-            let key = scope::key(project, Some(agent), Some(&session), &[]);
-            let here = self.scopes.lock().get(&key).map(|scope| scope.used());
-            if here.is_some_and(|used| !silent(used)) {
-                return session;
-            }
-            // Another node may have used it since.
-            let used = self.used_anywhere(project, &key).await.max(here);
-            if !used.is_some_and(silent) {
-                return session;
-            }
-        }
-        name.to_owned()
-    }
-
     /// A scope by its key: from memory, from the database, or new.
     async fn scope(
         &self,
-        place: impl FnOnce() -> Place,
+        place: impl FnOnce() -> ScopeId,
         key: &str,
     ) -> Result<Arc<Scope>, StoreError> {
         if let Some(scope) = self.scopes.lock().get(key) {
@@ -516,7 +510,7 @@ impl Warden {
 
     /// Reads a scope or makes it. If the database does not answer, the scope is provisional: orders
     /// must find it, and the fail mode decides whether calls may use it.
-    async fn load(&self, place: Place) -> Result<Arc<Scope>, StoreError> {
+    async fn load(&self, place: ScopeId) -> Result<Arc<Scope>, StoreError> {
         // The era is read first: if Redis loses data after that, the era differs and the database is
         // read again.
         let era = self.node().map(|node| node.era(&place.project)).unwrap_or_default();
@@ -529,8 +523,8 @@ impl Warden {
     }
 
     /// The same without the shared state; returns the version in the row as well.
-    async fn load_alone(&self, place: Place) -> Result<(Arc<Scope>, u64), StoreError> {
-        let new = |place: Place| {
+    async fn load_alone(&self, place: ScopeId) -> Result<(Arc<Scope>, u64), StoreError> {
+        let new = |place: ScopeId| {
             let state = ScopeState::new(place.kind, now());
             Scope::new(place, self.number(), state, Tally::default())
         };
@@ -566,7 +560,7 @@ impl Warden {
         }
     }
 
-    async fn tally(&self, place: &Place, number: i64) -> Result<Tally, StoreError> {
+    async fn tally(&self, place: &ScopeId, number: i64) -> Result<Tally, StoreError> {
         let Some(store) = &self.store else { return Ok(Tally::default()) };
         Ok(match place.kind {
             ScopeKind::Agent => {
@@ -645,12 +639,11 @@ impl Warden {
 
     /// The chain from the project down to a scope.
     fn chain_to(&self, scope: &Arc<Scope>) -> Result<Chain, String> {
-        let project = self.projects.read().get(&scope.place.project).cloned();
-        let project =
-            project.ok_or_else(|| format!("there is no project {}", scope.place.project))?;
+        let project = self.projects.read().get(&scope.id.project).cloned();
+        let project = project.ok_or_else(|| format!("there is no project {}", scope.id.project))?;
         let mut chain = Chain::new(project);
         if matches!(scope.kind(), ScopeKind::Session | ScopeKind::Nested)
-            && let Some(agent) = self.live_agent(&scope.place.project, scope.agent())
+            && let Some(agent) = self.live_agent(&scope.id.project, scope.agent())
         {
             chain.push(agent);
         }
@@ -706,6 +699,9 @@ impl Warden {
         if order.what == What::Reset {
             scope.forget_reported();
         }
+        if order.what == What::TopUp {
+            *scope.ended_by.lock() = None;
+        }
         scope.tell_changed();
         self.tell_nodes_of(scope);
         self.ordered(scope, &order);
@@ -724,9 +720,9 @@ impl Warden {
     /// A fresh start under the same name for a killed session and its nested scopes. History stays
     /// with the old row number.
     pub async fn reset(&self, scope: &Arc<Scope>, order: Order<'_>) -> Result<(), String> {
-        let below = format!("{}\u{1f}", scope.place.key);
-        let mut nested = self.scopes(&scope.place.project);
-        nested.retain(|nested| nested.place.key.starts_with(&below));
+        let below = format!("{}\u{1f}", scope.id.key);
+        let mut nested = self.scopes(&scope.id.project);
+        nested.retain(|nested| nested.id.key.starts_with(&below));
         // The old state is written before its row becomes that of the new session.
         self.mark(scope);
         self.flush().await?;
@@ -776,7 +772,7 @@ impl Warden {
     /// Every scope of a project in memory.
     pub fn scopes(&self, project: &str) -> Vec<Arc<Scope>> {
         let scopes = self.scopes.lock();
-        scopes.values().filter(|scope| scope.place.project == project).cloned().collect()
+        scopes.values().filter(|scope| scope.id.project == project).cloned().collect()
     }
 
     /// The database, if there is one.

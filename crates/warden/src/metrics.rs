@@ -67,6 +67,7 @@ pub struct Metrics {
     waited: AtomicU64,
     dropped: AtomicU64,
     shed: AtomicU64,
+    queued: AtomicU64,
     asked: AtomicI64,
     /// By decision.
     answers: [AtomicU64; Answer::ALL.len()],
@@ -185,6 +186,11 @@ impl Metrics {
         add(&self.shed, 1);
     }
 
+    /// A call waits for room in a limit.
+    pub fn queued(&self) {
+        add(&self.queued, 1);
+    }
+
     /// A call began to wait for a person.
     pub fn asked(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -246,38 +252,38 @@ impl Metrics {
 
     /// All metrics in Prometheus' text format.
     pub fn text(&self) -> String {
-        let mut page = Page(String::with_capacity(8192));
-        page.head("deadstop_calls_total", "counter", "Calls received.");
-        page.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
-        page.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
+        let mut text = Exposition(String::with_capacity(8192));
+        text.head("deadstop_calls_total", "counter", "Calls received.");
+        text.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
+        text.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
 
-        page.head(
+        text.head(
             "deadstop_verdicts_total",
             "counter",
             "Trips by guard and verdict; allow counts calls without a trip.",
         );
-        page.line("deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"}", get(&self.allowed));
+        text.line("deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"}", get(&self.allowed));
         for (guard, row) in GUARDS.iter().zip(&self.verdicts) {
             for (verdict, counter) in VERDICTS.iter().zip(row).skip(1) {
                 let name =
                     format!("deadstop_verdicts_total{{guard=\"{guard}\",verdict=\"{verdict}\"}}");
-                page.line(&name, get(counter));
+                text.line(&name, get(counter));
             }
         }
 
-        page.histogram("deadstop_decision_seconds", "How long a decision takes.", &self.decisions);
+        text.histogram("deadstop_decision_seconds", "How long a decision takes.", &self.decisions);
 
-        page.head("deadstop_tokens_total", "counter", "Tokens that calls have used.");
+        text.head("deadstop_tokens_total", "counter", "Tokens that calls have used.");
         for (kind, counter) in [
             ("input", &self.input),
             ("output", &self.output),
             ("cache_read", &self.cache_read),
             ("cache_write", &self.cache_write),
         ] {
-            page.line(&format!("deadstop_tokens_total{{kind=\"{kind}\"}}"), get(counter));
+            text.line(&format!("deadstop_tokens_total{{kind=\"{kind}\"}}"), get(counter));
         }
-        page.head("deadstop_cost_usd_total", "counter", "Dollars that calls have cost.");
-        page.line("deadstop_cost_usd_total", NanoUsd(get(&self.money)).dollars());
+        text.head("deadstop_cost_usd_total", "counter", "Dollars that calls have cost.");
+        text.line("deadstop_cost_usd_total", NanoUsd(get(&self.money)).dollars());
 
         for (name, kind, help, value) in [
             (
@@ -300,13 +306,13 @@ impl Metrics {
                 self.degraded().into(),
             ),
         ] {
-            page.head(name, kind, help);
-            page.line(name, value);
+            text.head(name, kind, help);
+            text.line(name, value);
         }
         let name = "deadstop_approvals_total";
-        page.head(name, "counter", "Decisions about calls that waited for a person.");
+        text.head(name, "counter", "Decisions about calls that waited for a person.");
         for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
-            page.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
+            text.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
         }
         for (name, help, counter) in [
             ("deadstop_batches_written_total", "Batches that were written.", &self.batches),
@@ -327,6 +333,7 @@ impl Metrics {
                 &self.dropped,
             ),
             ("deadstop_shed_total", "Calls refused because too many were in flight.", &self.shed),
+            ("deadstop_queued_total", "Calls that waited for room in a limit.", &self.queued),
             ("deadstop_alerts_delivered_total", "Alerts delivered.", &self.deliveries),
             (
                 "deadstop_alerts_failed_total",
@@ -349,17 +356,17 @@ impl Metrics {
                 &self.refused_offline,
             ),
         ] {
-            page.head(name, "counter", help);
-            page.line(name, get(counter));
+            text.head(name, "counter", help);
+            text.line(name, get(counter));
         }
-        page.0
+        text.0
     }
 }
 
 /// The text under construction.
-struct Page(String);
+struct Exposition(String);
 
-impl Page {
+impl Exposition {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

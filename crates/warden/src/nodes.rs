@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use deadstop_core::{Kill, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Peer};
+use deadstop_store::StoredTool;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::alerts::Alert;
 
 use super::approvals::Asked;
-use super::{Chain, Event, Node, Pending, Place, SPREAD, Scope, Tally, Warden, Word, now};
+use super::{Chain, Event, Node, Once, Pending, SPREAD, Scope, ScopeId, Tally, Warden, Word, now};
 
 /// How long a change waits until all nodes have applied it.
 const TAKEN_IN: Duration = Duration::from_secs(5);
@@ -33,6 +34,10 @@ const OVERLAP_MS: u64 = 2000;
 const AT_ONCE: usize = 100;
 /// How far back kills are read from the database.
 const BACK_MS: u64 = 60_000;
+
+/// How often a node looks for a tool that another node has just listed, and how long it waits each time.
+const LISTED_LOOKS: usize = 5;
+const LISTED_WAIT: Duration = Duration::from_millis(50);
 
 /// Called when another node has changed something: reads policies and keys again.
 pub type Reload =
@@ -71,6 +76,13 @@ pub enum Message {
     },
     /// A call waits for a person.
     Asked(Asked),
+    /// A refused call can be allowed once, or was.
+    Offered(Box<Once>),
+    /// A call that was allowed once was made.
+    Used {
+        /// The code.
+        code: String,
+    },
     /// A waiting call was decided.
     Decided {
         /// Its approval id.
@@ -82,7 +94,7 @@ pub enum Message {
 
 /// A message with its sender.
 #[derive(Debug, Serialize, Deserialize)]
-struct Letter {
+struct Envelope {
     /// The node that sent it.
     from: String,
     /// The receivers confirm under this number that they have applied the message.
@@ -113,11 +125,6 @@ impl Warden {
         tokio::spawn(look_around(Arc::downgrade(self)));
         tokio::spawn(watch_over(Arc::downgrade(self)));
         Ok(())
-    }
-
-    /// Whether this node is part of a cluster.
-    pub fn is_clustered(&self) -> bool {
-        self.node().is_some()
     }
 
     /// This node, and all nodes with a valid lease, by name; `None` without a cluster.
@@ -196,13 +203,6 @@ impl Warden {
         project.caught_up.fetch_max(touched.now.0, Ordering::AcqRel);
     }
 
-    /// When a scope was last used on any node; `None` without a cluster or while Redis is
-    /// unreachable.
-    pub(super) async fn used_anywhere(&self, project: &str, key: &str) -> Option<Time> {
-        let node = self.node().filter(|node| node.outage().is_none())?;
-        node.shared().redis.used(project, key).await.ok().flatten()
-    }
-
     /// A scope that another node has made, by its path.
     fn find_out(&self, path: &str) -> Option<Arc<Scope>> {
         let names: Vec<&str> = path.split('\u{1f}').collect();
@@ -212,7 +212,7 @@ impl Warden {
             3 => ScopeKind::Session,
             _ => ScopeKind::Nested,
         };
-        let place = Place {
+        let place = ScopeId {
             key: path.to_owned(),
             project: names[0].to_owned(),
             kind,
@@ -237,7 +237,7 @@ impl Warden {
         let mut scopes = self.scopes.lock();
         // References: the map and the caller.
         if Arc::strong_count(scope) <= 2 {
-            scopes.remove(&scope.place.key);
+            scopes.remove(&scope.id.key);
         }
     }
 
@@ -259,10 +259,10 @@ impl Warden {
 
     /// Sends a message to all nodes, when the future is polled.
     pub(super) fn telling(&self, message: Message) -> impl Future<Output = ()> + Send + use<> {
-        let letter = self.node().map(|node| (Arc::clone(node), self.letter(message, None)));
+        let envelope = self.node().map(|node| (Arc::clone(node), self.envelope(message, None)));
         async move {
-            if let Some((node, letter)) = letter {
-                let _ = node.shared().redis.tell(&letter).await;
+            if let Some((node, envelope)) = envelope {
+                let _ = node.shared().redis.tell(&envelope).await;
             }
         }
     }
@@ -277,9 +277,9 @@ impl Warden {
             let alive = |peer: &Peer| *peer.node != *me && peer.until > now;
             node.peers().iter().filter(|peer| alive(peer)).count() as u64
         };
-        let letter = self.letter(message, Some(number));
+        let envelope = self.envelope(message, Some(number));
         let redis = &node.shared().redis;
-        let Ok(listening) = redis.tell(&letter).await else { return };
+        let Ok(listening) = redis.tell(&envelope).await else { return };
         // This node is one of the listeners. Some may have no lease yet.
         let listening = listening.saturating_sub(1);
         if listening.max(others()) == 0 {
@@ -296,9 +296,9 @@ impl Warden {
         }
     }
 
-    fn letter(&self, message: Message, number: Option<i64>) -> Vec<u8> {
+    fn envelope(&self, message: Message, number: Option<i64>) -> Vec<u8> {
         let from = self.node().map(|node| node.me().to_string()).unwrap_or_default();
-        serde_json::to_vec(&Letter { from, number, message }).unwrap_or_default()
+        serde_json::to_vec(&Envelope { from, number, message }).unwrap_or_default()
     }
 
     /// Shows an event to watchers on all nodes. Events of single calls stay on the node that
@@ -333,7 +333,7 @@ impl Warden {
 
     /// Tells all nodes to read a scope again.
     pub(super) fn tell_nodes_of(&self, scope: &Scope) {
-        self.tell_nodes(Message::Scope { key: scope.place.key.clone() });
+        self.tell_nodes(Message::Scope { key: scope.id.key.clone() });
     }
 
     /// Applies a change on this node before it is in Redis. Without a cluster this is not needed:
@@ -393,11 +393,11 @@ impl Warden {
     }
 
     /// Applies a message of another node.
-    async fn hear(&self, node: &Arc<Node>, letter: Letter) {
-        if *letter.from == *node.me() {
+    async fn hear(&self, node: &Arc<Node>, envelope: Envelope) {
+        if *envelope.from == *node.me() {
             return;
         }
-        match letter.message {
+        match envelope.message {
             Message::Scope { key } => {
                 let scope = self.any_scope(&key);
                 if let Some(cell) = scope.as_ref().and_then(|scope| scope.cell()) {
@@ -413,9 +413,11 @@ impl Warden {
             }
             Message::Event { project, event } => self.events.tell(Event { project, ..event }),
             Message::Asked(asked) => self.approvals.hear(asked, self.time()),
+            Message::Offered(once) => self.onces.hear(*once, self.time()),
+            Message::Used { code } => self.onces.used(&code),
             Message::Decided { id, word } => self.approvals.decide(&id, &word),
         }
-        if let Some(number) = letter.number {
+        if let Some(number) = envelope.number {
             let _ = node.shared().redis.take_in(number).await;
         }
     }
@@ -425,7 +427,7 @@ impl Warden {
             return Some(Arc::clone(scope));
         }
         let projects = self.projects.read();
-        let found = projects.values().find(|project| project.scope.place.key == key);
+        let found = projects.values().find(|project| project.scope.id.key == key);
         found.map(|project| Arc::clone(&project.scope))
     }
 
@@ -446,6 +448,27 @@ impl Warden {
         if let Err(error) = self.reread_settings().await {
             tracing::warn!("settings could not be read again; the old ones stay in force: {error}");
         }
+    }
+
+    /// Accepts a tool as it is described now; `None` if no node has seen it.
+    pub async fn accept_tool(
+        &self,
+        project: &str,
+        server: &str,
+        tool: &str,
+        who: &str,
+    ) -> Option<StoredTool> {
+        let looks = if self.node().is_some() { LISTED_LOOKS } else { 0 };
+        for _ in 0..looks {
+            let found = self.pins.accept(project, server, tool, who);
+            if found.is_some() {
+                return found;
+            }
+            // Another node may have listed it a moment ago.
+            tokio::time::sleep(LISTED_WAIT).await;
+            self.read_again(None).await;
+        }
+        self.pins.accept(project, server, tool, who)
     }
 
     /// Sets what to call when another node has changed something.
@@ -505,8 +528,8 @@ async fn obey(warden: Weak<Warden>, mut told: mpsc::UnboundedReceiver<Vec<u8>>) 
             // After a reconnect, messages may have been missed.
             let _ = node.reread().await;
             warden.look(node).await;
-        } else if let Ok(letter) = serde_json::from_slice::<Letter>(&message) {
-            warden.hear(node, letter).await;
+        } else if let Ok(envelope) = serde_json::from_slice::<Envelope>(&message) {
+            warden.hear(node, envelope).await;
         }
     }
 }

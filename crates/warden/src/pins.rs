@@ -1,9 +1,9 @@
 //! Pins: the tools of MCP servers as they were first seen. A server that describes a
 //! tool otherwise later may have been taken over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use deadstop_core::{Time, ToolCall};
+use deadstop_core::{Digest, Time, ToolCall};
 use deadstop_protocol::mcp::{self, Listed};
 use deadstop_store::StoredTool;
 use parking_lot::RwLock;
@@ -12,6 +12,9 @@ use parking_lot::RwLock;
 const MOST: usize = 20_000;
 /// The longest tool name that is kept.
 const LONGEST: usize = 200;
+/// How long after the first of a server's tools others count as first seen with it, unless its list
+/// was complete before.
+const SETTLES_MS: u64 = 60_000;
 
 /// Project, server and tool.
 type Place = (String, String, String);
@@ -20,6 +23,8 @@ type Place = (String, String, String);
 #[derive(Default)]
 pub struct Pins {
     tools: RwLock<BTreeMap<Place, StoredTool>>,
+    /// Servers whose list of tools was seen to its end, by project and name.
+    complete: RwLock<BTreeSet<(String, String)>>,
 }
 
 /// What a listing changed.
@@ -27,8 +32,12 @@ pub struct Pins {
 pub struct News {
     /// Tools to write.
     pub write: Vec<StoredTool>,
-    /// Tools whose description has changed.
+    /// Tools whose description has changed, or that were added later.
     pub changed: Vec<String>,
+    /// Those of them that were added later.
+    pub added: Vec<String>,
+    /// What is odd about tools that were not listed so before: the tool, and a sentence.
+    pub odd: Vec<(String, String)>,
 }
 
 impl Pins {
@@ -49,15 +58,38 @@ impl Pins {
         }
         let place = (project.to_owned(), server.to_owned(), call.name.clone());
         if let Some(tool) = tools.get(&place) {
-            call.changed = tool.known != tool.seen;
+            call.changed = tool.is_changed();
+            call.added = tool.is_added();
             mcp::suspect(call, tool.destructive);
+        }
+    }
+
+    /// Whether a tool is described otherwise than it is accepted, or was added later.
+    pub fn is_changed(&self, project: &str, server: &str, tool: &str) -> bool {
+        let place = (project.to_owned(), server.to_owned(), tool.to_owned());
+        self.tools.read().get(&place).is_some_and(StoredTool::is_changed)
+    }
+
+    /// Notes that a server's list of tools was seen to its end: what comes later was added.
+    pub fn complete(&self, project: &str, server: &str) {
+        let mut complete = self.complete.write();
+        if complete.len() < MOST {
+            complete.insert((project.to_owned(), server.to_owned()));
         }
     }
 
     /// Compares a listing with the pinned tools, and pins new ones.
     pub fn listed(&self, project: &str, server: &str, tools: &[Listed], now: Time) -> News {
         let mut news = News::default();
+        let whole = (project.to_owned(), server.to_owned());
+        let complete = self.complete.read().contains(&whole);
         let mut all = self.tools.write();
+        let first_of = |all: &BTreeMap<Place, StoredTool>| {
+            let theirs = |tool: &&StoredTool| tool.project == project && tool.server == server;
+            all.values().filter(theirs).map(|tool| tool.first).min()
+        };
+        let begun = first_of(&all);
+        let late = begun.is_some_and(|begun| complete || now.since(begun).0 > SETTLES_MS);
         for listed in tools {
             if listed.name.len() > LONGEST || server.len() > LONGEST {
                 continue;
@@ -66,7 +98,17 @@ impl Pins {
             let many = all.len() >= MOST;
             let Some(tool) = all.get_mut(&place) else {
                 if !many {
-                    let fresh = first(&place, listed, now);
+                    let mut fresh = first(&place, listed, now);
+                    fresh.notes = odd(&all, &place, listed);
+                    if late {
+                        fresh.known = Digest(0);
+                        fresh.known_text.clear();
+                        fresh.changed = Some(now);
+                        news.changed.push(listed.name.clone());
+                        news.added.push(listed.name.clone());
+                    }
+                    let notes = fresh.notes.lines().map(str::to_owned);
+                    news.odd.extend(notes.map(|note| (listed.name.clone(), note)));
                     news.write.push(fresh.clone());
                     all.insert(place, fresh);
                 }
@@ -75,13 +117,31 @@ impl Pins {
             let before = tool.clone();
             tool.seen = listed.fingerprint;
             tool.destructive |= listed.destructive;
+            if !listed.text.is_empty() {
+                tool.seen_text.clone_from(&listed.text);
+                if tool.known == tool.seen {
+                    tool.known_text.clone_from(&listed.text);
+                }
+            }
             if tool.seen != before.seen {
                 let changed = tool.seen != tool.known;
                 tool.changed = changed.then_some(now);
                 news.changed.extend(changed.then(|| listed.name.clone()));
             }
-            if *tool != before {
+            let tool = tool.clone();
+            let notes = if tool.seen == before.seen {
+                before.notes.clone()
+            } else {
+                odd(&all, &place, listed)
+            };
+            if notes != before.notes {
+                let fresh = notes.lines().filter(|note| !before.notes.contains(note));
+                news.odd.extend(fresh.map(|note| (listed.name.clone(), note.to_owned())));
+            }
+            let tool = StoredTool { notes, ..tool };
+            if tool != before {
                 news.write.push(tool.clone());
+                all.insert(place, tool);
             }
         }
         news
@@ -93,6 +153,7 @@ impl Pins {
         let mut all = self.tools.write();
         let tool = all.get_mut(&place)?;
         tool.known = tool.seen;
+        tool.known_text.clone_from(&tool.seen_text);
         tool.changed = None;
         tool.accepted_by = Some(who.to_owned());
         Some(tool.clone())
@@ -108,6 +169,27 @@ impl Pins {
     }
 }
 
+/// What is odd about a tool, one finding a line.
+fn odd(
+    all: &BTreeMap<Place, StoredTool>,
+    (project, server, name): &Place,
+    listed: &Listed,
+) -> String {
+    let mut notes = Vec::new();
+    if !listed.invisible.is_empty() {
+        let codes = listed.invisible.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
+        let codes = codes.collect::<Vec<_>>().join(", ");
+        notes.push(format!("its description holds invisible characters ({codes})"));
+    }
+    let same = |tool: &&StoredTool| {
+        tool.project == *project && tool.server != *server && tool.tool == *name
+    };
+    if let Some(other) = all.values().find(same) {
+        notes.push(format!("it has the name of a tool of the server {}", other.server));
+    }
+    notes.join("\n")
+}
+
 fn first((project, server, name): &Place, listed: &Listed, now: Time) -> StoredTool {
     StoredTool {
         project: project.clone(),
@@ -119,23 +201,58 @@ fn first((project, server, name): &Place, listed: &Listed, now: Time) -> StoredT
         first: now,
         changed: None,
         accepted_by: None,
+        known_text: listed.text.clone(),
+        seen_text: listed.text.clone(),
+        notes: String::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deadstop_core::Digest;
 
     fn listed(fingerprint: u64) -> [Listed; 1] {
         let fingerprint = Digest(fingerprint);
-        [Listed { name: "write".into(), fingerprint, destructive: false }]
+        [Listed { name: "write".into(), fingerprint, ..Listed::default() }]
     }
 
     fn changed(pins: &Pins) -> bool {
         let mut call = ToolCall { name: "write".into(), ..ToolCall::default() };
         pins.judge("p", "s", &mut call);
         call.changed
+    }
+
+    /// Number 9 of the attack table: a tool that was added later ran, and nothing was said about
+    /// characters that a person does not see, or a name that another server has.
+    #[test]
+    fn hole_09_added_hidden_and_shadowing_tools_are_told() {
+        let pins = Pins::default();
+        let named = |name: &str, text: &str| Listed {
+            name: name.into(),
+            text: text.into(),
+            fingerprint: Digest(7),
+            invisible: text.chars().filter(|c| !c.is_ascii()).collect(),
+            ..Listed::default()
+        };
+        let list = |server: &str, tools: &[Listed], at| pins.listed("p", server, tools, Time(at));
+        // Pages of the first listing belong together.
+        assert!(list("s", &[named("a", "A")], 1).changed.is_empty());
+        assert!(list("s", &[named("b", "B")], 2).changed.is_empty());
+        pins.complete("p", "s");
+        assert_eq!(list("s", &[named("c", "C")], 3).added, ["c"]);
+        assert!(pins.is_changed("p", "s", "c") && !pins.is_changed("p", "s", "b"));
+        // Without an end of the list, a minute is its end.
+        assert!(list("t", &[named("d", "D")], 1).changed.is_empty());
+        assert_eq!(list("t", &[named("e", "E")], 60_002).added, ["e"]);
+        pins.accept("p", "t", "e", "ada");
+        assert!(!pins.is_changed("p", "t", "e"));
+        // Reported at first sight, once.
+        let tools = [named("a", "A\u{e0041}")];
+        let odd = list("u", &tools, 1).odd;
+        assert_eq!(odd.len(), 2, "{odd:?}");
+        assert!(odd[0].1.contains("U+E0041") && odd[1].1.contains("server s"), "{odd:?}");
+        assert!(list("u", &tools, 2).odd.is_empty());
+        assert!(pins.of("p", Some("u"))[0].notes.contains("invisible"));
     }
 
     #[test]

@@ -147,13 +147,13 @@ impl Project {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Place, Tally};
+    use crate::{ScopeId, Tally};
     use deadstop_core::{Harm, Preset, ScopeKind, ScopeState, Time, ToolCall};
 
     const KEY: &str = "sk-proj-a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
 
     fn project() -> Project {
-        let place = Place {
+        let place = ScopeId {
             key: "p".into(),
             project: "p".into(),
             kind: ScopeKind::Project,

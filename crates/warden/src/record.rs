@@ -221,7 +221,7 @@ impl Warden {
         let action = format!("{}.kill", scope.kind().name());
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
-            project: scope.place.project.clone(),
+            project: scope.id.project.clone(),
             at: kill.at,
             who: format!("guard:{guard}"),
             action,
@@ -237,7 +237,7 @@ impl Warden {
 
     /// Records an operator's order in the audit, and sends an alert if it is a kill.
     pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
-        let place = &scope.place;
+        let place = &scope.id;
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
             project: place.project.clone(),
@@ -274,7 +274,7 @@ impl Warden {
             ScopeKind::Session | ScopeKind::Nested => scope.name(),
             ScopeKind::Agent | ScopeKind::Project => "",
         };
-        Event::new(what, &scope.place.project, scope.agent(), session, text)
+        Event::new(what, &scope.id.project, scope.agent(), session, text)
     }
 
     /// Shows an event to watchers.

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadstop_core::{Call, Trip, Wait};
-use deadstop_redact::excerpt::Excerpt;
+use deadstop_core::{Trip, Wait};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Chain, Refused, Running, Terms, Warden};
+use super::{Admit, Chain, Refused, Running, Warden};
 
 /// Interval at which the first call asks again although no call has settled here.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -24,22 +23,22 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// The queues of waiting calls, by the key of the scope that has no room.
 #[derive(Default)]
 pub(super) struct Rooms {
-    lines: Mutex<HashMap<String, Arc<Line>>>,
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
     settled: Notify,
 }
 
 /// The queue of calls that wait for one scope.
 #[derive(Default)]
-struct Line {
+struct Queue {
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
 
-/// A place in a queue; dropping it leaves the queue.
-struct Place<'r> {
+/// A call in a queue; dropping it leaves the queue.
+struct Queued<'r> {
     rooms: &'r Rooms,
     key: String,
-    line: Arc<Line>,
+    queue: Arc<Queue>,
 }
 
 impl Rooms {
@@ -48,28 +47,28 @@ impl Rooms {
         self.settled.notify_waiters();
     }
 
-    fn join(&self, key: &str) -> Place<'_> {
-        let mut lines = self.lines.lock();
-        let line = Arc::clone(lines.entry(key.to_owned()).or_default());
-        line.waiting.fetch_add(1, Ordering::Relaxed);
-        Place { rooms: self, key: key.to_owned(), line }
+    fn join(&self, key: &str) -> Queued<'_> {
+        let mut queues = self.queues.lock();
+        let queue = Arc::clone(queues.entry(key.to_owned()).or_default());
+        queue.waiting.fetch_add(1, Ordering::Relaxed);
+        Queued { rooms: self, key: key.to_owned(), queue }
     }
 
     /// The outermost scope of a chain for which calls already wait.
     fn taken(&self, chain: &Chain) -> Option<usize> {
-        let lines = self.lines.lock();
-        if lines.is_empty() {
+        let queues = self.queues.lock();
+        if queues.is_empty() {
             return None;
         }
-        chain.scopes().iter().position(|scope| lines.contains_key(&scope.place.key))
+        chain.scopes().iter().position(|scope| queues.contains_key(&scope.id.key))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        let mut lines = self.rooms.lines.lock();
-        if self.line.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
-            lines.remove(&self.key);
+        let mut queues = self.rooms.queues.lock();
+        if self.queue.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+            queues.remove(&self.key);
         }
     }
 }
@@ -82,42 +81,48 @@ fn waits_at(refused: &Refused) -> Option<usize> {
 
 impl Warden {
     /// Decides about a call. If it only has to wait for calls in flight, it queues for as long as
-    /// the policy allows.
+    /// the policy allows. Where the policy says `ask`, it waits for a person, and in a paused scope
+    /// for it to be resumed.
     pub async fn admit_in_turn(
         self: &Arc<Warden>,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-        terms: Terms,
-        hold: Duration,
+        admit: Admit<'_>,
     ) -> Result<(Running, Vec<Trip>), Refused> {
-        let patient = terms.clone().patient();
-        let ahead = self.rooms.taken(chain);
-        let depth = match ahead {
+        let patient = admit.terms.clone().patient();
+        self.in_turn(admit.chain, |last| {
+            let terms = if last { admit.terms.clone() } else { patient.clone() };
+            self.admit_patiently(Admit { terms, ..admit.clone() })
+        })
+        .await
+    }
+
+    /// Calls `attempt` until it is not refused for lack of room, in the order in which calls came.
+    /// It is told whether this is the last attempt, whose refusal counts.
+    pub(super) async fn in_turn<T, F: Future<Output = Result<T, Refused>>>(
+        &self,
+        chain: &Chain,
+        mut attempt: impl FnMut(bool) -> F,
+    ) -> Result<T, Refused> {
+        let depth = match self.rooms.taken(chain) {
             Some(depth) => depth,
-            None => {
-                let tried = self.admit_patiently(chain, call, request, patient.clone(), hold).await;
-                match tried {
-                    Err(refused) if waits_at(&refused).is_some() => {
-                        waits_at(&refused).unwrap_or_default()
-                    }
-                    decided => return decided,
-                }
-            }
+            None => match attempt(false).await {
+                Err(refused) => match waits_at(&refused) {
+                    Some(depth) => depth,
+                    None => return Err(refused),
+                },
+                admitted => return admitted,
+            },
         };
-        let Some(scope) = chain.scopes().get(depth) else {
-            return self.admit_patiently(chain, call, request, terms, hold).await;
-        };
+        let Some(scope) = chain.scopes().get(depth) else { return attempt(true).await };
         let wait = chain.policies().of(scope.kind()).budget.wait_s.0;
         let until = Instant::now() + Duration::from_secs(wait);
-        let place = self.rooms.join(&scope.place.key);
-        if let Ok(_turn) = timeout_at(until, place.line.turn.lock()).await {
+        let queued = self.rooms.join(&scope.id.key);
+        self.metrics.queued();
+        if let Ok(_turn) = timeout_at(until, queued.queue.turn.lock()).await {
             loop {
                 let settled = self.rooms.settled.notified();
                 tokio::pin!(settled);
                 settled.as_mut().enable();
-                let tried = self.admit_patiently(chain, call, request, patient.clone(), hold).await;
-                match tried {
+                match attempt(false).await {
                     Err(refused) if waits_at(&refused).is_some() && Instant::now() < until => {}
                     Err(refused) if waits_at(&refused).is_some() => break,
                     decided => return decided,
@@ -126,7 +131,7 @@ impl Warden {
                 let _ = timeout_at(again, settled).await;
             }
         }
-        drop(place);
-        self.admit_patiently(chain, call, request, terms, hold).await
+        drop(queued);
+        attempt(true).await
     }
 }

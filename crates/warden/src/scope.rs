@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Project;
-use super::backend::Page;
+use super::backend::Attachment;
 use super::conversation::{Conversation, Heard};
 use super::now;
 use super::reported::ReportedCalls;
@@ -23,7 +23,7 @@ use super::step::Counts;
 /// A scope in use.
 pub struct Scope {
     /// Its key and names.
-    pub place: Place,
+    pub id: ScopeId,
     pub(crate) state: Arc<Mutex<ScopeState>>,
     /// The link to the shared state, in a cluster.
     cell: OnceLock<Arc<Cell>>,
@@ -97,7 +97,7 @@ fn standing(state: &ScopeState) -> u8 {
 
 /// The key and names of a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ScopeId {
     /// Its key, unique across projects.
     pub key: String,
     /// The project.
@@ -145,9 +145,9 @@ impl Tally {
 
 impl Scope {
     /// A scope with this state.
-    pub fn new(place: Place, number: i64, state: ScopeState, tally: Tally) -> Scope {
+    pub fn new(id: ScopeId, number: i64, state: ScopeState, tally: Tally) -> Scope {
         Scope {
-            place,
+            id,
             signal: Arc::new(Signal::new(&state)),
             state: Arc::new(Mutex::new(state)),
             cell: OnceLock::new(),
@@ -171,17 +171,17 @@ impl Scope {
 
     /// What kind of scope it is.
     pub fn kind(&self) -> ScopeKind {
-        self.place.kind
+        self.id.kind
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.place.name
+        &self.id.name
     }
 
     /// The agent.
     pub fn agent(&self) -> &str {
-        &self.place.agent
+        &self.id.agent
     }
 
     /// When this node saw the last loop begin in it.
@@ -204,7 +204,7 @@ impl Scope {
         let number = self.number.load(Ordering::Relaxed);
         let at = (Version(version), number);
         let state = Arc::clone(&self.state);
-        let Place { key, project, name, .. } = &self.place;
+        let ScopeId { key, project, name, .. } = &self.id;
         let make = || Arc::new(Cell::new(project, key, name, state, at, watch));
         Arc::clone(self.cell.get_or_init(make))
     }
@@ -222,7 +222,7 @@ impl Scope {
     /// How far its conversation has been read.
     pub(super) fn heard(&self) -> Heard {
         match self.cell.get() {
-            Some(cell) => Page::read(&cell.attachment()).conversation.heard,
+            Some(cell) => Attachment::read(&cell.attachment()).conversation.heard,
             None => self.conversation.lock().heard.clone(),
         }
     }
@@ -362,13 +362,13 @@ impl Scope {
     /// The rows to write. Removes the mark, so that later changes count as new.
     pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
-        let Place { key, project, kind, agent, name } = self.place.clone();
+        let ScopeId { key, project, kind, agent, name } = self.id.clone();
         // Read before the state is locked: other tasks lock the cell first, then the state.
         let (number, used) = (self.number(), self.used());
         let version = self.cell.get().map_or(0, |cell| cell.version().0);
         let mut tally = self.tally.lock().clone();
         if let Some(cell) = self.cell.get() {
-            let page = Page::read(&cell.attachment());
+            let page = Attachment::read(&cell.attachment());
             (tally.loops, tally.incidents) = match kind {
                 ScopeKind::Session => (page.loops, page.incidents),
                 _ => cell.notes(),
@@ -515,31 +515,19 @@ impl Chain {
         (agent, self.session().map_or("", |scope| scope.name()))
     }
 
-    /// Why one of its scopes is ended, if one is.
-    pub fn ended(&self) -> Option<String> {
-        self.scopes.iter().find_map(|scope| {
-            let state = scope.state.lock();
-            let because = &state.killed()?.because;
-            Some(format!("the {} {} is stopped: {because}", scope.kind().name(), scope.name()))
-        })
-    }
-
-    /// Why requests that no guard judges are refused, if one of its scopes is ended: the stable
-    /// code, and a sentence.
-    pub fn dead(&self) -> Option<(&'static str, String)> {
+    /// The outermost of its scopes that was ended, if one was.
+    pub fn stopped(&self) -> Option<Stopped> {
         self.scopes.iter().find_map(|scope| {
             let state = scope.state.lock();
             let kill = state.killed()?;
-            let reason = match (scope.kind(), kill.guard) {
-                (ScopeKind::Session, Some(guard)) => guard.refusal(),
-                (ScopeKind::Session, None) => "session_killed",
-                (ScopeKind::Project, _) => "project_killed",
-                (ScopeKind::Agent, _) => "agent_killed",
-                (ScopeKind::Nested, _) => "scope_killed",
-            };
             let by = kill.guard.map_or(kill.by.as_str(), |guard| guard.name());
-            let (kind, name) = (scope.kind().name(), scope.name());
-            Some((reason, format!("stopped: {kind} {name} was ended by {by}: {}", kill.because)))
+            Some(Stopped {
+                kind: scope.kind(),
+                name: scope.name().to_owned(),
+                guard: kill.guard,
+                by: by.to_owned(),
+                because: kill.because.clone(),
+            })
         })
     }
 
@@ -556,6 +544,44 @@ impl Chain {
     /// Cancelled when any scope of the chain is killed.
     pub fn stops(&self) -> Vec<CancellationToken> {
         self.scopes.iter().map(|scope| scope.token()).collect()
+    }
+}
+
+/// A scope that was ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its kind.
+    pub kind: ScopeKind,
+    /// Its name.
+    pub name: String,
+    /// The guard that ended it; `None` for an operator.
+    pub guard: Option<GuardId>,
+    /// The guard or the operator that ended it.
+    pub by: String,
+    /// Why.
+    pub because: String,
+}
+
+impl Stopped {
+    /// The stable code, which names the scope.
+    pub fn reason(&self) -> &'static str {
+        match self.kind {
+            ScopeKind::Session => self.refusal(),
+            ScopeKind::Project => "project_killed",
+            ScopeKind::Agent => "agent_killed",
+            ScopeKind::Nested => "scope_killed",
+        }
+    }
+
+    /// The stable code for a client that governs a session: whichever scope ended, its session is over.
+    pub fn refusal(&self) -> &'static str {
+        self.guard.unwrap_or(GuardId::Killed).refusal()
+    }
+
+    /// What happened, in words.
+    pub fn sentence(&self) -> String {
+        let Stopped { kind, name, by, because, .. } = self;
+        format!("{} {name} was ended by {by}: {because}", kind.name())
     }
 }
 

@@ -139,6 +139,12 @@ impl Step<'_, '_, '_> {
         self.counted(admission)
     }
 
+    /// Decides about a call whose harm a person has allowed once.
+    pub(super) fn admit_allowed(&mut self, call: &Call, owner: &Owner) -> Admission {
+        let admission = self.transaction.admit_allowed(call, owner);
+        self.counted(admission)
+    }
+
     fn counted(&mut self, admission: Admission) -> Admission {
         // A call that a person is asked about has not been decided yet.
         if admission.verdict != Verdict::Ask {

@@ -26,7 +26,7 @@ impl Texts {
     /// Keeps the request of a call.
     pub(super) fn keep(&self, call: i64, request: &Excerpt) {
         let mut list = self.0.lock();
-        let said = Said { request: request.clone(), response: Excerpt::default() };
+        let said = Said { request: request.beginning(), response: Excerpt::default() };
         list.bytes += said.size();
         list.order.push_back(call);
         list.texts.insert(call, said);

@@ -374,7 +374,7 @@ impl Warden {
     /// Merges the row of a scope with what happened since it was made.
     async fn adopt(&self, scope: &Arc<Scope>) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
-        let place = &scope.place;
+        let place = &scope.id;
         if scope.kind() == ScopeKind::Project {
             store.ensure_project(&place.name, now()).await?;
         }
@@ -397,7 +397,7 @@ impl Warden {
         let meanwhile = scope.number();
         scope.rejoin(number, before, tally);
         if scope.kind() == ScopeKind::Agent {
-            for below in self.scopes(&scope.place.project) {
+            for below in self.scopes(&scope.id.project) {
                 if below.agent_number() == meanwhile {
                     below.set_agent_number(number);
                 }

@@ -625,6 +625,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/allow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Calls that were refused because of their harm, and can be allowed once. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Those of the last hour, the newest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCalls"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/allow/{code}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One of them, whole. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The code that the refusal names */
+                    code: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description As it is now */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCall"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        /** Allows exactly this call of its session, once, within ten minutes. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The code that the refusal names */
+                    code: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Approving"];
+                };
+            };
+            responses: {
+                /** @description In force and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RefusedCall"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/approvals": {
         parameters: {
             query?: never;
@@ -715,7 +817,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lets a call pass that waits. */
+        /** Lets a call pass that waits, if the person was shown all of it. */
         post: {
             parameters: {
                 query?: never;
@@ -728,7 +830,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": components["schemas"]["Because"];
+                    "application/json": components["schemas"]["Approving"];
                 };
             };
             responses: {
@@ -1053,6 +1155,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What Deadstop would say about a command or a tool call. Nothing is run, and nothing is recorded. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["CommandToTry"];
+                };
+            };
+            responses: {
+                /** @description What would be said */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Tried"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/clear": {
         parameters: {
             query?: never;
@@ -1229,7 +1371,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1323,7 +1465,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Notes that somebody has seen an incident. */
+        /** Acknowledges an incident. */
         post: {
             parameters: {
                 query?: never;
@@ -1368,7 +1510,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description Only those that somebody has seen, or only those that nobody has. */
+                    /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
                     agent?: string;
@@ -1773,7 +1915,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds the next call until somebody decides. */
+        /** Holds the next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -1875,7 +2017,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -1910,7 +2052,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -1952,7 +2094,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2150,7 +2292,7 @@ export interface paths {
         put: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header: {
@@ -2182,7 +2324,7 @@ export interface paths {
         delete: {
             parameters: {
                 query?: {
-                    /** @description Why, for whoever reads the versions later. */
+                    /** @description Why; kept with the version. */
                     reason?: string;
                 };
                 header?: {
@@ -2221,7 +2363,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The earlier one; the one before `to` if it is left out. 0 is what there is without any. */
+                    /** @description The earlier version; the one before `to` if it is left out. 0 means no policy. */
                     from?: number;
                     /** @description The later one; the current one if it is left out. */
                     to?: number;
@@ -2574,8 +2716,8 @@ export interface paths {
         };
         put?: never;
         /**
-         * Makes a project. On a server with keys its first admin's key comes with it: whoever made the
-         *     project does not see into it otherwise.
+         * Makes a project. On a server with keys the answer holds the project's first admin key: the
+         *     caller's own key has no access to it.
          */
         post: {
             parameters: {
@@ -2983,7 +3125,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    /** @description The version that was told last; without it, how things stand is told at once. */
+                    /** @description The version that the follower got last; without it the answer comes at once. */
                     after?: string;
                 };
                 header?: never;
@@ -3187,7 +3329,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Holds a session's next call until somebody decides. */
+        /** Holds a session's next call until a person decides. */
         post: {
             parameters: {
                 query?: never;
@@ -3493,6 +3635,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{agent}/{session}/top-up": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Raises the limits of a session. If one of them ended it, it goes on; a stop by a person is final. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    agent: string;
+                    /** @description The session's name */
+                    session: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            responses: {
+                /** @description In force and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Done"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/settings": {
         parameters: {
             query?: never;
@@ -3754,7 +3941,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description A change that somebody accepts. */
+        /** @description A changed tool that an operator accepts. */
         Acceptance: {
             /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
@@ -3765,7 +3952,7 @@ export interface components {
             /** @description The tool. */
             tool: string;
         };
-        /** @description That somebody has seen an incident. */
+        /** @description An incident's acknowledgement. */
         Acknowledgement: {
             /** @description The person, where a client speaks for several. */
             by?: string | null;
@@ -3883,6 +4070,10 @@ export interface components {
                         max_same_target: number;
                         window_s: number;
                     };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
+                    };
                     fail_mode: string;
                     harm: {
                         allow: unknown[];
@@ -3973,6 +4164,10 @@ export interface components {
                     max_same_target: number;
                     window_s: number;
                 };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
+                };
                 fail_mode: string;
                 harm: {
                     allow: unknown[];
@@ -4031,6 +4226,10 @@ export interface components {
                         max_deletes: number;
                         max_same_target: number;
                         window_s: number;
+                    };
+                    ending: {
+                        reserve_for_answer: string;
+                        wrap_up_at: string;
                     };
                     fail_mode: string;
                     harm: {
@@ -4160,8 +4359,16 @@ export interface components {
         Approval: {
             /** @description The agent that wants to make it. */
             agent: string;
-            /** @description The beginning of what it is called with, without secrets. */
+            /**
+             * @description What it is called with, without secrets. A list holds the first 2,000 characters,
+             *     `GET /api/approvals/{id}` all of them.
+             */
             asked: string;
+            /**
+             * Format: int64
+             * @description Characters of the whole text.
+             */
+            asked_chars: number;
             /** @description Who decided. */
             decided_by: string | null;
             /**
@@ -4177,6 +4384,8 @@ export interface components {
             explain: string;
             /** @description The guard that wants a person asked. */
             guard: string;
+            /** @description What it would do, the worst first, as far as that is known. */
+            harms: components["schemas"]["Would"][];
             /** @description Its id. */
             id: string;
             /** @description `tool` or `model`. */
@@ -4202,9 +4411,28 @@ export interface components {
             tool: string;
             /**
              * Format: int64
+             * @description Characters of the call behind the whole text, which were not kept. A tool call with any
+             *     cannot be approved.
+             */
+            unkept_chars: number;
+            /**
+             * Format: int64
              * @description Until when it does; then it is refused.
              */
             until_ms: number;
+        };
+        /** @description A person's word that lets a call pass. */
+        Approving: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /** @description Why. */
+            reason: string;
+            /**
+             * Format: int64
+             * @description Characters of `asked` that the person was shown. Needed for a tool call whose `asked_chars`
+             *     are more than 2,000, and then equal to them.
+             */
+            shown_chars?: number | null;
         };
         /** @description A person's word. */
         Because: {
@@ -4284,7 +4512,7 @@ export interface components {
             output_tokens: number;
             /**
              * Format: int64
-             * @description The how-manieth of its session it is.
+             * @description Its position in the session.
              */
             position: number;
             /** @description That guard's code for why. */
@@ -4369,7 +4597,22 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        /** @description A command or a tool call to try. */
+        CommandToTry: {
+            /**
+             * @description A command, as an agent's shell would get it.
+             * @example git checkout -- .
+             */
+            command?: string | null;
+            /** @description Its arguments. */
+            input?: Record<string, never> | null;
+            /**
+             * @description The tool that is called, in place of a command.
+             * @example drop_table
+             */
+            tool?: string | null;
+        };
         /** @description One line. */
         Cost: {
             /**
@@ -4405,7 +4648,7 @@ export interface components {
              */
             output_tokens: number;
             /**
-             * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+             * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
              *     million tokens. Null for other lines.
              */
             priced_by_fallback: boolean | null;
@@ -4543,7 +4786,10 @@ export interface components {
         };
         /** @description An order that was carried out. */
         Done: {
-            /** @description What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`. */
+            /**
+             * @description What was done: `killed`, `cleared`, `reset`, `paused`,
+             *     `resumed` or `topped up`.
+             */
             done: string;
             key: components["schemas"]["MadeKey"] | null;
             /** @description The scope as it is now. */
@@ -4669,7 +4915,7 @@ export interface components {
             last_ms: number;
             /**
              * Format: int64
-             * @description How many of them nobody has seen.
+             * @description How many of them are not acknowledged.
              */
             open: number;
             /** @description Its code for why. */
@@ -5113,7 +5359,7 @@ export interface components {
             measured_ms: number;
             /**
              * Format: int64
-             * @description Until when it is thought on.
+             * @description Until when the pace is extrapolated.
              */
             until_ms: number;
             /**
@@ -5212,7 +5458,7 @@ export interface components {
                 output_tokens: number;
                 /**
                  * Format: int64
-                 * @description The how-manieth of its session it is.
+                 * @description Its position in the session.
                  */
                 position: number;
                 /** @description That guard's code for why. */
@@ -5268,7 +5514,7 @@ export interface components {
                  */
                 output_tokens: number;
                 /**
-                 * @description Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+                 * @description For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
                  *     million tokens. Null for other lines.
                  */
                 priced_by_fallback: boolean | null;
@@ -5393,7 +5639,7 @@ export interface components {
                 last_ms: number;
                 /**
                  * Format: int64
-                 * @description How many of them nobody has seen.
+                 * @description How many of them are not acknowledged.
                  */
                 open: number;
                 /** @description Its code for why. */
@@ -5567,7 +5813,7 @@ export interface components {
                  * @description When it last did something.
                  */
                 used_ms: number;
-                /** @description Why it stands so. */
+                /** @description Why it is in this state. */
                 why: string | null;
             })[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -5713,7 +5959,7 @@ export interface components {
              * @description Of output.
              */
             output_usd: number;
-            /** @description Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model. */
+            /** @description Where the price comes from: `own`, `catalogue`, or `fallback` if the model is unknown. */
             source: string;
             /** @description By whom. */
             who: string | null;
@@ -5724,7 +5970,7 @@ export interface components {
             catalogue: string;
             /** @description The day whose prices it has. */
             catalogue_date: string;
-            /** @description Own prices and models that were used: those whose price nobody knows first, then own ones. */
+            /** @description Own prices and models that were used: unknown prices first, then own ones. */
             items: components["schemas"]["PriceLine"][];
         };
         /** @description An error as it is sent. */
@@ -5849,6 +6095,60 @@ export interface components {
             title: string;
             /** @description Always `about:blank`: the code tells more. */
             type: string;
+        };
+        /** @description A refused call that can be allowed once, or was. */
+        RefusedCall: {
+            /** @description The agent. */
+            agent: string;
+            /** @description Who has allowed it. */
+            allowed_by: string | null;
+            /** @description Why. */
+            allowed_why: string | null;
+            /**
+             * @description What it is called with, without secrets. A list holds the first 2,000 characters,
+             *     `GET /api/allow/{code}` all of them.
+             */
+            asked: string;
+            /**
+             * Format: int64
+             * @description Characters of the whole text.
+             */
+            asked_chars: number;
+            /** @description The code that the refusal names. */
+            code: string;
+            /** @description Why it was refused. */
+            explain: string;
+            /** @description What it would do, the worst first. */
+            harms: components["schemas"]["Would"][];
+            /**
+             * Format: int64
+             * @description When it was refused last.
+             */
+            refused_ms: number;
+            /** @description The nested scopes in which it was made, one below the other. */
+            scope: string | null;
+            /** @description The server that it runs on. */
+            server: string | null;
+            /** @description The session. */
+            session: string;
+            /** @description The tool. */
+            tool: string;
+            /**
+             * Format: int64
+             * @description Characters of the call behind the whole text, which were not kept. A call with any cannot be
+             *     allowed.
+             */
+            unkept_chars: number;
+            /**
+             * Format: int64
+             * @description Until when it may then be made, once.
+             */
+            until_ms: number | null;
+        };
+        /** @description Refused calls that can be allowed. */
+        RefusedCalls: {
+            /** @description Those of the last hour, the newest first. */
+            items: components["schemas"]["RefusedCall"][];
         };
         /** @description How far a call is. */
         Report: {
@@ -6125,7 +6425,7 @@ export interface components {
              * @description When it last did something.
              */
             used_ms: number;
-            /** @description Why it stands so. */
+            /** @description Why it is in this state. */
             why: string | null;
         };
         /** @description A session, and what it has in memory. */
@@ -6192,7 +6492,7 @@ export interface components {
              *     or with its agent or the project.
              */
             state: string;
-            /** @description Another one when anything of this has changed. */
+            /** @description Changes when anything in this answer changes. */
             version: string;
             /** @description Why it is paused or killed. */
             why: string | null;
@@ -6393,6 +6693,37 @@ export interface components {
             /** @description By server and name. */
             items: components["schemas"]["Tool"][];
         };
+        /** @description How much a session may use in addition; at least one of the four. */
+        TopUp: {
+            /** @description The person who says so, where a client speaks for several. */
+            by?: string | null;
+            /**
+             * Format: double
+             * @description Dollars.
+             * @example 5
+             */
+            cost_usd?: number;
+            /** @description Why. */
+            reason?: string;
+            /**
+             * Format: int64
+             * @description Tool calls, and as many model calls.
+             * @example 50
+             */
+            steps?: number;
+            /**
+             * Format: int64
+             * @description Seconds.
+             * @example 1800
+             */
+            time_s?: number;
+            /**
+             * Format: int64
+             * @description Tokens: input, output and both.
+             * @example 200000
+             */
+            tokens?: number;
+        };
         /** @description What calls came to. */
         Totals: {
             /**
@@ -6442,6 +6773,44 @@ export interface components {
              * @description Sessions that were opened before this time, in milliseconds since 1970.
              */
             to?: number | null;
+        };
+        /** @description What would be said about it. */
+        Tried: {
+            /** @description Why, in one sentence. */
+            because: string;
+            /** @description The commands that were read in it. */
+            commands: string[];
+            /** @description What harm it would do, the worst first. */
+            harms: components["schemas"]["TriedHarm"][];
+            /** @description The safer way, if one is needed. */
+            instead: string;
+            /** @description `none`, `minor`, `serious` or `catastrophic`. */
+            severity: string;
+            /** @description The tool. */
+            tool: string;
+            /** @description What each preset would do about the first such call of a session. */
+            verdict: components["schemas"]["TriedVerdict"];
+        };
+        /** @description One harm of a call that was tried. */
+        TriedHarm: {
+            /** @description What sort of harm. */
+            kind: string;
+            /** @description How far it reaches. */
+            reach: string;
+            /** @description Whether what is lost comes back. */
+            recovery: string;
+            /** @description How bad that is. */
+            severity: string;
+            /** @description What it is done to. */
+            target: string;
+            /** @description What is done. */
+            verb: string;
+        };
+        /** @description What each preset would do: `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
+        TriedVerdict: {
+            balanced: string;
+            observe: string;
+            strict: string;
         };
         /** @description Tokens that a call used. */
         Used: {
@@ -6524,6 +6893,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {
@@ -6615,6 +6988,10 @@ export interface components {
                 max_same_target: number;
                 window_s: number;
             };
+            ending: {
+                reserve_for_answer: string;
+                wrap_up_at: string;
+            };
             fail_mode: string;
             harm: {
                 allow: unknown[];
@@ -6673,6 +7050,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {
@@ -6781,6 +7162,10 @@ export interface components {
                     max_deletes: number;
                     max_same_target: number;
                     window_s: number;
+                };
+                ending: {
+                    reserve_for_answer: string;
+                    wrap_up_at: string;
                 };
                 fail_mode: string;
                 harm: {
@@ -6904,6 +7289,15 @@ export interface components {
             by?: string | null;
             /** @description Why. */
             reason?: string;
+        };
+        /** @description One thing that a call would do. */
+        Would: {
+            /** @description What would happen and why it matters. */
+            because: string;
+            /** @description The sort of harm: `destroys`, `sends_secret` and so on. */
+            kind: string;
+            /** @description `none`, `minor`, `serious` or `catastrophic`. */
+            severity: string;
         };
     };
     responses: never;

@@ -43,7 +43,7 @@ export class Problem extends Error {
 /** What every request needs and only signing in knows. */
 export const credentials = {
   csrf: null as string | null,
-  /** Called when the server wants somebody to sign in. */
+  /** Called when the server answers that the user must sign in. */
   onSignInNeeded: () => {},
 };
 

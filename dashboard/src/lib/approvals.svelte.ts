@@ -1,11 +1,23 @@
 // Calls that wait for a person, shared by the frame's badge and the page that lists them.
 import { get, post, told, type Schemas } from './api';
+import { count, plural } from './format';
 import { live } from './live.svelte';
 
 export type Approval = Schemas['Approval'];
 
 /** What makes the list another one. */
 const TELLING = new Set(['ask', 'approved', 'denied', 'lapsed', 'withdrawn', 'stopped', 'kill', 'killed']);
+
+/** Characters as the server counts them. */
+export const chars = (text: string): number => [...text].length;
+
+/** Why a call cannot be approved yet, or at all; null if it can. Only what was shown can be. */
+export function unshown(one: Pick<Approval, 'kind' | 'asked_chars' | 'unkept_chars'>, shown: number): string | null {
+  if (one.kind !== 'tool') return null;
+  if (one.unkept_chars > 0) return `The call has ${count(one.asked_chars + one.unkept_chars)} characters, and only ${count(one.asked_chars)} can be shown. It cannot be approved.`;
+  const more = one.asked_chars - shown;
+  return more > 0 ? `${plural(more, 'character')} not shown. Show the whole call first.` : null;
+}
 
 class Approvals {
   items = $state.raw<Approval[] | undefined>();
@@ -39,11 +51,17 @@ class Approvals {
     this.#busy = false;
   }
 
-  async decide(approval: Approval, answer: 'approve' | 'deny', reason: string): Promise<void> {
-    const at = { path: { id: approval.id }, body: { reason } };
+  /** One of them with its whole text. */
+  async whole(approval: Approval): Promise<Approval> {
+    return await get('/api/approvals/{id}', { path: { id: approval.id } });
+  }
+
+  /** `shown` is how many characters of the call stood on the page. */
+  async decide(approval: Approval, answer: 'approve' | 'deny', reason: string, shown: number): Promise<void> {
+    const path = { id: approval.id };
     try {
-      if (answer === 'approve') await post('/api/approvals/{id}/approve', at);
-      else await post('/api/approvals/{id}/deny', at);
+      if (answer === 'approve') await post('/api/approvals/{id}/approve', { path, body: { reason, shown_chars: shown } });
+      else await post('/api/approvals/{id}/deny', { path, body: { reason } });
     } finally {
       void this.refresh();
     }

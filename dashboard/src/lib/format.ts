@@ -4,6 +4,8 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
+const pad = (number: number, width = 2) => String(number).padStart(width, '0');
+
 /** Dollars with as many digits as they need: `$0.0042`, `$1.20`, `$12,400`. */
 export function usd(amount: number): string {
   if (!Number.isFinite(amount)) return '–';
@@ -51,6 +53,14 @@ export function duration(ms: number): string {
   return two(Math.floor(seconds / 86_400), 'd', Math.floor((seconds % 86_400) / 3600), 'h');
 }
 
+/** What is left of a time limit, as on a clock: `4:32`, `1:00:05`. */
+export function countdown(ms: number): string {
+  const seconds = Math.max(0, Math.ceil(ms / 1000));
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor((seconds % 3600) / 60)];
+  const rest = pad(seconds % 60);
+  return hours > 0 ? `${hours}:${pad(minutes)}:${rest}` : `${minutes}:${rest}`;
+}
+
 /** How long ago: `now`, `12 s ago`, `3 min ago`, `2 d ago`. */
 export function ago(at: number, now: number): string {
   const ms = now - at;
@@ -60,8 +70,6 @@ export function ago(at: number, now: number): string {
   if (ms < DAY) return `${Math.floor(ms / HOUR)} h ago`;
   return `${Math.floor(ms / DAY)} d ago`;
 }
-
-const pad = (number: number, width = 2) => String(number).padStart(width, '0');
 
 export function clock(at: number): string {
   const date = new Date(at);
@@ -103,7 +111,7 @@ export function plural(number: number, word: string): string {
 
 /** Characters that turn text around, hide in it or do not print. New lines and tabs may stay. */
 // eslint-disable-next-line no-control-regex
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
 
 /**
  * A text from outside as it is, except that what would hide or reorder it is written out. Showing it

@@ -75,6 +75,13 @@ export const SECTIONS: Section[] = [
     ],
   },
   {
+    key: 'ending', name: 'Ending', about: 'What happens before and at the end of a limit, so that the work is kept.',
+    fields: [
+      { key: 'wrap_up_at', label: 'Ask the agent to finish at', hint: 'A share of any limit, such as 90%; or off.' },
+      { key: 'reserve_for_answer', label: 'Keep for one last answer', hint: 'A share of each limit, such as 5%. At the end tools are refused and one answer is allowed; or off.' },
+    ],
+  },
+  {
     key: 'velocity', name: 'Velocity', about: 'How fast it may spend. It goes on by itself when it has slowed down.',
     fields: [{ key: 'max_usd_per_minute', label: 'Money', unit: 'USD a minute' }, { key: 'max_tokens_per_minute', label: 'Tokens', unit: 'tokens a minute' }, ACTION],
   },
@@ -155,7 +162,7 @@ export function scopePart(policy: Part, scope: string): Part | null {
   return isPart(found) ? found : null;
 }
 
-/** The sections to show: the described ones that are there, then what nobody has described. */
+/** The sections to show: those with a description here, then those without one. */
 export function sectionsOf(part: Part): Section[] {
   const scopes = new Set(SCOPES.map(([key]) => key));
   const described = SECTIONS.filter((section) => isPart(part[section.key])).map((section) => {

@@ -1,4 +1,4 @@
-// Short words to whoever looks: what was done, or why it cannot be.
+// Short notices to the user: what was done, or why it failed.
 export interface Notice {
   id: number;
   text: string;

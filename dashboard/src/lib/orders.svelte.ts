@@ -78,13 +78,13 @@ export function title({ what, subject }: Asked): string {
 export function consequence({ what, subject }: Asked): string {
   switch (what) {
     case 'kill':
-      if (subject.kind === 'everything') return 'Every call of every agent is refused from now on, and calls that run are cut off. It lasts until somebody lets everything run again.';
-      if (subject.kind === 'agent') return 'Its calls are refused and those that run are cut off, in all of its sessions, until somebody reactivates it.';
+      if (subject.kind === 'everything') return 'Every call of every agent is refused from now on, and calls that run are cut off. It lasts until you let everything run again.';
+      if (subject.kind === 'agent') return 'Its calls are refused and those that run are cut off, in all of its sessions, until you reactivate it.';
       return 'Its calls are refused and those that run are cut off. A session that was stopped does not go on; a reset gives it a fresh start.';
-    case 'pause': return 'The next call is held until somebody resumes or stops it. Calls that run may finish.';
+    case 'pause': return 'The next call is held until you resume or stop it. Calls that run may finish.';
     case 'resume': return 'Calls that are held go on.';
     case 'reset': return 'A fresh start under the same name: empty counters and windows, history kept.';
-    case 'deactivate': return 'Its calls are refused and those that run are cut off until somebody switches it on again.';
+    case 'deactivate': return 'Its calls are refused and those that run are cut off until you switch it on again.';
     case 'activate':
     case 'clear': return 'Its windows are cleared, so that what stopped it does not stop it again at once. The next call runs. Look at why it was stopped first.';
   }

@@ -1,4 +1,4 @@
-// A list that comes in pages: the first when it is shown, more as somebody scrolls, the top again when
+// A list that comes in pages: the first when it is shown, more as the user scrolls, the top again when
 // something happens.
 import { untrack } from 'svelte';
 import { told } from './api';

@@ -22,7 +22,7 @@ export class Timeline {
   /** Reads everything and goes on until it is told to stop. */
   start(): () => void {
     this.#gone = new AbortController();
-    // What reading looks at is not what made somebody start it.
+    // Untracked: the caller's effect must not re-run when the state that is read here changes.
     untrack(() => void this.#read());
     // Calls are written in batches, by whichever node: what was called or told of just now may be read
     // a moment later.

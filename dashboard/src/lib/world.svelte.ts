@@ -5,7 +5,7 @@ import { live } from './live.svelte';
 /** Orders and stops change what stands in the frame; single calls only matter to those who look on. */
 const OFTEN = 1000;
 const SELDOM = 10_000;
-/** Sessions that are listed at first, the nearest to a limit first, and when somebody scrolls on. */
+/** Sessions that are listed at first, the nearest to a limit first, and after scrolling. */
 const FEW = 100;
 const MOST = 1000;
 /** For how long a session that does nothing is listed. */
@@ -35,7 +35,7 @@ class World {
     };
   }
 
-  /** Says that somebody looks at single calls. */
+  /** Registers a view of single calls. */
   watch(): () => void {
     this.#watchers += 1;
     void this.refresh();

@@ -30,7 +30,7 @@ async fn over_http(Json(message): Json<Value>) -> Response {
     }
 }
 
-/// Speaks MCP on stdio, until nobody is there any more.
+/// Speaks MCP on stdio until the client closes stdin.
 pub(super) fn over_stdio() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {

@@ -27,7 +27,7 @@ pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     };
     let session = canary();
     let knock = || -> Result<(u16, String), ClientError> {
-        // Whoever is dead already was left so by a doctor that was stopped.
+        // Fails if the canary agent is killed already: an earlier doctor was interrupted.
         let _ = client.open(AGENT, Some(&session), None);
         let order = json!({ "agent": AGENT, "reason": "deadstop doctor: a canary" });
         let _: Value = client.post("/api/kill", &order)?;

@@ -1,5 +1,5 @@
-//! The doors of tools over MCP: servers behind the gateway, and servers that a client starts through
-//! us. A call of somebody who is dead must be refused, and must not reach the server.
+//! The doors of tools over MCP: servers behind the gateway, and servers that a client starts
+//! through Deadstop. A killed agent's call must be refused, and must not reach the server.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +29,7 @@ fn call() -> Value {
         "params": { "name": "deadstop_canary", "arguments": {} } })
 }
 
-/// Whether an answer is our refusal because somebody is dead.
+/// Whether an answer is Deadstop's refusal of a killed agent's call.
 fn refuses(answer: &Value) -> bool {
     answer["id"] == ID && answer["error"]["data"]["guard"] == "killed"
 }
@@ -37,7 +37,7 @@ fn refuses(answer: &Value) -> bool {
 /// `/mcp/{server}`: an agent that was killed may not call a tool.
 pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     let Some(client) = client else { return };
-    // Whoever asks for a server that is not there is told which there are.
+    // The error for an unknown server lists the known ones.
     let Ok(said) = client.send("POST", "/mcp/", Some(&call())) else { return };
     let names: Vec<&str> = said.body.split("/mcp/").skip(1).map(name).collect();
     for server in names.into_iter().filter(|name| !name.is_empty()) {

@@ -31,11 +31,11 @@ pub(crate) enum What {
     },
     /// A file that is ours alone.
     Whole(String),
-    /// A value at a path, unless somebody has set it to something else.
+    /// A value at a path, unless the user has set another one.
     Value { at: Vec<String>, value: String },
-    /// A provider in a TOML file, unless somebody has chosen another one.
+    /// A provider in a TOML file, unless the user has chosen another one.
     Provider { url: String },
-    /// A variable in a file of variables, unless somebody has set it.
+    /// A variable in a file of variables, unless the user has set it.
     Variable { name: String, value: String },
     /// MCP servers that are started through us.
     McpServers { at: Vec<String>, program: String },
@@ -180,7 +180,7 @@ impl Piece {
     }
 }
 
-/// What a setting that somebody else has made is left with.
+/// The note about a setting that the user has made and that is left alone.
 fn taken(setting: &str, file: &std::path::Path, wanted: &str) -> String {
     format!(
         "`{setting}` in {} is set already and was left; for the gateway set it to {wanted}",

@@ -31,7 +31,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Whether nobody has changed the file since.
+    /// Whether the file is unchanged since.
     pub(crate) fn is_as_written(&self, text: &str) -> bool {
         Digest::of(text.as_bytes()).0 == self.written
     }

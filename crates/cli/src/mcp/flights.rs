@@ -13,10 +13,10 @@ const MOST_DEAD: usize = 4096;
 pub(super) struct Flight {
     /// Its id as it came.
     pub(super) id: String,
-    /// Its id for whoever judges.
+    /// Its id at the gate, which judges it.
     pub(super) ours: String,
     pub(super) since: Instant,
-    /// Whether somebody watches for its end.
+    /// Whether a thread watches for an order to stop it.
     pub(super) watched: bool,
     /// What the model is told behind its result.
     pub(super) advice: Option<String>,
@@ -80,7 +80,7 @@ impl Flights {
         self.calls.keys().copied().collect()
     }
 
-    /// Calls that nobody watches and that run for longer than others: somebody will from now on.
+    /// Long calls without a watching thread; marks them as watched, so the caller must start one.
     pub(super) fn unwatched(&mut self, long: impl Fn(&Flight) -> bool) -> Vec<(Digest, String)> {
         let mut found = Vec::new();
         for (key, flight) in &mut self.calls {

@@ -1,8 +1,8 @@
 //! Between a client and a server: lines pass as they are, tool calls are judged first.
 //!
-//! Whoever reads from the client judges what he has read, so that what comes after a call cannot
-//! overtake it, and no thread waits for another. But not for long: while a call is held somebody else
-//! takes his place and reads on.
+//! One thread reads from the client and judges what it has read, so that later messages cannot
+//! overtake a call, and no thread waits for another. If judging takes longer than [`PATIENCE`],
+//! because the call is held, another thread takes its place and reads on.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use serde_json::json;
 
 use super::flights::{Flight, Flights};
 
-/// How long what follows a call waits for it to be judged.
+/// How long later messages wait for a call to be judged.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A call that runs for longer is watched: somebody may want to stop it.
+/// A call that runs for longer is watched: an operator may stop it.
 const QUICK: Duration = Duration::from_millis(100);
-/// How often that is looked after, and how long nothing may happen until nobody looks any more.
+/// How often the watcher looks, and how long it goes on without a call before it parks.
 const LOOK: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_secs(2);
 /// How long one question about a call that runs, or is held, waits for its answer.
 const WAIT: Duration = Duration::from_secs(20);
-/// How often is asked for a person's word.
+/// How often a person's decision is polled.
 const WORD: Duration = Duration::from_millis(250);
 /// How long a call is held while its session is paused.
 const HOLD: Duration = Duration::from_secs(300);
@@ -50,7 +50,7 @@ pub(super) struct Relay {
     ends: Sender<End>,
     watcher: Mutex<Option<thread::Thread>>,
     number: AtomicU64,
-    /// What makes our ids different from those of others.
+    /// Makes the ids of this process unique.
     run: String,
 }
 
@@ -64,7 +64,7 @@ struct Ear {
 #[derive(Default)]
 struct Turn {
     number: u64,
-    /// Since when he judges what he has read.
+    /// Since when the reading thread judges a call.
     judging: Option<Instant>,
 }
 
@@ -132,7 +132,7 @@ impl Relay {
         thread::spawn(move || relay.read_on(0));
     }
 
-    /// Reads what the client says for as long as it is his turn.
+    /// Reads from the client as long as it is this thread's turn.
     fn read_on(&self, turn: u64) {
         let mut line = Vec::new();
         loop {
@@ -208,7 +208,7 @@ impl Relay {
         }
     }
 
-    /// Reads what the server says, if anybody waits for it.
+    /// Reads what the server says, if any request is open.
     fn read(&self, line: &[u8]) -> (Passes, Vec<End>) {
         let nothing = (Passes::AsItIs, Vec::new());
         if lock(&self.flights).is_empty() {
@@ -244,9 +244,14 @@ impl Relay {
 
     fn narrowed(&self, message: &Message<'_>, line: &[u8]) -> Option<Vec<u8>> {
         let listing = mcp::listing(message.result?)?;
-        let judged = self.gate.listed(&self.place, &self.server, &listing.tools);
+        let judged = self.gate.listed(&self.place, &self.server, &listing);
         for tool in &judged.changed {
-            self.say(&format!("{} describes {tool} otherwise than at first", self.server));
+            let what = "describes it otherwise than at first, or added it later";
+            self.say(&format!("{} {what}: {tool}", self.server));
+        }
+        for tool in listing.tools.iter().filter(|tool| !tool.invisible.is_empty()) {
+            let what = "its description holds invisible characters";
+            self.say(&format!("the tool {} of {} is odd: {what}", tool.name, self.server));
         }
         listing.narrowed(line, |name| judged.hidden.iter().any(|hidden| hidden == name))
     }
@@ -284,7 +289,7 @@ impl Relay {
         if whys.iter().all(Option::is_none) {
             let mut flights = lock(&self.flights);
             for (message, ours, advice) in admitted {
-                // A notification is not answered; it is over as soon as it is sent.
+                // A notification gets no answer, so its call ends as soon as it is sent.
                 let Some((id, key)) = message.id.zip(message.key()) else {
                     self.end(ours, Status::Cancelled, "");
                     continue;
@@ -320,9 +325,9 @@ impl Relay {
         (answer.verdict == Verdict::Kill).then(|| self.refused(&answer))
     }
 
-    /// Asks about one call; one whose session is paused is held.
+    /// Asks the gate about one call. If the session is paused, the call is held.
     fn ask(&self, ours: &str, asked: mcp::Asked) -> Answer {
-        // What ended before counts before.
+        // Calls that ended earlier are settled first, so that they count.
         let mut settling = lock(&self.settling);
         while *settling > 0 {
             settling = self.settled.wait(settling).unwrap_or_else(PoisonError::into_inner);
@@ -391,7 +396,7 @@ impl Relay {
         let _ = self.settled.wait_timeout_while(settling, patience, |settling| *settling > 0);
     }
 
-    /// Looks after calls that run for long: somebody may stop them, and some take too long.
+    /// Looks after long calls: an operator may stop them, and some time out.
     fn watch(self: &Arc<Relay>) {
         let mut busy = Instant::now();
         loop {
@@ -420,7 +425,7 @@ impl Relay {
         }
     }
 
-    /// Has somebody else read on where a call is held; whether anything is judged.
+    /// Lets another thread read on where a call is held; true while a call is being judged.
     fn take_turn(self: &Arc<Relay>) -> bool {
         let mut turn = lock(&self.turn);
         let Some(since) = turn.judging else { return false };
@@ -442,7 +447,7 @@ impl Relay {
     fn watch_one(&self, key: Digest, ours: &str) {
         while lock(&self.flights).runs(key, ours) {
             if let Some(answer) = self.gate.watch(&self.place, ours, WAIT) {
-                // It may have ended meanwhile, as the end of a call ends what watches it.
+                // The call may have ended meanwhile: then the watch ends as well.
                 if !lock(&self.flights).runs(key, ours) {
                     return;
                 }
@@ -489,7 +494,7 @@ impl Relay {
         self.tell(&with_newline(message.to_vec()));
     }
 
-    /// To whoever looks after it.
+    /// To the user, on stderr.
     fn say(&self, text: &str) {
         let line = match self.json {
             true => json!({ "deadstop": text, "server": self.server }).to_string(),

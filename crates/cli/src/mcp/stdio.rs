@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::relay::{self, Relay};
 use super::{Stdio, called};
-use crate::run::not_started;
+use crate::run::{self, not_started};
 
 /// How long a server may take to end once its client is gone, and then again once it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,10 +49,12 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let gate = gate(args)?;
     let mut command = Command::new(args.command.first().context("there is no command")?);
     command.args(&args.command[1..]).stdin(Streams::piped()).stdout(Streams::piped());
+    let mut guardian = run::guardian();
     let tree = match Tree::spawn_without_cgroup(&mut command) {
         Ok(tree) => Arc::new(tree),
         Err(error) => return Ok(not_started(&args.command, &error)),
     };
+    run::watch(guardian.as_mut(), &tree);
     let pipes = tree.pipes();
     let (to_server, from_server) = pipes.stdin.zip(pipes.stdout).context("there are no pipes")?;
     let run = uuid();
@@ -75,7 +77,7 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let (waiting, ended) = (Arc::clone(&tree), tell.clone());
     thread::spawn(move || ended.send(waiting.wait().map(Over::Itself)));
     relay.hear_client(BufReader::with_capacity(64 << 10, io::stdin()), move || {
-        // Whoever waited for it may be gone as well.
+        // Fails if the receiver has ended as well.
         let _ = tell.send(Ok(Over::NoClient));
     });
     let hearing = Arc::clone(&relay);
@@ -91,7 +93,7 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
         _ = terminate.1.recv() => Over::Signal(15),
     };
     if matches!(over, Over::NoClient) {
-        // It hears that nobody is there any more, and may finish what it is at.
+        // The server sees its stdin closed, and may finish its open calls.
         let mut until = Instant::now() + GRACE;
         over = loop {
             if relay.is_busy() {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use deadstop_gate::{Gate, Setup};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::remote::{Server, operator};
 use crate::table::Table;
@@ -54,7 +54,11 @@ pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let mut table = Table::new(["server", "tool", "state", "first seen", "accepted by"]);
         for tool in &found {
-            let state = if tool["changed"] == true { "changed" } else { "as it was" };
+            let state = match (tool["added"] == true, tool["changed"] == true) {
+                (true, _) => "added later",
+                (false, true) => "changed",
+                (false, false) => "as it was",
+            };
             table.row([
                 ui::text(&tool["server"]),
                 ui::text(&tool["tool"]),
@@ -64,8 +68,33 @@ pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
             ]);
         }
         ui::print(&table.to_string())?;
+        for tool in &found {
+            if let Some(told) = told(tool) {
+                ui::print(&told)?;
+            }
+        }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// What a person must read before accepting a tool: the old text and the new one, and what is odd.
+fn told(tool: &Value) -> Option<String> {
+    let mut lines = vec![format!("\n{}/{}", ui::text(&tool["server"]), ui::text(&tool["tool"]))];
+    let text = |key: &str| match ui::text(&tool[key]) {
+        text if text.is_empty() => "(no text was kept)".to_owned(),
+        text => text,
+    };
+    match (tool["added"] == true, tool["changed"] == true) {
+        (true, _) => lines.push(format!("  added  {}", text("seen_text"))),
+        (false, true) => {
+            lines.push(format!("  was    {}", text("known_text")));
+            lines.push(format!("  now    {}", text("seen_text")));
+        }
+        (false, false) => {}
+    }
+    let notes = tool["notes"].as_array().map_or(&[][..], Vec::as_slice);
+    lines.extend(notes.iter().map(|note| format!("  odd    {}", ui::text(note))));
+    (lines.len() > 1).then(|| lines.join("\n"))
 }
 
 pub(super) fn accept(args: &Accept) -> anyhow::Result<ExitCode> {

@@ -165,7 +165,7 @@ pub(super) fn set(args: &Set) -> anyhow::Result<ExitCode> {
     let path = path(agent);
     let query = Query::new(path.clone()).some("reason", Some(&args.reason));
     let answer = ui::runtime()?.block_on(async {
-        // An agent that nobody has heard of may have a policy before its first call.
+        // An agent may have a policy before its first call.
         let current = client.find(&path).await?.unwrap_or_default();
         let in_force = current["version"].as_i64().unwrap_or_default();
         let version = args.replaces.unwrap_or(in_force);

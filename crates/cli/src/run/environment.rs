@@ -17,7 +17,7 @@ struct Family {
     api: Api,
     /// The first one counts for the others; those after it are other programs' names for it.
     variables: &'static [&'static str],
-    /// What clients expect at the end of the URL, if nobody said otherwise.
+    /// What clients expect at the end of the URL by default.
     version: &'static str,
     /// Whether there is a provider when no variable is set.
     presence: Presence,
@@ -27,7 +27,7 @@ struct Family {
 enum Presence {
     /// The provider is known: the variables are always set.
     Always,
-    /// Everybody has an address of their own: only what is set is changed.
+    /// Each user has another address: a variable is changed only if it is set.
     IfSet,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Names<'a> {
     pub(super) session: &'a str,
 }
 
-/// What a server that others use as well has to be shown with each call.
+/// Headers that a shared server needs with each call.
 #[derive(Default)]
 pub(super) struct Shown {
     pub(super) key: Option<String>,
@@ -145,6 +145,12 @@ pub(super) fn reroute(
         }
     }
     roads
+}
+
+/// Whether the environment sends clients to an address that a server would not know.
+pub(super) fn sends_elsewhere(get: impl Fn(&str) -> Option<String>) -> bool {
+    let mut variables = FAMILIES.iter().flat_map(|family| family.variables);
+    variables.any(|variable| set(&get, variable).is_some())
 }
 
 /// The variables for a private gateway.

@@ -8,6 +8,7 @@ use anyhow::Context;
 use deadstop_server::Server;
 
 use super::environment::{self, Names, Shown};
+use super::join::{self, Join, Settings};
 use super::limits::Limits;
 use super::watch::{Reach, Watch};
 use super::{Args, Run};
@@ -26,10 +27,19 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Finds or starts it.
     pub(super) async fn open(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
-        match &args.server {
-            Some(url) => Self::shared(url, args, run).await,
-            None => Self::private(args, run).await,
+        if let Some(url) = &args.server {
+            return Self::shared(url, args, run).await;
         }
+        let typed = args.policy.is_some() || args.data.is_some() || args.config.is_some();
+        let settings = if typed { Settings::Typed } else { Settings::Untyped };
+        let (mut gateway, note) = match join::decide(settings, variable).await {
+            Join::Named(url) | Join::Found(url) => {
+                (Self::shared(&url, args, run).await?, Some(joined(&url)))
+            }
+            Join::Own(note) => (Self::private(args, run).await?, note),
+        };
+        gateway.notes.extend(note);
+        Ok(gateway)
     }
 
     async fn shared(url: &str, args: &Args, run: &Run) -> anyhow::Result<Gateway> {
@@ -87,6 +97,12 @@ impl Gateway {
             server.stop().await;
         }
     }
+}
+
+fn joined(url: &str) -> String {
+    format!(
+        "joined the server at {url}, whose policy holds; DEADSTOP_SERVER=none for a gateway alone"
+    )
 }
 
 fn watch(server: Arc<remote::Server>, run: &Run, reach: Reach, limits: Limits) -> Watch {

@@ -1,5 +1,5 @@
-//! What is said at the end of a run: on stderr, since stdout is the command's, and as JSON where
-//! somebody asks for it.
+//! The summary at the end of a run: on stderr, since stdout is the command's, and as JSON where the
+//! user asks for it.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -84,7 +84,7 @@ pub(super) enum Over {
     Exceeded(String),
     /// Its time was over.
     OutOfTime,
-    /// Somebody sent a signal that means us; Ctrl-C counts the second time.
+    /// Deadstop itself got a signal; Ctrl-C counts the second time.
     Signal(Sent),
 }
 
@@ -160,7 +160,7 @@ impl Supervisor {
                 exit = &mut self.exit => {
                     return match exit {
                         Ok(status) => Ok(Over::Itself(status?)),
-                        Err(_) => Err(io::Error::other("nobody waits for the command")),
+                        Err(_) => Err(io::Error::other("the thread that waits for the command has ended")),
                     };
                 }
                 Some(news) = self.news.recv() => {
@@ -190,7 +190,7 @@ impl Supervisor {
         loop {
             tokio::select! {
                 ended = &mut ending => {
-                    return ended.unwrap_or_else(|_| Err(io::Error::other("nobody ends the command")));
+                    return ended.unwrap_or_else(|_| Err(io::Error::other("the thread that ends the command has failed")));
                 }
                 _ = self.signals.next() => drop(end(&self.tree, Duration::ZERO)),
                 Some(news) = self.news.recv() => {

@@ -19,7 +19,7 @@ use crate::remote::Server;
 
 /// A server that takes longer to answer is as good as gone.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Failed looks in a row before somebody is told.
+/// Failed requests in a row before the supervisor is told.
 const SILENCE: u32 = 3;
 
 /// Which of the server's scopes are this run's.
@@ -80,12 +80,12 @@ pub(super) enum News {
     Warned(String),
     /// A guard refused a call.
     Blocked(String),
-    /// Nobody answers any more.
+    /// The server answers no more.
     Silence,
 }
 
 impl Watch {
-    /// Tells what happens until nobody listens.
+    /// Reports events until the supervisor stops listening.
     pub(super) async fn run(self, news: UnboundedSender<News>) {
         let Ok(client) = self.server.client() else { return };
         let pace = match self.reach {
@@ -103,7 +103,7 @@ impl Watch {
                         if !self.hear(&event, &news) {
                             continue;
                         }
-                        // An order is told of in the moment before it is in force.
+                        // The event comes a moment before the order is in force.
                         tick.reset_after(Duration::from_millis(10));
                     }
                     None => events = None,
@@ -136,7 +136,7 @@ impl Watch {
         self.look_with(&self.server.client()?).await
     }
 
-    /// Whether it is told of events.
+    /// Whether it may read events; an agent's key may not.
     fn hears(&self) -> bool {
         !matches!(self.reach, Reach::Session)
     }
@@ -152,7 +152,7 @@ impl Watch {
             Reach::Session => {
                 let session = timeout(PATIENCE, client.get(&self.session_path())).await??;
                 let mut row = session["live"].clone();
-                // A session is stopped with what is above it.
+                // A session is stopped if its agent or project is.
                 if let Some(above) = session["stopped_with"].as_str() {
                     row["state"] = json!("killed");
                     row["why"] = json!(format!("the {above} was killed"));
@@ -182,8 +182,8 @@ impl Watch {
         format!("/api/status?agent={}", encoded(&self.agent))
     }
 
-    /// Remembers what the agent's sessions have used so far: that was somebody else. Says what the
-    /// user should know about the key.
+    /// Remembers what the agent's sessions used before this run, which does not count against it.
+    /// Returns what the user should know about the key.
     pub(super) async fn begin(&mut self) -> anyhow::Result<Option<String>> {
         let client = self.server.client()?;
         let who = timeout(PATIENCE, client.get("/api/whoami")).await??;
@@ -225,7 +225,7 @@ impl Watch {
                 let decide = format!("deadstop approvals --server {}", self.server.url());
                 News::Warned(format!("{}; decide with: {decide}", text("text")))
             }
-            // What became of a question is told where it matters, by whoever asked.
+            // The outcome of a question is reported by the call that asked.
             "approved" | "denied" | "lapsed" | "withdrawn" | "stopped" | "grant" => return false,
             "block" => News::Blocked(text("text")),
             // An end, lost events, or a kind that is younger than this program.

@@ -24,7 +24,7 @@ impl Server {
                 Some(address.trim_end_matches('.').to_owned())
             })
             .unwrap_or_else(|| panic!("the server did not start"));
-        // Its words must go somewhere, or it waits for somebody to read them.
+        // Its output must be read, or the server blocks on a full pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Server { process, url }
     }

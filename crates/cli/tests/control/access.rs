@@ -238,7 +238,7 @@ fn broken(said: &Said) {
     assert!(said.out.contains(" tester agent.clear seeker\n"), "{said:?}");
 }
 
-/// Does to the database what nobody should.
+/// Tampers with the database.
 fn change(house: &House, sql: &str) {
     let script = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); \
                   db.execute(sys.argv[2]); db.commit()";
@@ -255,7 +255,7 @@ impl Said {
     }
 }
 
-/// A server that keys are made for while nobody is looking has no way around them.
+/// The database holds only the key's hash, so a copy of it gives no access.
 #[test]
 fn the_key_that_is_shown_once_is_not_in_the_database() {
     let house = House::new();

@@ -33,12 +33,14 @@ pub(crate) struct Said {
 impl Said {
     /// The rows of its table as cells, without the head.
     pub(crate) fn rows(&self) -> Vec<Vec<String>> {
-        let cells = |line: &str| {
-            let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
-            inner.split('|').map(|cell| cell.trim().to_owned()).collect()
-        };
-        let rows = self.out.lines().filter(|line| line.starts_with('|'));
-        rows.skip(2).map(cells).collect()
+        let cells = |line: &str| line.split('\t').map(str::to_owned).collect();
+        self.out.lines().filter(|line| line.contains('\t')).skip(1).map(cells).collect()
+    }
+
+    /// The lines of a timeline, below its head.
+    pub(crate) fn calls(&self) -> Vec<&str> {
+        let lines = self.out.lines().skip_while(|line| !line.contains("  verdict  "));
+        lines.skip(1).take_while(|line| !line.is_empty()).collect()
     }
 
     /// Its lines of JSON.
@@ -153,7 +155,18 @@ impl House {
 
     /// A tool call that an agent would make: the approval that it waits for.
     pub(crate) fn propose(&self, agent: &str, session: &str, id: &str) -> String {
-        let arguments = serde_json::json!({ "asset_id": "fact_sales" });
+        self.propose_about(agent, session, id, "fact_sales")
+    }
+
+    /// The same, with this asset.
+    pub(crate) fn propose_about(
+        &self,
+        agent: &str,
+        session: &str,
+        id: &str,
+        asset: &str,
+    ) -> String {
+        let arguments = serde_json::json!({ "asset_id": asset });
         let call = serde_json::json!({ "id": id, "tool": "delete_asset", "arguments": arguments });
         let path = format!("/api/sessions/{agent}/{session}/proposal");
         let answer = self.post(&path, "", &serde_json::json!({ "calls": [call] }));
@@ -162,7 +175,7 @@ impl House {
         body["calls"][0]["approval"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
     }
 
-    fn post(&self, path: &str, headers: &str, body: &Value) -> String {
+    pub(crate) fn post(&self, path: &str, headers: &str, body: &Value) -> String {
         let host = self.url().strip_prefix("http://").unwrap();
         let body = body.to_string();
         let mut stream = TcpStream::connect(host).unwrap();
@@ -194,7 +207,7 @@ impl House {
                 return;
             }
         }
-        panic!("nobody stopped it");
+        panic!("it was not stopped");
     }
 }
 

@@ -247,7 +247,7 @@ async fn check(server: &Server, round: usize, known: &Known) {
             let (_, shown) = get(&format!("/api/sessions/{agent}/{session}")).await;
             assert_eq!(shown["state"], "running", "round {round}: {agent} is dead again: {shown}");
         }
-        // A session of its own, since calls that only look must not use up anybody's budget.
+        // A session of its own: these calls must not use up another session's budget.
         let (status, body) = caller.call(url, agent, &format!("look-{round}")).await.unwrap();
         assert_eq!(status, 200, "round {round}: {agent} is dead again: {body}");
     }
@@ -268,7 +268,7 @@ async fn check(server: &Server, round: usize, known: &Known) {
     check_audit(&caller, url, round, known).await;
 }
 
-/// The policy that was acknowledged last is in force, or one that nobody heard of any more.
+/// The policy that was acknowledged last is in force, or a later one whose answer was lost.
 async fn check_policy(caller: &Caller, url: &str, round: usize, known: &Known) {
     let Some((version, steps)) = known.policy else { return };
     let opening = json!({ "agent": format!("r{round}-visitor"), "session": "s" });

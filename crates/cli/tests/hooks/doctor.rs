@@ -129,7 +129,7 @@ fn servers_that_a_client_starts_through_us_are_tried() {
     let wrap = ["mcp", "wrap", ".cursor/mcp.json", "--agent", "coder"];
     let wrapped = stage.run(stage.command().args(wrap), "");
     assert_eq!(wrapped.code, 0, "{wrapped:?}");
-    for server in [super::none(), Some(super::nobody())] {
+    for server in [super::none(), Some(super::absent())] {
         stage.server = server;
         let (said, _) = doctor(&stage);
         assert_eq!(state(&said, "mcp files (cursor, user)"), "ok", "{said}");

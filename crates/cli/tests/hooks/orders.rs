@@ -3,7 +3,7 @@
 use deadstop_protocol::hook::{Host, Output};
 use serde_json::{Value, json};
 
-use super::{Stage, before, event, nobody, none, passes};
+use super::{Stage, absent, before, event, none, passes};
 
 const HOST: Host = Host::ClaudeCode;
 
@@ -84,7 +84,7 @@ fn a_session_is_reset_and_not_cleared() {
 fn orders_that_cannot_be_carried_out_say_why() {
     let mut stage = stage();
     for (arguments, hint) in [
-        (["clear", "--agent", "nobody", "--local"].as_slice(), "deadstop status --local"),
+        (["clear", "--agent", "unknown", "--local"].as_slice(), "deadstop status --local"),
         (&["kill", "s", "--local"], "--agent"),
         (&["reset", "--all", "--local"], "only a session"),
         (&["kill", "--all", "--local", "--server", "http://127.0.0.1:1"], "cannot be used with"),
@@ -92,8 +92,8 @@ fn orders_that_cannot_be_carried_out_say_why() {
         let output = run(&stage, arguments);
         assert!(output.code == 2 && output.stderr.contains(hint), "{arguments:?} {output:?}");
     }
-    // A server that somebody named is not replaced by files that nobody asks.
-    stage.server = Some(nobody());
+    // If the user named a server, local files do not take its place.
+    stage.server = Some(absent());
     let output = run(&stage, &["kill", "--all"]);
     assert!(output.code == 2 && output.stderr.contains("no server answers"), "{output:?}");
 }

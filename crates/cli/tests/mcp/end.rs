@@ -1,4 +1,4 @@
-//! How it ends: hang-ups, signals, and nobody left behind.
+//! How it ends: hang-ups, signals, and no process left behind.
 
 use std::process::Command;
 
@@ -43,7 +43,7 @@ fn the_last_words_pass() {
 fn nobody_is_left_behind() {
     let folder = tempfile::tempdir().unwrap();
     let script = "setsid sleep 600 & echo $!; trap '' TERM; sleep 600 & wait";
-    for how in ["-TERM", "-INT", "-HUP", "hang up"] {
+    for how in ["-TERM", "-INT", "-HUP", "-KILL", "hang up"] {
         let mut client = Client::start(wrapper(folder.path(), None, &["sh", "-c", script]));
         let helper: u32 = String::from_utf8(client.line()).unwrap().trim().parse().unwrap();
         assert!(lives(helper));

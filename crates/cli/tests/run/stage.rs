@@ -94,7 +94,7 @@ impl Stage {
 
     /// Starts the program.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        // Whoever runs the tests in the background has signals ignored, and that is inherited.
+        // Shells make processes in the background ignore signals, and the tests would inherit that.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,QUIT,TERM").arg(env!("CARGO_BIN_EXE_deadstop"));
         for (name, _) in std::env::vars() {
@@ -110,6 +110,8 @@ impl Stage {
             .env("XDG_CONFIG_HOME", self.folder.path())
             .env("PYENV_ROOT", pyenv())
             .env("RUN_MARKER", &self.marker)
+            // Not the server that the person who runs the tests may have.
+            .env("DEADSTOP_SERVER", "none")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .stdin(Stdio::piped())
@@ -129,6 +131,11 @@ impl Stage {
     /// later.
     pub(crate) fn lives(&self, least: usize) {
         until(&format!("{least} living processes"), || bearers(&self.marker).len() >= least);
+    }
+
+    /// Waits until nothing of this run is alive.
+    pub(crate) fn dies(&self) {
+        until("nothing is left", || bearers(&self.marker).is_empty());
     }
 
     pub(crate) fn finish(&self, running: Running) -> Outcome {

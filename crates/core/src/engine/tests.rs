@@ -14,6 +14,7 @@ use crate::units::{Millis, NanoUsd};
 mod asking;
 mod blaming;
 mod detectors;
+mod ending;
 mod granting;
 mod harming;
 mod periods;

@@ -90,6 +90,11 @@ impl AccessSettings {
         self.action != Action::Warn && refused_by_name(self, name, server).is_some()
     }
 
+    /// Whether tools that have changed are refused, and so not to be seen.
+    pub fn pins_hide(&self) -> bool {
+        self.pin_tools == Pin::Block
+    }
+
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         let vague = |r: &Rule| r.matches.is_none() && r.above.is_none() && r.below.is_none();
         match self.rules.iter().position(vague) {
@@ -139,7 +144,10 @@ fn changed(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
     if !call.changed {
         return None;
     }
-    let because = format!("{} is described otherwise than when it was first seen", call.name);
+    let because = match call.added {
+        true => format!("{} was added after the tools of its server were first seen", call.name),
+        false => format!("{} is described otherwise than when it was first seen", call.name),
+    };
     Denied::new("tool_changed", because, action)
 }
 

@@ -21,7 +21,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blame::{Blame, How};
+use crate::blame::{Blame, Failure, How};
 use crate::call::{Call, Digest, Status};
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Note, Seat};
@@ -224,6 +224,8 @@ impl super::Guard for Guard {
         let result = match (before.kind, failure) {
             (_, None) if end.outcome.status == Status::Ok => Shown::Works,
             (_, None) => Shown::Unknown,
+            // The server works; it was asked for something that it does not have.
+            (Kind::Tools, Some(Failure { blame: Blame::Agent, .. })) => Shown::Works,
             (Kind::Tools, Some(_)) => Shown::Fails,
             (Kind::Provider, Some(failure)) => match failure.blame {
                 Blame::Provider => Shown::Fails,

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::call::Call;
 use crate::gauge::{Dial, Gauge};
+use crate::guard::ending::Limits;
 use crate::guard::{End, Seat};
 use crate::ledger::{Period, Reservation, output_cost};
 use crate::pattern::Pattern;
@@ -94,7 +95,8 @@ pub(crate) struct Guard;
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.budget;
-        let limit = settings.max_cost_usd?.0;
+        settings.max_cost_usd?;
+        let limit = Limits::of(seat.policy, seat.scope).cost?;
         let ledger = &seat.scope.ledger;
         if seat.call.lookup() {
             return None;
@@ -148,7 +150,8 @@ impl super::Guard for Guard {
 
     fn progress(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.budget;
-        let limit = settings.max_cost_usd?.0;
+        settings.max_cost_usd?;
+        let limit = Limits::of(seat.policy, seat.scope).cost?;
         let committed = seat.scope.ledger.committed();
         if committed <= limit {
             return None;
@@ -167,7 +170,7 @@ impl super::Guard for Guard {
         let settings = &seat.policy.budget;
         let (after, before) =
             (seat.scope.ledger.period_cost, seat.scope.ledger.period_cost - end.cost);
-        if let Some(limit) = settings.max_cost_usd.map(|limit| limit.0)
+        if let Some(limit) = Limits::of(seat.policy, seat.scope).cost
             && after >= limit
         {
             let mut trip = trip(seat, after, limit, settings.action);
@@ -188,14 +191,14 @@ impl super::Guard for Guard {
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
         let settings = &dial.policy.budget;
-        let Some(limit) = settings.max_cost_usd else { return Vec::new() };
+        let Some(limit) = Limits::full(dial.policy, dial.scope).cost else { return Vec::new() };
         let what = match settings.per {
             Period::Total => "cost",
             Period::Hour => "cost_this_hour",
             Period::Day => "cost_today",
         };
         let used = Measure::Money(dial.scope.ledger.committed_at(settings.per, dial.now));
-        vec![Gauge::new(GuardId::Budget, what, used, Measure::Money(limit.0))]
+        vec![Gauge::new(GuardId::Budget, what, used, Measure::Money(limit))]
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::call::Call;
 use crate::gauge::{Dial, Gauge};
+use crate::guard::ending::Limits;
 use crate::guard::{Note, Seat};
 use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
@@ -40,11 +41,15 @@ pub(crate) struct Guard;
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let (settings, spent) = (&seat.policy.steps, &seat.scope.ledger.spent);
+        if settings.max_steps.is_none() && settings.max_model_calls.is_none() {
+            return None;
+        }
+        let limits = Limits::of(seat.policy, seat.scope);
         let (used, limit, reason, what) = match seat.call {
             Call::Model(call) if call.lookup => return None,
-            Call::Tool(_) => (spent.steps, settings.max_steps?, "max_steps", "tool calls"),
+            Call::Tool(_) => (spent.steps, limits.steps?, "max_steps", "tool calls"),
             Call::Model(_) => {
-                (spent.model_calls, settings.max_model_calls?, "max_model_calls", "model calls")
+                (spent.model_calls, limits.model_calls?, "max_model_calls", "model calls")
             }
         };
         if used < limit {
@@ -67,12 +72,13 @@ impl super::Guard for Guard {
     }
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
-        let (settings, spent) = (&dial.policy.steps, &dial.scope.ledger.spent);
+        let limits = Limits::full(dial.policy, dial.scope);
+        let spent = &dial.scope.ledger.spent;
         let gauge = |what, used, limit: Option<u64>| {
             limit.map(|limit| Gauge::count(GuardId::Steps, what, used, limit))
         };
-        let tools = gauge("tool_calls", spent.steps, settings.max_steps);
-        let models = gauge("model_calls", spent.model_calls, settings.max_model_calls);
+        let tools = gauge("tool_calls", spent.steps, limits.steps);
+        let models = gauge("model_calls", spent.model_calls, limits.model_calls);
         tools.into_iter().chain(models).collect()
     }
 }

@@ -121,7 +121,7 @@ impl super::Guard for Guard {
                 let retried = end.call.model().is_some_and(|call| call.retry) && *errors > 0;
                 *errors = errors.saturating_add(u32::from(!retried));
             }
-            Some(Failure { blame: Blame::Tool, .. }) => *errors = 0,
+            Some(Failure { blame: Blame::Tool | Blame::Agent, .. }) => *errors = 0,
             Some(_) => {}
             None if end.outcome.status == Status::Ok => *errors = 0,
             None => {}
@@ -161,10 +161,10 @@ impl super::Guard for Guard {
 /// Whether a failure is one that the agent could have changed.
 fn counts(settings: &StrikeSettings, failure: Failure, end: &End<'_>) -> bool {
     match failure.blame {
-        Blame::Agent => true,
         Blame::Tool => end.outcome.status == Status::Fault,
         Blame::Provider => settings.provider_errors,
-        Blame::Caller => false,
+        // It was told what is wrong and may learn from that.
+        Blame::Agent | Blame::Caller => false,
     }
 }
 
@@ -177,7 +177,6 @@ fn failed(seat: &Seat<'_>, failure: Failure, count: u32, limit: u32) -> String {
     if failure.how == How::Unsaid && failure.blame == Blame::Tool {
         return format!("{count} calls in a row got no answer (limit {limit})");
     }
-    let what = if failure.blame == Blame::Agent { "calls that could not be made" } else { what };
     let from = server.map(|server| format!(" from {server}")).unwrap_or_default();
     format!("{count} {what} in a row ({}{from}, limit {limit})", failure.how)
 }

@@ -6,6 +6,7 @@
 
 use crate::gauge::{Dial, Gauge};
 use crate::guard::Seat;
+use crate::guard::ending::Limits;
 use crate::settings::{BadSetting, Seconds, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip};
 
@@ -30,7 +31,8 @@ pub(crate) struct Guard;
 
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
-        let limit = seat.policy.time.max_wall_time_seconds?.millis();
+        seat.policy.time.max_wall_time_seconds?;
+        let limit = Limits::of(seat.policy, seat.scope).time?;
         let elapsed = seat.now.since(seat.scope.opened);
         if elapsed <= limit {
             return None;
@@ -47,8 +49,9 @@ impl super::Guard for Guard {
     }
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
-        let Some(limit) = dial.policy.time.max_wall_time_seconds else { return Vec::new() };
+        let limits = Limits::full(dial.policy, dial.scope);
+        let Some(limit) = limits.time else { return Vec::new() };
         let elapsed = Measure::Time(dial.now.since(dial.scope.opened));
-        vec![Gauge::new(GuardId::Time, "time", elapsed, Measure::Time(limit.millis()))]
+        vec![Gauge::new(GuardId::Time, "time", elapsed, Measure::Time(limit))]
     }
 }

@@ -13,7 +13,10 @@
 //! `input_and_output_exceeded`; ours adds `total_exceeded`.
 
 use crate::gauge::{Dial, Gauge};
+use crate::guard::ending::Limits;
 use crate::guard::{End, Seat};
+use crate::policy::Policy;
+use crate::scope::ScopeState;
 use crate::settings::{BadSetting, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip, Verdict, Wait};
 use crate::units::Tokens;
@@ -42,6 +45,17 @@ impl TokenSettings {
             in_range(path, limit.map_or(1, |limit| limit.0), 1..=u64::MAX)?;
         }
         Ok(())
+    }
+
+    /// The same with the limits that hold for a scope now.
+    fn now(&self, policy: &Policy, scope: &ScopeState) -> TokenSettings {
+        let limits = Limits::of(policy, scope);
+        TokenSettings {
+            input_token_limit: limits.input,
+            output_token_limit: limits.output,
+            total_token_limit: limits.total,
+            action: self.action,
+        }
     }
 
     /// Which limits these amounts pass: reason, measured, limit.
@@ -73,6 +87,7 @@ impl super::Guard for Guard {
         if settings.none() {
             return None;
         }
+        let settings = &settings.now(seat.policy, seat.scope);
         let call = seat.call.model().filter(|call| !call.lookup)?;
         let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
         let wanted = seat.reserved;
@@ -109,6 +124,7 @@ impl super::Guard for Guard {
         if settings.none() {
             return None;
         }
+        let settings = &settings.now(seat.policy, seat.scope);
         let (spent, held) = (&seat.scope.ledger.spent, &seat.scope.ledger.reserved);
         let passed = settings.passed(spent.input + held.input, spent.output + held.output)?;
         let mut trip = trip(seat, passed, settings.action, "went, while answering, over");
@@ -121,6 +137,10 @@ impl super::Guard for Guard {
 
     fn verify(&self, seat: &Seat<'_>, _end: &End<'_>) -> Option<Trip> {
         let settings = &seat.policy.tokens;
+        if settings.none() {
+            return None;
+        }
+        let settings = &settings.now(seat.policy, seat.scope);
         let spent = &seat.scope.ledger.spent;
         let passed = settings.passed(spent.input, spent.output)?;
         let mut trip = trip(seat, passed, settings.action, "went over");
@@ -130,13 +150,13 @@ impl super::Guard for Guard {
     }
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
-        let settings = &dial.policy.tokens;
+        let limits = Limits::full(dial.policy, dial.scope);
         let (spent, held) = (&dial.scope.ledger.spent, &dial.scope.ledger.reserved);
         let (input, output) = (spent.input + held.input, spent.output + held.output);
         [
-            ("input_tokens", input, settings.input_token_limit),
-            ("output_tokens", output, settings.output_token_limit),
-            ("tokens", input + output, settings.total_token_limit),
+            ("input_tokens", input, limits.input),
+            ("output_tokens", output, limits.output),
+            ("tokens", input + output, limits.total),
         ]
         .into_iter()
         .filter_map(|(what, used, limit)| {

@@ -9,6 +9,7 @@ use crate::guard::access::{AccessSettings, RawAccess};
 use crate::guard::breaker::{BreakerSettings, RawBreaker};
 use crate::guard::budget::{BudgetSettings, RawBudget};
 use crate::guard::destructive::{DestructiveSettings, RawDestructive};
+use crate::guard::ending::{EndingSettings, RawEnding};
 use crate::guard::harm::{HarmSettings, RawHarm};
 use crate::guard::loops::{LoopSettings, RawLoop};
 use crate::guard::similarity::{RawSimilarity, SimilaritySettings};
@@ -114,6 +115,8 @@ sections! {
     budget: BudgetSettings / RawBudget => |it| it.action = Action::Warn,
     /// Wall-clock time.
     time: TimeSettings / RawTime => |it| it.action = Action::Warn,
+    /// What happens before and at the end of a limit.
+    ending: EndingSettings / RawEnding => |it| it.off(),
     /// Money and tokens a minute.
     velocity: VelocitySettings / RawVelocity => |it| it.action = Action::Warn,
     /// Calls that repeat themselves.

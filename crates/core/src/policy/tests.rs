@@ -99,6 +99,7 @@ fn nothing() -> Value {
             "half_open_max_calls": 3,
             "action": "block",
         },
+        "ending": { "wrap_up_at": "90%", "reserve_for_answer": "off" },
         "strikes": {
             "enabled": false,
             "consecutive_blocks": 5,
@@ -124,6 +125,7 @@ fn warned(mut policy: Value) -> Value {
             *action = json!("warn");
         }
     }
+    policy["ending"]["wrap_up_at"] = json!("off");
     for harm in ["catastrophic", "serious", "recoverable", "secrets", "unreadable"] {
         policy["harm"][harm] = json!("warn");
     }

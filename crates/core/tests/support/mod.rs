@@ -171,7 +171,7 @@ pub(crate) fn model(input: u64, max_output: Option<u64>) -> Call {
     Call::Model(request(input, max_output))
 }
 
-/// A request in which somebody, a person or not, says this.
+/// A request with this prompt, from a person or not.
 pub(crate) fn says(prompt: &str, from_person: bool) -> Call {
     let prompt = Some(TextFacts::of(prompt));
     Call::Model(ModelCall { prompt, from_person, ..request(0, None) })

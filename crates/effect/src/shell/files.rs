@@ -1,4 +1,4 @@
-//! Files and disks: what is deleted, and whether anybody would miss it.
+//! Files and disks: what is deleted, and whether it is throwaway, such as build output.
 
 use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
@@ -338,7 +338,7 @@ impl Walk<'_> {
         self.effects.harm(kind, verb, &target, reach, recovery);
     }
 
-    /// Whether what a command prints names nothing that anybody would miss.
+    /// Whether the paths that a command prints are all throwaway.
     pub(super) fn are_throwaway(&self, argv: &[String]) -> bool {
         let Some((name, words)) = argv.split_first() else {
             return false;

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod mark;
+mod orphans;
 mod scan;
 
 use std::collections::{HashMap, HashSet};
@@ -20,6 +21,7 @@ use rustix::process::{
 
 use self::cgroup::Cgroup;
 use self::mark::Mark;
+pub(crate) use self::orphans::end_orphans;
 use super::{Identity, Member};
 use crate::Means;
 
@@ -82,7 +84,7 @@ impl System {
         if self.cgroup.is_some() { Means::CgroupV2 } else { Means::Subreaper }
     }
 
-    /// All processes of the tree, the dead that nobody has buried included.
+    /// All processes of the tree, including zombies.
     pub(crate) fn members(&self) -> io::Result<Vec<Member>> {
         let me = std::process::id();
         let mut families: HashMap<u32, Vec<Member>> = HashMap::new();
@@ -108,20 +110,12 @@ impl System {
 
     /// Sends a signal to exactly this process. A process that is gone got none: `false`.
     pub(crate) fn send(&self, member: &Member, signal: Signal) -> io::Result<bool> {
-        let Some(pid) = pid(member.identity.pid) else { return Ok(false) };
-        let sent = pidfd_open(pid, PidfdFlags::empty()).and_then(|fd| {
-            // The descriptor now means one process for good. If the pid still shows the start
-            // that we know, then it is ours that it means.
-            match scan::process(member.identity.pid) {
-                Some(now) if now.identity == member.identity => pidfd_send_signal(&fd, signal),
-                _ => Err(Errno::SRCH),
-            }
-        });
-        match sent {
-            Ok(()) => Ok(true),
-            Err(Errno::SRCH) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        send_to(member, signal)
+    }
+
+    /// What a guardian must know to end this tree without us.
+    pub(crate) fn token(&self) -> String {
+        orphans::token(&self.entry, self.cgroup.as_ref())
     }
 
     /// Takes the status of a dead process that we have adopted. It is still there to be waited
@@ -254,6 +248,24 @@ fn hold(mut child: Child, mark: Option<Mark>) -> io::Result<(Child, Entry, Owned
             let _ = child.wait();
             Err(error)
         }
+    }
+}
+
+/// Sends a signal to exactly this process. A process that is gone got none: `false`.
+fn send_to(member: &Member, signal: Signal) -> io::Result<bool> {
+    let Some(pid) = pid(member.identity.pid) else { return Ok(false) };
+    let sent = pidfd_open(pid, PidfdFlags::empty()).and_then(|fd| {
+        // The descriptor now means one process for good. If the pid still shows the start
+        // that we know, then it is ours that it means.
+        match scan::process(member.identity.pid) {
+            Some(now) if now.identity == member.identity => pidfd_send_signal(&fd, signal),
+            _ => Err(Errno::SRCH),
+        }
+    });
+    match sent {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -111,6 +111,13 @@ impl System {
         Ok(())
     }
 
+    /// What a guardian must know to end this tree without us.
+    pub(crate) fn token(&self) -> String {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let main = seen.processes.iter().min_by_key(|identity| identity.pid);
+        main.map(|Identity { pid, start }| format!("{pid} {start}")).unwrap_or_default()
+    }
+
     /// Nothing was lent.
     pub(crate) fn close(&self) {}
 }
@@ -118,6 +125,29 @@ impl System {
 /// Runs something while no tree starts. Nothing is at stake here.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     work()
+}
+
+/// Ends the tree of a token, as far as `ps` shows it.
+pub(crate) fn end_orphans(token: &str) -> io::Result<()> {
+    let mut words = token.split(' ').filter_map(|word| word.parse::<u64>().ok());
+    let pid = words.next().and_then(|pid| u32::try_from(pid).ok());
+    let (Some(pid), Some(start)) = (pid, words.next()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the token cannot be read"));
+    };
+    let mut seen = Seen::default();
+    seen.processes.insert(Identity { pid, start });
+    let system = System { seen: Mutex::new(seen) };
+    for _ in 0..100 {
+        let living: Vec<_> = system.members()?.into_iter().filter(|m| !m.zombie).collect();
+        if living.is_empty() {
+            return Ok(());
+        }
+        for member in &living {
+            let _ = system.send(member, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "processes are left"))
 }
 
 fn processes() -> io::Result<Vec<Line>> {

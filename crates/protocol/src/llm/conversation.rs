@@ -22,14 +22,24 @@ use deadstop_core::{Digest, Time};
 use super::request::Turns;
 use crate::facts::combine;
 
-/// Entries of one generation; two are kept.
-const GENERATION: usize = 32_768;
-/// Sessions with the same history word for word.
-const TWINS: usize = 256;
-/// Single prompts in a row that make a batch.
-const BATCH: u32 = 16;
-/// The next prompt of a batch comes so soon after the last answer; people read first.
-const PAUSE_MS: u64 = 2000;
+/// The bounds of the index. They are the same wherever it is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Entries of one generation of a map; two generations are kept.
+    pub generation: usize,
+    /// Sessions with the same history word for word.
+    pub twins: usize,
+    /// Single prompts in a row that make a batch.
+    pub batch: u32,
+    /// The next prompt of a batch comes so soon after the last answer; people read first.
+    pub pause_ms: u64,
+    /// A caller that was silent for so long has no request in flight: its node may have died.
+    pub lost_ms: u64,
+}
+
+/// The bounds in force.
+pub const LIMITS: Limits =
+    Limits { generation: 65_536, twins: 256, batch: 16, pause_ms: 2000, lost_ms: 600_000 };
 
 /// A session, by the number that its name is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,13 +83,52 @@ pub struct Found {
     pub known: Known,
 }
 
+/// What a request is looked up by. Every key is mixed with the caller's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// The project, the agent and the credential.
+    pub caller: Digest,
+    /// The request itself: the same when it is sent again.
+    pub request: Digest,
+    /// The answers that it repeats, the last one first.
+    pub answers: Vec<Digest>,
+}
+
+impl Keys {
+    /// The keys of a caller's request.
+    pub fn of(caller: Digest, turns: &Turns) -> Keys {
+        let own = |key: &Digest| combine(&[caller, *key]);
+        Keys {
+            caller,
+            request: own(&turns.request),
+            answers: turns.answers.iter().map(own).collect(),
+        }
+    }
+
+    /// The keys under which later requests may name the answer to this one: its words (`answer`,
+    /// see [`Turns::answer`]) and its id.
+    pub fn to_answer(caller: Digest, answer: Option<Digest>, id: Option<&str>) -> Vec<Digest> {
+        let by_words = answer.map(|answer| combine(&[caller, answer]));
+        by_words.into_iter().chain(id.map(|id| named(caller, id))).collect()
+    }
+}
+
 /// What is known of the conversations of all callers.
 #[derive(Debug, Default)]
 pub struct Conversations {
     answers: Bounded<Vec<Seat>>,
     requests: Bounded<Sent>,
     callers: Bounded<Caller>,
-    owners: Bounded<Digest>,
+    owners: Bounded<Owner>,
+}
+
+/// The credential that a session's name belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// The credential.
+    pub credential: Digest,
+    /// When that was last confirmed by what all nodes share.
+    pub confirmed: Time,
 }
 
 /// A session that was given an answer.
@@ -105,53 +154,43 @@ struct Caller {
     singles: u32,
     in_flight: u32,
     answered: Time,
+    /// When a request of it was last sent or ended.
+    seen: Time,
     batch: Option<SessionId>,
 }
 
 impl Conversations {
-    /// The session of a request. `caller` stands for the project, the agent and the credential;
-    /// `fresh` is a number that was not used before.
-    pub fn find(
-        &mut self,
-        caller: Digest,
-        turns: &Turns,
-        attempt: Attempt,
-        fresh: u64,
-        now: Time,
-    ) -> Found {
-        let request = combine(&[caller, turns.request]).0;
-        let sent = self.requests.entry(request);
+    /// The session of a request. `fresh` is a number that was not used before.
+    pub fn find(&mut self, keys: &Keys, attempt: Attempt, fresh: u64, now: Time) -> Found {
+        let sent = self.requests.entry(keys.request.0);
         let last = sent.last;
         let again = sent.failed.pop().or(last.filter(|_| attempt == Attempt::Again));
+        let caller = self.callers.entry(keys.caller.0);
+        if now.since(caller.seen).0 > LIMITS.lost_ms {
+            caller.in_flight = 0;
+        }
         let found = match again {
             Some(session) => Found { session, known: Known::Again },
             // The same first words at the same time may be another person's.
-            None if turns.answers.is_empty() => self.opened(caller, fresh, now),
-            None => self.continued(caller, turns, last, fresh),
+            None if keys.answers.is_empty() => caller.opened(fresh, now),
+            None => self.continued(keys, last, fresh),
         };
-        self.requests.entry(request).last = Some(found.session);
-        self.callers.entry(caller.0).in_flight += 1;
+        self.requests.entry(keys.request.0).last = Some(found.session);
+        let caller = self.callers.entry(keys.caller.0);
+        caller.in_flight += 1;
+        caller.seen = now;
         found
     }
 
-    /// The request was answered: a later one may go on from there. `id` is the answer's own.
-    pub fn answered(
-        &mut self,
-        caller: Digest,
-        session: SessionId,
-        answer: Option<Digest>,
-        id: Option<&str>,
-        now: Time,
-    ) {
+    /// The request was answered: a later one may go on from there. See [`Keys::to_answer`].
+    pub fn answered(&mut self, caller: Digest, session: SessionId, answer: &[Digest], now: Time) {
         self.ended(caller, now);
-        let by_id = id.map(|id| named(caller, id));
-        let by_words = answer.map(|answer| combine(&[caller, answer]));
-        for key in by_words.into_iter().chain(by_id) {
+        for key in answer {
             let seats = self.answers.entry(key.0);
             if seats.iter().any(|seat| seat.session == session) {
                 continue;
             }
-            if seats.len() == TWINS {
+            if seats.len() == LIMITS.twins {
                 seats.remove(0);
             }
             seats.push(Seat { session, taken: false });
@@ -159,47 +198,41 @@ impl Conversations {
     }
 
     /// The request was not answered: sent again, it is the same one.
-    pub fn failed(&mut self, caller: Digest, turns: &Turns, session: SessionId, now: Time) {
-        self.ended(caller, now);
-        let sent = self.requests.entry(combine(&[caller, turns.request]).0);
-        if sent.failed.len() == TWINS {
+    pub fn failed(&mut self, keys: &Keys, session: SessionId, now: Time) {
+        self.ended(keys.caller, now);
+        let sent = self.requests.entry(keys.request.0);
+        if sent.failed.len() == LIMITS.twins {
             sent.failed.remove(0);
         }
         sent.failed.push(session);
     }
 
-    /// The session that an answer with this id was given in.
-    pub fn of_answer(&mut self, caller: Digest, id: &str) -> Option<SessionId> {
-        self.answers.get(named(caller, id).0)?.last().map(|seat| seat.session)
+    /// Whether it knows an answer that the request repeats.
+    pub fn knows(&mut self, keys: &Keys) -> bool {
+        keys.answers.iter().any(|key| self.answers.get(key.0).is_some())
     }
 
-    /// The name of a session that a client gave a name: its own, unless another credential has
-    /// taken that name already.
-    pub fn owned(&mut self, place: Digest, credential: Digest, name: &str) -> String {
-        let key = named(place, name).0;
-        match self.owners.get(key) {
-            Some(owner) if *owner != credential => {
-                format!("{name}~{:08x}", credential.0 >> 32)
-            }
-            Some(_) => name.to_owned(),
-            None => {
-                self.owners.set(key, credential);
-                name.to_owned()
-            }
-        }
+    /// The session that an answer was given in, by the key of its id.
+    pub fn of_answer(&mut self, key: Digest) -> Option<SessionId> {
+        self.answers.get(key.0)?.last().map(|seat| seat.session)
     }
 
-    fn continued(
-        &mut self,
-        caller: Digest,
-        turns: &Turns,
-        sent: Option<SessionId>,
-        fresh: u64,
-    ) -> Found {
-        let batch = self.callers.entry(caller.0).batch;
-        self.callers.entry(caller.0).singles = 0;
-        for (back, answer) in turns.answers.iter().enumerate() {
-            let Some(seats) = self.answers.get_mut(combine(&[caller, *answer]).0) else { continue };
+    /// The owner of a session's name, by the name's key, as far as it is known here.
+    pub fn owner(&mut self, key: Digest) -> Option<Owner> {
+        self.owners.get(key.0).copied()
+    }
+
+    /// Sets the owner of a session's name.
+    pub fn set_owner(&mut self, key: Digest, owner: Owner) {
+        self.owners.set(key.0, owner);
+    }
+
+    fn continued(&mut self, keys: &Keys, sent: Option<SessionId>, fresh: u64) -> Found {
+        let caller = self.callers.entry(keys.caller.0);
+        caller.singles = 0;
+        let batch = caller.batch;
+        for (back, answer) in keys.answers.iter().enumerate() {
+            let Some(seats) = self.answers.get_mut(answer.0) else { continue };
             let same = |seat: &Seat| sent == Some(seat.session);
             // From the last answer go on where no request has gone on yet; from an earlier one
             // only an edit or a branch does, and that belongs to one that has gone on.
@@ -221,29 +254,36 @@ impl Conversations {
         Found { session: SessionId(fresh), known: Known::New }
     }
 
-    fn opened(&mut self, caller: Digest, fresh: u64, now: Time) -> Found {
-        let caller = self.callers.entry(caller.0);
-        let soon = now.since(caller.answered).0 <= PAUSE_MS && caller.answered > Time(0);
-        let alone = caller.in_flight == 0;
-        caller.singles =
-            if alone && (soon || caller.singles == 0) { caller.singles + 1 } else { 1 };
-        if caller.singles <= BATCH {
-            caller.batch = None;
-            return Found { session: SessionId(fresh), known: Known::New };
-        }
-        let session = *caller.batch.get_or_insert(SessionId(fresh));
-        Found { session, known: Known::Single }
-    }
-
     fn ended(&mut self, caller: Digest, now: Time) {
         let caller = self.callers.entry(caller.0);
         caller.in_flight = caller.in_flight.saturating_sub(1);
-        caller.answered = now;
+        (caller.answered, caller.seen) = (now, now);
     }
 }
 
-fn named(place: Digest, name: &str) -> Digest {
+impl Caller {
+    /// A request without history.
+    fn opened(&mut self, fresh: u64, now: Time) -> Found {
+        let soon = now.since(self.answered).0 <= LIMITS.pause_ms && self.answered > Time(0);
+        let alone = self.in_flight == 0;
+        self.singles = if alone && (soon || self.singles == 0) { self.singles + 1 } else { 1 };
+        if self.singles <= LIMITS.batch {
+            self.batch = None;
+            return Found { session: SessionId(fresh), known: Known::New };
+        }
+        let session = *self.batch.get_or_insert(SessionId(fresh));
+        Found { session, known: Known::Single }
+    }
+}
+
+/// The key of a name: a session's, or an answer's id.
+pub fn named(place: Digest, name: &str) -> Digest {
     combine(&[place, Digest::of(name.as_bytes())])
+}
+
+/// A session's name for a credential that does not own the name.
+pub fn of_another(name: &str, credential: Digest) -> String {
+    format!("{name}~{:08x}", credential.0 >> 32)
 }
 
 /// A map of which the entries used last stay.
@@ -273,7 +313,7 @@ impl<V> Bounded<V> {
 
     fn set(&mut self, key: u64, value: V) {
         self.old.remove(&key);
-        if self.new.len() >= GENERATION && !self.new.contains_key(&key) {
+        if self.new.len() >= LIMITS.generation && !self.new.contains_key(&key) {
             self.old = std::mem::take(&mut self.new);
         }
         self.new.insert(key, value);

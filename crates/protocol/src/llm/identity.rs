@@ -46,9 +46,9 @@ pub struct Identity {
 /// What named a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Source {
-    /// Nothing did.
+    /// The request names none.
     #[default]
-    Nobody,
+    Unnamed,
     /// `x-deadstop-session`.
     Deadstop,
     /// LiteLLM's headers.
@@ -65,9 +65,8 @@ pub enum Source {
     Body,
     /// OpenAI's `prompt_cache_key`.
     PromptCacheKey,
-    /// OpenAI's `previous_response_id`. It is another one in each request, so whoever keeps
-    /// sessions must know which answer belonged to which; if that is not known, clear the hint and
-    /// ask again.
+    /// OpenAI's `previous_response_id`. It changes with each request, so the caller must know which
+    /// session the earlier answer belonged to. If it does not, it clears the hint and asks again.
     PreviousResponse,
     /// OpenAI's `safety_identifier` or `user`.
     SafetyIdentifier,

@@ -1,4 +1,4 @@
-//! Refusals in the provider's own shape, so that SDKs raise once and nobody retries.
+//! Refusals in the provider's own shape, so that SDKs raise once and do not retry.
 //!
 //! | what stopped it | status |
 //! |---|---|
@@ -139,6 +139,14 @@ impl Kind {
             Kind::UsedUp => RefusalKind::UsedUp.status(),
             Kind::Throttled { .. } => RefusalKind::Throttled.status(),
         }
+    }
+}
+
+/// Whole seconds after which the refused call is worth another attempt; `None` if it is not.
+pub fn retry_after(trip: &Trip) -> Option<u64> {
+    match Kind::of(trip) {
+        Kind::Throttled { seconds } => Some(seconds),
+        Kind::Stopped | Kind::UsedUp => None,
     }
 }
 

@@ -9,7 +9,7 @@
 //! contained. Where nothing earlier is recognised (a first request, a rewritten history), what
 //! follows the model's last message. A request that is sent again word for word repeats the words
 //! that it asked with, so that guards can see the repetition, and brings no results.
-//! Standing orders (system and developer prompts) are nobody's words.
+//! Standing orders (system and developer prompts) do not count as words of a person.
 
 mod anthropic;
 mod attachment;
@@ -205,8 +205,8 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// What a conversation is recognised by when nobody says which it is: its standing orders,
-    /// masked, since many have the time of day in them, and the first thing a person said.
+    /// Identifies a conversation that the client does not name: by its standing orders, masked,
+    /// since many have the time of day in them, and by the first thing a person said.
     fn conversation(&self) -> Option<Digest> {
         if self.envelope.continues {
             return None;

@@ -1,6 +1,6 @@
 //! A tool call, and how it ended.
 
-use deadstop_core::{Effect, Harm, Outcome, Reach, Status, ToolCall};
+use deadstop_core::{Blame, Effect, Failure, Harm, How, Outcome, Reach, Status, ToolCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub struct Ended {
     pub text: String,
 }
 
-/// Reads the tool call in a message; `None` if it has no name that anybody could call.
+/// Reads the tool call in a message; `None` if it has no usable name.
 pub fn asked(message: &Message<'_>) -> Option<Asked> {
     let params = message.params?;
     let [name, arguments, responses] =
@@ -72,6 +72,10 @@ pub fn suspect(call: &mut ToolCall, destructive: bool) {
     }
 }
 
+/// The codes of JSON-RPC for a method that does not exist and for wrong parameters: the agent asked for
+/// a tool that the server does not have, or with arguments that it does not take.
+const ASKED_WRONGLY: [&str; 2] = ["-32601", "-32602"];
+
 /// How the call ended that a message answers.
 pub fn ended(answer: &Message<'_>) -> Ended {
     #[derive(Deserialize)]
@@ -82,9 +86,13 @@ pub fn ended(answer: &Message<'_>) -> Ended {
         content: Vec<Value>,
     }
     if let Some(error) = answer.error {
-        let message = members_of(error, ["message"]).ok().and_then(|[message]| message);
+        let [message, code] = members_of(error, ["message", "code"]).unwrap_or_default();
         let message = message.and_then(|message| text(message).ok());
-        return end(Status::Error, message.map_or_else(|| error.to_owned(), Into::into));
+        let mut ended = end(Status::Error, message.map_or_else(|| error.to_owned(), Into::into));
+        if code.is_some_and(|code| ASKED_WRONGLY.contains(&code.trim())) {
+            ended.outcome.failure = Some(Failure { blame: Blame::Agent, how: How::Unsaid });
+        }
+        return ended;
     }
     let raw = answer.result.unwrap_or("null");
     let Ok(result) = serde_json::from_str::<Result>(raw) else {
@@ -170,6 +178,12 @@ mod tests {
         ] {
             let ended = ended(&message(line));
             assert_eq!((ended.outcome.status, ended.text.as_str()), (status, text), "{line}");
+            assert_eq!(ended.outcome.failure, None, "{line}");
+        }
+        for code in [-32601, -32602] {
+            let line = format!(r#"{{"id":1,"error":{{"code":{code},"message":"no such tool"}}}}"#);
+            let failure = ended(&message(&line)).outcome.failure;
+            assert_eq!(failure.map(|failure| failure.blame), Some(Blame::Agent), "{code}");
         }
     }
 }

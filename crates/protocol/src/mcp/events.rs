@@ -9,7 +9,7 @@ use crate::llm::answer::sse::{Borders, Carry, data};
 pub struct Events {
     borders: Borders,
     carry: Carry,
-    /// Whether an event had an id: whoever loses the stream may take it up again.
+    /// Whether an event had an id: a client that loses the stream may resume it.
     resumable: bool,
     /// Whether an event has begun and not ended.
     amid: bool,
@@ -34,7 +34,7 @@ impl Events {
         let _ = self.carry.keep(rest);
     }
 
-    /// Whether an event of somebody else may stand here.
+    /// Whether one of our own events may be inserted here.
     pub fn is_between(&self) -> bool {
         !self.amid
     }

@@ -110,7 +110,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Message<'a> {
         let [id, method, params, result, error] =
             members(deserializer, ["id", "method", "params", "result", "error"])?;
         let method = method.map(text).transpose().map_err(D::Error::custom)?;
-        // An id of null is none: nobody can answer it.
+        // An id of null is none: an answer to it could not be matched.
         let id = id.filter(|id| *id != "null");
         Ok(Message { id, method, params, result, error })
     }

@@ -27,7 +27,7 @@ pub struct Why {
 }
 
 impl Why {
-    /// What a trip means to whoever asked.
+    /// A trip as the client is told of it.
     pub fn of(trip: &Trip, incident: Option<&str>) -> Why {
         let (code, sentence) = crate::llm::refusal::in_words(trip);
         Why {
@@ -72,8 +72,8 @@ pub fn refuse(id: &str, why: &Why) -> Vec<u8> {
     answer(id, &error(why))
 }
 
-/// The answer to a batch of which something is refused: nothing of it is sent on. `None` where
-/// nobody waits for an answer.
+/// The answer to a batch of which something is refused: nothing of it is sent on. `None` if the
+/// client expects no answer.
 pub fn refuse_all(messages: &[Message<'_>], whys: &[Option<Why>]) -> Option<Vec<u8>> {
     let beside = Why {
         code: 403,
@@ -118,7 +118,7 @@ pub fn failure(id: &str, reason: &str, sentence: &str) -> Vec<u8> {
     refuse(id, &Why::failed(reason, sentence))
 }
 
-/// Tells a server that nobody waits for a request any longer.
+/// Tells a server that a request is cancelled.
 pub fn cancelled(id: &str, reason: &str) -> Vec<u8> {
     let reason = json!(reason);
     let head = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#;

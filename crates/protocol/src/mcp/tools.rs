@@ -7,7 +7,7 @@ use super::message::{members_of, text};
 use crate::facts;
 
 /// A tool as its server describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
     /// Its name.
     pub name: String,
@@ -15,13 +15,24 @@ pub struct Listed {
     pub fingerprint: Digest,
     /// Whether its server says that it destroys something.
     pub destructive: bool,
+    /// What its server says about it, for people: the description, then schemas and annotations.
+    pub text: String,
+    /// Characters in it that a person does not see and a model reads, the first few.
+    pub invisible: Vec<char>,
 }
+
+/// Bytes of a tool's text that are kept.
+const LONGEST_TEXT: usize = 4000;
+/// Invisible characters that are named.
+const MOST_INVISIBLE: usize = 8;
 
 /// The tools in the answer to `tools/list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<'a> {
     /// The tools, in order.
     pub tools: Vec<Listed>,
+    /// Whether no further page follows.
+    pub complete: bool,
     /// Where each stands.
     raw: Vec<&'a str>,
 }
@@ -32,11 +43,12 @@ const DESCRIBED: [&str; 4] = ["description", "inputSchema", "outputSchema", "ann
 
 /// Reads a listing from a result; `None` if it is none.
 pub fn listing(result: &str) -> Option<Listing<'_>> {
-    let [tools] = members_of(result, ["tools"]).ok()?;
+    let [tools, next] = members_of(result, ["tools", "nextCursor"]).ok()?;
     let raw: Vec<&serde_json::value::RawValue> = serde_json::from_str(tools?).ok()?;
     let raw: Vec<&str> = raw.into_iter().map(serde_json::value::RawValue::get).collect();
     let tools = raw.iter().map(|raw| listed(raw)).collect();
-    Some(Listing { tools, raw })
+    let complete = next.is_none_or(|next| next == "null");
+    Some(Listing { tools, complete, raw })
 }
 
 fn listed(raw: &str) -> Listed {
@@ -45,7 +57,53 @@ fn listed(raw: &str) -> Listed {
     let tool: Value = serde_json::from_str(raw).unwrap_or_else(|_| json!({ "description": raw }));
     let parts = DESCRIBED.map(|part| facts::canonical(&tool[part]));
     let destructive = tool["annotations"]["destructiveHint"] == Value::Bool(true);
-    Listed { name, fingerprint: facts::combine(&parts), destructive }
+    let text = said(&tool);
+    let invisible = invisible(&[name.as_str(), text.as_str()]);
+    let mut text = text;
+    if text.len() > LONGEST_TEXT {
+        let kept = text.floor_char_boundary(LONGEST_TEXT);
+        let more = text[kept..].chars().count();
+        text.truncate(kept);
+        text += &format!(" [{more} more characters]");
+    }
+    Listed { name, fingerprint: facts::combine(&parts), destructive, text, invisible }
+}
+
+/// What a server says about a tool, in the order of [`DESCRIBED`].
+fn said(tool: &Value) -> String {
+    let mut said = Vec::new();
+    for part in DESCRIBED {
+        match &tool[part] {
+            Value::Null => {}
+            Value::String(text) => said.push(text.clone()),
+            other => said.push(format!("{part}: {other}")),
+        }
+    }
+    said.join("\n")
+}
+
+/// Characters that a person does not see and a model reads: tags, marks that turn the direction of
+/// text, and those without width. Joiners between letters that need them are left out.
+fn invisible(texts: &[&str]) -> Vec<char> {
+    let mut found = Vec::new();
+    for text in texts {
+        let mut before = ' ';
+        for c in text.chars() {
+            let hides = match c {
+                '\u{e0000}'..='\u{e0fff}' => true,
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+                '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{180e}' => true,
+                '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}' => true,
+                '\u{200c}' | '\u{200d}' => before.is_ascii(),
+                _ => false,
+            };
+            if hides && !found.contains(&c) && found.len() < MOST_INVISIBLE {
+                found.push(c);
+            }
+            before = c;
+        }
+    }
+    found
 }
 
 impl Listing<'_> {
@@ -100,6 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_person_does_not_see_is_found() {
+        for (description, expected) in [
+            ("Reads a file", ""),
+            ("R\u{e9}sum\u{e9} \u{1f468}\u{200d}\u{1f469} \u{645}\u{6cc}\u{200c}\u{62e}", ""),
+            ("Reads\u{e0041}\u{e0042}", "\u{e0041}\u{e0042}"),
+            ("Reads \u{202e}elif", "\u{202e}"),
+            ("Re\u{200b}ads, re\u{200d}ads", "\u{200b}\u{200d}"),
+        ] {
+            let tool = json!({ "name": "a", "description": description });
+            let found: String = listed(&tool.to_string()).invisible.into_iter().collect();
+            assert_eq!(found, expected, "{description:?}");
+        }
+        // In a schema and in the name as well.
+        let schema = json!({ "name": "a", "inputSchema": { "title": "x\u{2066}" } });
+        assert_eq!(listed(&schema.to_string()).invisible, ['\u{2066}']);
+        assert_eq!(listed(r#"{"name":"a\u200b"}"#).invisible, ['\u{200b}']);
+    }
+
+    #[test]
     fn fingerprints() {
         let of = |tool: &str| listed(tool).fingerprint;
         let base = of(r#"{"name":"a","description":"d","inputSchema":{"x":1,"y":2}}"#);
@@ -113,6 +190,8 @@ mod tests {
         }
         assert!(listed(r#"{"annotations":{"destructiveHint":true}}"#).destructive);
         assert!(!listed(r#"{"annotations":{"destructiveHint":"true"}}"#).destructive);
+        let page = listing(r#"{"tools":[],"nextCursor":"x"}"#).unwrap();
+        assert!(!page.complete && listing(r#"{"tools":[]}"#).unwrap().complete);
         assert!(listing("7").is_none() && listing(r#"{"tools":7}"#).is_none());
         assert_eq!(listing(r#"{"tools":[7]}"#).unwrap().tools[0].name, "");
     }

@@ -16,7 +16,7 @@ pub(super) struct At {
     pub(super) column: usize,
 }
 
-/// A place as the format's parser tells it; made a line only when somebody asks.
+/// A place as the format's parser gives it; turned into a line only when an error needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spot {
     Byte(usize),

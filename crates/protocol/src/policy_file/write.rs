@@ -35,7 +35,7 @@ const ENDS: Entry = key("ends", "What a stop ends: scope, session or agent.");
 const ENABLED: Entry = key("enabled", "Whether this guard works at all.");
 
 /// All sections of a policy. A test holds them against core.
-pub(super) const SECTIONS: [Section; 13] = [
+pub(super) const SECTIONS: [Section; 14] = [
     Section {
         name: "access",
         about: "Which tools may be called; `*` stands for any characters.",
@@ -97,6 +97,20 @@ pub(super) const SECTIONS: [Section; 13] = [
         keys: &[
             limit("max_wall_time_seconds", "Seconds since the session was opened.", "3600"),
             ACTION,
+        ],
+    },
+    Section {
+        name: "ending",
+        about: "What happens before and at the end of a limit.",
+        keys: &[
+            key(
+                "wrap_up_at",
+                "The share of a limit at which the agent is asked to finish, or \"off\".",
+            ),
+            key(
+                "reserve_for_answer",
+                "The share of each limit kept for one last answer without tools, or \"off\".",
+            ),
         ],
     },
     Section {

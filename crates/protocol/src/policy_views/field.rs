@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum FieldProblem {
-    /// Nobody knows it.
+    /// There is no such field.
     Unknown,
     /// It must be there and is not.
     Missing,
@@ -29,7 +29,7 @@ pub struct FieldFault {
 }
 
 impl FieldFault {
-    /// A field that nobody knows.
+    /// A field that does not exist.
     pub fn unknown(field: impl Into<String>) -> FieldFault {
         let detail = "unknown field; remove it".to_owned();
         FieldFault { field: field.into(), problem: FieldProblem::Unknown, detail }

@@ -1,7 +1,7 @@
 //! `prevention-config`: loop detection, budget and circuit breaker, as seed E's page has them.
 //!
-//! A limit that is null is no limit; a field that is left out is an error, because nobody can tell
-//! it from one that was forgotten.
+//! A limit that is null is no limit. A field that is left out is an error: the client may have
+//! forgotten it.
 
 use deadstop_core::{
     Action, Dollars, PolicySet, RawBreaker, RawBudget, RawLoop, RawPolicy, RawSteps, RawTime, Rung,

@@ -1,4 +1,4 @@
-//! Prices that anybody can look up, names as they come in the wild, and names that mean harm.
+//! Published prices, names as they come in the wild, and names that mean harm.
 
 use proptest::prelude::*;
 

@@ -131,7 +131,7 @@ impl Assembly {
                 let result = Returned { id, text: message.output.into_text(), is_error: false };
                 self.close_calls(vec![result], at, number);
             }
-            // Without a role it is nobody's message; it only keeps its number.
+            // A message without a role is skipped; it only keeps its number.
             None => {}
         }
     }

@@ -294,8 +294,8 @@ impl<'de> Visitor<'de> for AnyContent {
         Ok(Content::Blocks(blocks))
     }
 
-    /// An object is no content by anybody's book, but some tools answer with one: its JSON is the
-    /// text then.
+    /// No format allows an object as content, but some tools answer with one. Its JSON is the text
+    /// then.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let value = Value::deserialize(MapAccessDeserializer::new(map))?;
         Ok(Content::Words(Scalar::Text(value.to_string().into())))

@@ -68,7 +68,7 @@ impl Field<'_> {
         Outcome::Secret(Found { start: self.value, ending, kind, wrap })
     }
 
-    /// A password that somebody wrote as a number must be followed by a value that JSON knows.
+    /// A password that was written as a JSON number is replaced by a quoted string: it stays JSON.
     fn number_in_json(&self, value: &[u8], next: Option<u8>) -> Option<Wrap> {
         let quote = self.quote.filter(|_| self.link == Link::Colon)?;
         let number = value.len() >= 4 && value.iter().all(u8::is_ascii_digit);

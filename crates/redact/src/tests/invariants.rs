@@ -275,7 +275,7 @@ fn twice_is_once_where_it_was_not() {
     }
 }
 
-/// Half a key was kept at the end of an excerpt, where nobody could tell what it was.
+/// Half a key was kept at the end of an excerpt, where the redactor could not recognise it.
 #[test]
 fn a_secret_at_the_end_of_an_excerpt_goes_whole() {
     let body = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";

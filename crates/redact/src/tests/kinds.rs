@@ -2,7 +2,7 @@
 
 use super::check;
 
-/// 40 characters that look random and are nobody's.
+/// 40 characters that look random and are no real secret.
 const BODY: &str = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
 
 #[test]

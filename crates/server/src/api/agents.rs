@@ -1,4 +1,4 @@
-//! Agents: who there is, how they do, and the switch.
+//! Agents: the list, their health, and the switch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// What is stored, and over it what is in memory, which is newer.
+    /// The stored agent, updated with the newer values in memory.
     fn of(stored: StoredAgent, live: Option<&Scope>, recent: &Recent) -> Agent {
         let mut agent = Agent {
             active: stored.active,
@@ -280,7 +280,7 @@ pub(crate) async fn change(
             return Err(Problem::fields(Code::InvalidBody, vec![fault]));
         }
     }
-    // Fails for an agent that nobody has heard of.
+    // Fails if the agent is unknown.
     let Json(_) = show(&app, &who, &name).await?;
     if let Some(tags) = &change.tags {
         let tags: Vec<_> = tags.iter().map(|tag| app.redacted(&who, tag)).collect();

@@ -102,8 +102,7 @@ impl Address {
         }
     }
 
-    /// Gives a webhook something to be signed with, if it brings nothing. Gives it back, to be
-    /// shown this once.
+    /// Makes a signing secret for a webhook that has none. Returns it, to be shown this once.
     fn sign(&mut self) -> Result<Option<String>, Problem> {
         let Address::Webhook { secret: secret @ None, .. } = self else { return Ok(None) };
         let mut random = [0; 32];

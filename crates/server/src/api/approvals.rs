@@ -1,11 +1,11 @@
-//! Calls that wait for a person: who waits for what, and the person's word.
+//! Calls that wait for a person: the list, and the person's decision.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::Trip;
+use deadstop_core::{Harm, Trip};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -14,6 +14,40 @@ use super::auth::Who;
 use super::extract::{Asked, At, Body, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use deadstop_warden::{Answer, Word};
+
+/// Characters of a call that a list shows, and that can be approved without saying what was shown.
+pub(super) const LISTED: usize = 2000;
+
+/// One thing that a call would do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Would {
+    /// The sort of harm: `destroys`, `sends_secret` and so on.
+    kind: String,
+    /// `none`, `minor`, `serious` or `catastrophic`.
+    severity: &'static str,
+    /// What would happen and why it matters.
+    because: String,
+}
+
+impl Would {
+    pub(super) fn of(harm: &Harm) -> Would {
+        let kind = serde_json::to_value(harm.kind).unwrap_or_default();
+        Would {
+            kind: kind.as_str().unwrap_or_default().to_owned(),
+            severity: harm.severity().name(),
+            because: harm.because(),
+        }
+    }
+}
+
+/// How much of a call is answered.
+#[derive(Clone, Copy)]
+enum Much {
+    /// Its beginning, for a list.
+    Beginning,
+    /// All that is kept.
+    Whole,
+}
 
 /// A call that waits for a person, or did.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,8 +70,16 @@ pub(crate) struct Approval {
     /// The server that it runs on.
     #[schema(required)]
     server: Option<String>,
-    /// The beginning of what it is called with, without secrets.
+    /// What it would do, the worst first, as far as that is known.
+    harms: Vec<Would>,
+    /// What it is called with, without secrets. A list holds the first 2,000 characters,
+    /// `GET /api/approvals/{id}` all of them.
     asked: String,
+    /// Characters of the whole text.
+    asked_chars: u64,
+    /// Characters of the call behind the whole text, which were not kept. A tool call with any
+    /// cannot be approved.
+    unkept_chars: u64,
     /// What it would destroy, as far as that is known.
     destroys: Vec<String>,
     /// The guard that wants a person asked.
@@ -64,12 +106,17 @@ pub(crate) struct Approval {
 }
 
 impl Approval {
-    fn of(approval: &deadstop_warden::Approval) -> Approval {
+    fn of(approval: &deadstop_warden::Approval, much: Much) -> Approval {
         let call = &approval.call;
-        let (kind, server, destroys) = match (call.tool(), call.model()) {
-            (Some(tool), _) => ("tool", &tool.server, tool.harms.as_slice()),
-            (None, Some(model)) => ("model", &model.server, [].as_slice()),
-            (None, None) => ("model", &None, [].as_slice()),
+        let (kind, server) = match (call.tool(), call.model()) {
+            (Some(tool), _) => ("tool", &tool.server),
+            (None, Some(model)) => ("model", &model.server),
+            (None, None) => ("model", &None),
+        };
+        let harms = approval.harms();
+        let asked = match much {
+            Much::Whole => approval.asked.clone(),
+            Much::Beginning => approval.asked.chars().take(LISTED).collect(),
         };
         let (trip, word) = (approval.trip(), approval.word());
         let said = |text: fn(&Word) -> &String| {
@@ -84,8 +131,11 @@ impl Approval {
             kind,
             tool: call.name().to_owned(),
             server: server.clone(),
-            asked: approval.asked.clone(),
-            destroys: destroys.iter().map(deadstop_core::Harm::deed).collect(),
+            destroys: harms.iter().filter(|harm| harm.kind.removes()).map(|h| h.deed()).collect(),
+            harms: harms.into_iter().map(Would::of).collect(),
+            asked,
+            asked_chars: chars(approval),
+            unkept_chars: approval.unkept,
             guard: trip.map_or("", |trip| trip.guard.name()),
             reason: trip.map(|trip| trip.reason.clone()).unwrap_or_default(),
             explain: trip.map(Trip::explain).unwrap_or_default(),
@@ -97,6 +147,11 @@ impl Approval {
             decided_ms: word.as_ref().map(|word| word.at.0),
         }
     }
+}
+
+/// Characters of a call that a person can be shown.
+fn chars(approval: &deadstop_warden::Approval) -> u64 {
+    approval.asked.chars().count() as u64
 }
 
 /// Calls that wait for a person.
@@ -130,6 +185,24 @@ pub(crate) struct Because {
 
 impl Strict for Because {}
 
+/// A person's word that lets a call pass.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Approving {
+    /// Why.
+    #[schema(min_length = 1, max_length = 1000)]
+    pub(super) reason: String,
+    /// The person who says so, where a client speaks for several.
+    #[schema(max_length = 200)]
+    pub(super) by: Option<String>,
+    /// Characters of `asked` that the person was shown. Needed for a tool call whose `asked_chars`
+    /// are more than 2,000, and then equal to them.
+    #[schema(minimum = 0)]
+    pub(super) shown_chars: Option<u64>,
+}
+
+impl Strict for Approving {}
+
 /// The calls that wait for a person.
 #[utoipa::path(
     get, path = "/api/approvals", tag = "approvals",
@@ -137,7 +210,8 @@ impl Strict for Because {}
 )]
 pub(crate) async fn list(State(app): State<Arc<App>>, who: Who) -> Json<Waiting> {
     let waiting = app.warden.approvals.waiting(&who.project, app.warden.time());
-    Json(Waiting { items: waiting.iter().map(|approval| Approval::of(approval)).collect() })
+    let items = waiting.iter().map(|approval| Approval::of(approval, Much::Beginning));
+    Json(Waiting { items: items.collect() })
 }
 
 /// One of them, or one that was decided a moment ago. With `wait`, the answer comes when it is
@@ -156,22 +230,23 @@ pub(crate) async fn get(
     let approval = find(&app, &who, &id)?;
     let wait = Duration::from_secs(patience.wait.unwrap_or_default());
     if !wait.is_zero() {
-        // A server that stops does not keep anybody waiting.
+        // A server that shuts down answers at once.
         let over = app.warden.events.over.clone();
         tokio::select! {
             _ = tokio::time::timeout(wait, approval.decided()) => {}
             () = over.cancelled() => {}
         }
     }
-    Ok(Json(Approval::of(&approval)))
+    Ok(Json(Approval::of(&approval, Much::Whole)))
 }
 
-/// Lets a call pass that waits.
+/// Lets a call pass that waits, if the person was shown all of it.
 #[utoipa::path(
-    post, path = "/api/approvals/{id}/approve", tag = "approvals", request_body = Because,
+    post, path = "/api/approvals/{id}/approve", tag = "approvals", request_body = Approving,
     params(("id" = String, Path, description = "The approval")),
     responses(
         (status = 200, description = "In force and in the audit", body = Approval),
+        (status = 422, description = "`not_shown`: show the whole call first", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "`already_decided`", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
@@ -179,9 +254,46 @@ pub(crate) async fn approve(
     State(app): State<Arc<App>>,
     who: Who,
     At(id): At<String>,
-    Body(because): Body<Because>,
+    Body(Approving { reason, by, shown_chars }): Body<Approving>,
 ) -> Result<Json<Approval>, Problem> {
-    decide(&app, &who, &id, Answer::Approved, &because).await
+    shown(&*find(&app, &who, &id)?, shown_chars)?;
+    decide(&app, &who, &id, Answer::Approved, &Because { reason, by }).await
+}
+
+/// Whether a person was shown all of a tool call. Of a model call the prompt's beginning is enough:
+/// what is asked about is its cost or its pattern.
+fn shown(approval: &deadstop_warden::Approval, chars_shown: Option<u64>) -> Result<(), Problem> {
+    if approval.call.tool().is_none() || approval.word().is_some() {
+        return Ok(());
+    }
+    let at = format!("/api/approvals/{}", approval.id);
+    all_shown(&approval.asked, approval.unkept, chars_shown, &at)
+}
+
+/// Whether a person was shown the whole text of a call; `at` is where to get it.
+pub(super) fn all_shown(
+    asked: &str,
+    unkept: u64,
+    shown: Option<u64>,
+    at: &str,
+) -> Result<(), Problem> {
+    let chars = asked.chars().count() as u64;
+    let not_shown = |text: String| Err(Problem::new(Code::NotShown, text));
+    if unkept > 0 {
+        return not_shown(format!(
+            "the call has {} characters, and only the first {chars} can be shown: a person cannot \
+             let it pass; have the agent make smaller calls",
+            chars + unkept
+        ));
+    }
+    match shown {
+        Some(shown) if shown == chars => Ok(()),
+        None if chars <= LISTED as u64 => Ok(()),
+        _ => not_shown(format!(
+            "the call has {chars} characters: show all of `asked` from GET {at} to the person, and \
+             send `shown_chars`: {chars}"
+        )),
+    }
 }
 
 /// Refuses a call that waits.
@@ -214,13 +326,13 @@ async fn decide(
     let reason = app.redacted(who, &because.reason);
     let word = Word::said(answer, &by, &reason, app.warden.time());
     match app.warden.say(&approval, word).await {
-        Some(Ok(())) => Ok(Json(Approval::of(&approval))),
+        Some(Ok(())) => Ok(Json(Approval::of(&approval, Much::Whole))),
         Some(Err(error)) => {
             let text = format!("it could not be written, or told where the call waits: {error}");
             Err(Problem::new(Code::NotDurable, text))
         }
         None => {
-            let now = Approval::of(&approval);
+            let now = Approval::of(&approval, Much::Beginning);
             let by = now.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
             let text = format!("it waits no longer: {}{by}", now.state);
             Err(Problem::new(Code::AlreadyDecided, text))

@@ -1,4 +1,4 @@
-//! The audit: who did what, when and why; whether nobody has changed it since; all of it.
+//! The audit log: who did what, when and why. Listed, verified (no entry was changed), exported.
 
 use std::sync::Arc;
 
@@ -160,9 +160,10 @@ pub(crate) async fn check(store: &Store, project: &str) -> Result<Chain, StoreEr
 )]
 pub(crate) async fn export(State(app): State<Arc<App>>, who: Who) -> Result<Response, Problem> {
     let store = app.store()?.clone();
-    // The first piece before the answer: a database that is away is an error, not a torn file.
+    // Reads the first piece before it answers: if the database is away, the client gets an error
+    // and no partial file.
     let first = piece(&store, &who.project, 0).await?;
-    // One that goes away in the middle breaks the answer off: half a chain must not look whole.
+    // If the database goes away later, the answer breaks off: half a chain must not look complete.
     let first = Ok(first);
     let rest = stream::unfold((store, who.project, first), |(store, project, piece)| async move {
         match piece {

@@ -1,8 +1,8 @@
 //! Who is asking, and whether they may.
 //!
-//! While a server has no key, the local user is its admin: whoever reaches it over loopback. From
-//! the first key on, keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a
-//! login's cookie, which must bring its token with everything that changes something.
+//! While a server has no key, every client that connects over loopback is its admin. From the first
+//! key on, keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a login's
+//! cookie. A request by cookie that changes something must also carry the login's token.
 //!
 //! Every route passes [`guard`] before its handler, which looks the route up in one table
 //! ([`access::ROUTES`]) and hands the handler a [`Who`].
@@ -51,7 +51,7 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
-/// How long to wait for the store before that is believed a little longer.
+/// How long to wait for the store before a cached key is used a little longer.
 const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
 const MOST_REMEMBERED: usize = 10_000;
@@ -127,11 +127,11 @@ pub(crate) struct Who {
     pub(crate) name: String,
     /// The only agent that they may be, if they are bound to one.
     pub(crate) agent: Option<String>,
-    /// How they have shown who they are.
+    /// How the caller was authenticated.
     pub(crate) via: Via,
 }
 
-/// How somebody has shown who they are.
+/// How the caller was authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Via {
     /// By being on this machine, while there are no keys.
@@ -159,7 +159,7 @@ impl Who {
         }
     }
 
-    /// Fails unless this agent is theirs to see: an agent's key that is bound to one sees that one.
+    /// Fails if the caller's key is bound to another agent.
     pub(crate) fn may_see(&self, agent: &str) -> Result<(), Problem> {
         match &self.agent {
             Some(own) if own != agent => Err(Problem::not_found("agent")),
@@ -183,11 +183,13 @@ impl<S: Sync> FromRequestParts<S> for Who {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, Problem> {
         let who = parts.extensions.get::<Who>().cloned();
-        who.ok_or_else(|| Problem::new(Code::Internal, "nobody asked who is asking"))
+        who.ok_or_else(|| {
+            Problem::new(Code::Internal, "this route was reached without authentication")
+        })
     }
 }
 
-/// Where a request comes from, told by whoever accepted the connection.
+/// The address that a request comes from, set where the connection was accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
@@ -221,7 +223,7 @@ impl Auth {
                 *self.keyed.write() = Some((count.ever > 0, Instant::now()));
                 Ok(count.ever > 0)
             }
-            // Whoever could give orders before can give them while the database is away.
+            // While the database is away the last answer holds: operators can still give orders.
             (Err(_), Some((keyed, _))) => Ok(keyed),
             (Err(error), None) => Err(error.into()),
         }
@@ -382,7 +384,7 @@ impl Auth {
     }
 }
 
-/// Asks the store; not for long where what is known will do.
+/// Asks the store. With a cached answer (`known`) it waits only [`SOON`].
 async fn look_up<T>(
     asking: impl Future<Output = Result<T, StoreError>>,
     known: bool,
@@ -398,7 +400,7 @@ fn who(key: StoredKey, via: Via) -> Who {
     Who { project, role: role.into(), name, agent, via }
 }
 
-/// What was looked up. What is not there any more is not believed either, once the store is away.
+/// Caches what was looked up. A key that the store no longer has leaves the cache as well.
 fn remember<T: Clone>(known: &RwLock<HashMap<String, (T, Instant)>>, id: &str, found: Option<&T>) {
     let mut known = known.write();
     let Some(found) = found else {
@@ -455,7 +457,7 @@ pub(crate) fn end_cookie() -> String {
     format!("{COOKIE}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict")
 }
 
-/// Lets a request through to its handler if whoever sends it may.
+/// Passes a request to its handler if the caller is allowed to send it.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     match admitted(&app, request).await {
         Ok(request) => next.run(request).await,
@@ -498,15 +500,15 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
     }
-    // Without keys a project is whatever somebody names, and its first call makes it. Looking at it
-    // does not, and an order to something that is not there must not look as if it were obeyed.
+    // Without keys the caller names the project, and its first call creates it. Reading does not
+    // create it. An order to a project that does not exist must fail visibly.
     let order = path.is_some_and(|path| ORDERS.contains(&path));
     let looks = safe || order;
     if who.via == Via::Local && looks && !app.warden.knows_project(&who.project).await? {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }
-    // Calls that are reported look for themselves, at what they are about alone.
+    // Reported calls catch up by themselves, and only with their own chain.
     if !path.is_some_and(|path| REPORTS.iter().any(|report| path.ends_with(report))) {
         app.warden.catch_up(&who.project).await;
     }

@@ -168,7 +168,7 @@ pub(crate) async fn backtest(
                 Line::Failed("the database failed; see the log".to_owned())
             }
         };
-        // Whoever asked may have gone away.
+        // Fails if the client has disconnected.
         let _ = lines.send(last).await;
     });
     let body = stream::unfold(receiver, |mut receiver| async move {

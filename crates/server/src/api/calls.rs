@@ -35,7 +35,7 @@ pub(crate) struct Call {
     /// The nested scope that it was made in, if it was.
     #[schema(required)]
     nested: Option<String>,
-    /// The how-manieth of its session it is.
+    /// Its position in the session.
     position: u64,
     /// `model` or `tool`.
     kind: &'static str,
@@ -236,7 +236,7 @@ pub(crate) async fn list(
     let wanted = CallFilter {
         agent: filter.agent.clone(),
         session: match session_number(store, &who.project, &filter, number).await? {
-            Wanted::Nobody => return Ok(Json(Page::all(Vec::new()))),
+            Wanted::Nothing => return Ok(Json(Page::all(Vec::new()))),
             Wanted::Session(number) => Some(number),
             Wanted::Any => None,
         },
@@ -250,19 +250,19 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, Call::from)))
 }
 
-/// What was called a moment ago may be on its way to the disk: waits for it, not long.
+/// Waits a moment for the newest calls to reach the disk.
 async fn written(app: &App) {
     let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
 }
 
-/// Whose rows a filter wants.
+/// Which sessions' rows a filter asks for.
 pub(crate) enum Wanted {
-    /// Everybody's.
+    /// Those of all sessions.
     Any,
     /// Those of the session with this number.
     Session(i64),
-    /// Those of a session that is not there.
-    Nobody,
+    /// None: there is no such session.
+    Nothing,
 }
 
 /// The session that a filter names: the one with this number, or the one of this name that was opened
@@ -286,7 +286,7 @@ pub(crate) async fn session_number(
             found.items.into_iter().next()
         }
     };
-    Ok(found.map_or(Wanted::Nobody, |session| Wanted::Session(session.number)))
+    Ok(found.map_or(Wanted::Nothing, |session| Wanted::Session(session.number)))
 }
 
 /// A stored session by its name, and by its number if one is given.

@@ -31,7 +31,7 @@ pub(crate) struct Cost {
     cache_write_tokens: u64,
     /// Dollars.
     cost_usd: f64,
-    /// Of a model: whether nobody knows its price, so that it was charged at $10 in and $30 out per
+    /// For a model: true if its price is unknown, so that it was charged at $10 in and $30 out per
     /// million tokens. Null for other lines.
     #[schema(required)]
     priced_by_fallback: Option<bool>,

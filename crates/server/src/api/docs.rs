@@ -1,4 +1,4 @@
-//! The API's document as one page to read: made here, without a script, from nowhere else.
+//! The API's document as one HTML page, without scripts and external resources.
 
 use std::fmt::Write as _;
 
@@ -83,7 +83,7 @@ fn tags(document: &Value) -> Vec<String> {
 fn write_operation(out: &mut String, document: &Value, path: &str, method: &str, op: &Value) {
     let roles = op["x-deadstop-roles"].as_array().into_iter().flatten();
     let roles: Vec<_> = roles.filter_map(Value::as_str).collect();
-    let role = if roles.is_empty() { "anybody".to_owned() } else { roles.join(", ") };
+    let role = if roles.is_empty() { "no key needed".to_owned() } else { roles.join(", ") };
     let summary = escape(op["summary"].as_str().unwrap_or_default());
     let _ = write!(
         out,

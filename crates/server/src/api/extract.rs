@@ -94,7 +94,7 @@ impl<S: Sync> FromRequest<S> for Raw {
         };
         let read: Result<Unique, _> = serde_json::from_slice(&bytes);
         let bad = |error: serde_json::Error| {
-            // It may name a field that stands there twice.
+            // The message may name a duplicate field.
             let error = Redactor::default().redact(&error.to_string()).into_owned();
             Problem::new(Code::BadJson, format!("the body is not JSON: {error}"))
         };
@@ -102,8 +102,8 @@ impl<S: Sync> FromRequest<S> for Raw {
     }
 }
 
-/// JSON in which no name stands twice: whoever sends two values for one setting would not know
-/// which of them holds.
+/// JSON without duplicate names: a client that sends two values for one setting could not know
+/// which of them counts.
 struct Unique(Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -374,7 +374,7 @@ impl<T: ToSchema> Page<T> {
     }
 }
 
-/// A name or names in the path. What cannot be a name names nothing.
+/// A name or names in the path. A text that cannot be a name is not found.
 #[derive(Debug)]
 pub(crate) struct At<T>(pub(crate) T);
 
@@ -382,8 +382,8 @@ pub(crate) struct At<T>(pub(crate) T);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name(pub(crate) String);
 
-/// Whether names in a body are such: a scope's key is made of them, and one with control characters
-/// in it could pass for another scope's.
+/// Whether names in a body are valid. A scope's key is made of them, and a name with control
+/// characters could pass for another scope's.
 pub(crate) fn names<'n>(
     field: &str,
     names: impl IntoIterator<Item = &'n String>,
@@ -448,13 +448,13 @@ impl IfMatch {
 pub(crate) enum Needed {
     /// It must.
     Yes,
-    /// It may, for the seed pages' own examples do not.
+    /// It may: the examples on the seed pages do not.
     No,
 }
 
-/// Somebody was faster.
+/// Another client changed the resource since this client read it.
 pub(crate) fn stale() -> Problem {
-    let detail = "somebody changed it meanwhile; read it again, and send its new ETag";
+    let detail = "it was changed since you read it; read it again, and send its new ETag";
     Problem::new(Code::VersionMismatch, detail)
 }
 

@@ -2,7 +2,7 @@
 //! hold or another policy.
 //!
 //! A long poll rather than the stream of events: an agent's key sees its own session and nothing
-//! else, and whoever lost the line needs to know only how things stand.
+//! else, and a client that reconnects needs only the current state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const HOLD: Duration = Duration::from_secs(25);
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Known {
-    /// The version that was told last; without it, how things stand is told at once.
+    /// The version that the follower got last; without it the answer comes at once.
     #[param(max_length = 64)]
     after: Option<String>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Known {
 /// How a session stands.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Standing {
-    /// Another one when anything of this has changed.
+    /// Changes when anything in this answer changes.
     version: String,
     /// `running`, `paused`, `draining` (it is over, and what runs may finish) or `killed`: by itself,
     /// or with its agent or the project.

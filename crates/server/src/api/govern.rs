@@ -1,4 +1,4 @@
-//! Govern: for SDKs, and for anything else that cannot go through the gateway.
+//! Govern: for SDKs, and for other clients that cannot go through the gateway.
 //!
 //! A session is opened; before a call it asks ([`preflight`] for a model, [`propose`] for the tools
 //! that an answer asks for), while it runs it may tell how far it is ([`progress`]), afterwards it
@@ -14,12 +14,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use deadstop_core::{
-    Call, Decision, GuardId, Harm, ModelCall, TextFacts, TextHasher, Tokens, Trip, Verdict,
+    Call, Decision, GuardId, Harm, ModelCall, Outcome, TextFacts, TextHasher, Tokens, Trip, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::govern::{
     Decided, DecidedAll, Ended, Opening, Preflight, Proposal, Receipt, Refusal, Report, Spoken,
 };
+use deadstop_protocol::llm::answer::counted::Counted;
+use deadstop_protocol::llm::refusal;
 use deadstop_redact::excerpt::Excerpt;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ pub(crate) async fn open(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not: `session_killed…` or the guard's reason", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn preflight(
@@ -157,10 +159,11 @@ pub(crate) async fn propose(
     }
     let mut decided = Vec::new();
     for proposed in asked.calls {
-        let mut request = Excerpt::default();
-        request.push(&format!("{} {}", proposed.tool, proposed.arguments));
+        let request = Excerpt::of_call(&format!("{} {}", proposed.tool, proposed.arguments));
         let mut facts = facts::tool_call(&proposed.tool, &proposed.arguments);
-        if let Some(harms) = proposed.harms {
+        if let Some(mut harms) = proposed.harms {
+            // The worst are kept, wherever they stand.
+            harms.sort_by_key(|harm| std::cmp::Reverse(harm.severity()));
             facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
         }
         facts.server = proposed.server;
@@ -169,7 +172,7 @@ pub(crate) async fn propose(
         }
         let call = chain.project.redact_call(Call::Tool(facts));
         let reply = ask(&app, &chain, &proposed.id, &call, &request).await?;
-        // Another node stopped it, and this one hears of it only now.
+        // Another node stopped it, and this node learns of it only now.
         if decided.is_empty()
             && reply.body["decision"]["trips"][0]["guard"] == GuardId::Killed.name()
             && let Some(refusal) = dead(&chain)
@@ -193,7 +196,7 @@ pub(crate) async fn propose(
         (status = 200, description = "It may", body = Decided),
         (status = 402, description = "A budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It may not", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn progress(
@@ -220,7 +223,7 @@ pub(crate) async fn progress(
         (status = 200, description = "It is booked", body = Decided),
         (status = 402, description = "It is booked, and a budget is used up", body = Refusal, content_type = "application/problem+json"),
         (status = 403, description = "It is booked, and the session is dead", body = Refusal, content_type = "application/problem+json"),
-        (status = 429, description = "Not now; `detail` says when", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Not now, and no strike; `Retry-After` and `detail` say when", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn receipt(
@@ -254,10 +257,17 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
     let ended = receipt.clone();
     let text = receipt.text.as_deref().unwrap_or_default();
     let whole = matches!(receipt.status, Ended::Ok | Ended::Error);
-    let outcome = move |call: &Call| ended.outcome(call);
+    let prices = chain.project.prices();
+    let outcome = move |call: &Call| {
+        let outcome = ended.outcome(call);
+        let billed = call
+            .model()
+            .map(|model| prices.bill(None, &model.model, &outcome.usage, &Counted::default()).cost);
+        Outcome { billed, ..outcome }
+    };
     let reply = |decision: &Decision| decided(&receipt.id, decision.verdict, &decision.trips, None);
     match app.warden.receipt(chain, &receipt.id, outcome, text, whole).await {
-        // A dead session hears that it is dead, although its receipt is booked.
+        // A killed session's receipt is booked, and the answer says that it was killed.
         Booked::Now(decision) => Ok(dead(chain).unwrap_or_else(|| reply(&decision))),
         Booked::Before(decision) => Ok(reply(&decision)),
         Booked::Later => Err(Problem::new(
@@ -272,7 +282,7 @@ async fn book(app: &App, chain: &Chain, receipt: &Receipt) -> Result<Reply, Prob
 async fn held(chain: &Chain, wait: Duration) {
     let until = Instant::now() + wait;
     loop {
-        // Registered before looking, so that a word said in between is not missed.
+        // Registered before looking, so that a change in between is not missed.
         let changed: Vec<_> = chain.scopes().iter().map(|scope| scope.changed()).collect();
         if !chain.scopes().iter().any(|scope| scope.state().paused().is_some()) {
             return;
@@ -284,7 +294,7 @@ async fn held(chain: &Chain, wait: Duration) {
     }
 }
 
-/// How often a call that is waited for is looked at: it may have ended.
+/// How often a watched call is checked: it may have ended.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits until a call is stopped or ends, or this server stops, for as long as the caller will.
@@ -330,7 +340,7 @@ async fn ask(
     }
 }
 
-/// The chain of a session that is the caller's to use.
+/// The chain of a session that the caller may use.
 pub(super) async fn chain(
     app: &App,
     who: &Who,
@@ -347,22 +357,15 @@ pub(super) async fn chain(
     })
 }
 
-/// What a dead session is told, whatever it asks.
+/// The refusal for every request of a killed session.
 fn dead(chain: &Chain) -> Option<Reply> {
-    let code = chain.scopes().iter().find_map(|scope| {
-        let state = scope.state();
-        let kill = state.killed()?;
-        let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
-        let kind = scope.kind().name();
-        Some((code, kind, format!("{kind} {} was ended: {}", scope.name(), kill.because)))
-    });
-    let (code, kind, why) = code?;
-    let mut body = problem(403, code, &why, &Value::Null);
-    body["ended"] = kind.into();
-    Some(Reply { status: 403, body })
+    let stopped = chain.stopped()?;
+    let mut body = problem(403, stopped.refusal(), &stopped.sentence(), &Value::Null);
+    body["ended"] = stopped.kind.name().into();
+    Some(Reply { status: 403, body, retry_after: None })
 }
 
-/// A kill or an incident lasts before anybody is told.
+/// Waits until a kill or an incident is on disk, before the client is answered.
 async fn settle_down(app: &App, chain: &Chain, reply: &Reply) -> Result<(), Problem> {
     if reply.status != 200 {
         app.warden.settle_kills(chain).await;
@@ -375,7 +378,7 @@ fn no_call() -> Problem {
     Problem::not_found("call that runs")
 }
 
-/// What a call is told that waits for a person.
+/// The answer for a call that waits for a person.
 fn waits(id: &str, approval: &Approval) -> Reply {
     let mut reply = decided(id, Verdict::Ask, &approval.trips, None);
     reply.body["code"] = "approval_required".into();
@@ -396,15 +399,16 @@ fn decided(id: &str, verdict: Verdict, trips: &[Trip], incident: Option<String>)
     };
     let decision = serde_json::to_value(decision).unwrap_or_default();
     let Some(trip) = trips.first().filter(|_| !allowed) else {
-        return Reply { status: 200, body: decision };
+        return Reply { status: 200, body: decision, retry_after: None };
     };
     let status = trip.refusal_kind().status();
-    // One that is dead already says what killed it.
+    // If the scope was killed before, the code says what killed it.
     let code = match trip.verdict {
         Verdict::Kill if trip.guard != GuardId::Killed => trip.guard.refusal(),
         _ => &trip.reason,
     };
-    Reply { status, body: problem(status, code, &trip.explain(), &decision) }
+    let body = problem(status, code, &trip.explain(), &decision);
+    Reply { status, body, retry_after: refusal::retry_after(trip) }
 }
 
 /// A call that may not be made, as a problem+json.
@@ -425,6 +429,8 @@ fn problem(status: u16, code: &str, detail: &str, decision: &Value) -> Value {
 struct Reply {
     status: u16,
     body: Value,
+    /// Seconds after which a call that does not pass now is worth another attempt.
+    retry_after: Option<u64>,
 }
 
 impl Reply {
@@ -438,6 +444,7 @@ impl IntoResponse for Reply {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::FORBIDDEN);
         let kind = if self.status == 200 { "application/json" } else { "application/problem+json" };
-        (status, [(header::CONTENT_TYPE, kind)], self.body.to_string()).into_response()
+        let after = self.retry_after.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
+        (status, [(header::CONTENT_TYPE, kind)], after, self.body.to_string()).into_response()
     }
 }

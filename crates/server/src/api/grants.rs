@@ -203,7 +203,7 @@ pub(crate) async fn revoke_session(
     revoke(&app, &who, &scope, &id, &because).await
 }
 
-/// An agent that somebody has heard of.
+/// An agent that is live or stored; fails for an unknown one.
 async fn known_agent(app: &App, who: &Who, name: &str) -> Result<Arc<Scope>, Problem> {
     who.may_see(name)?;
     if app.warden.live_agent(&who.project, name).is_none() {

@@ -67,7 +67,7 @@ pub(crate) struct Incident {
     window: Option<u32>,
     /// What the score is made of.
     signals: Vec<SignalLine>,
-    /// Whether a person has seen it; null if nobody has.
+    /// Who acknowledged it, and when; null if it is not acknowledged.
     #[schema(required)]
     acknowledged: Option<Seen>,
     /// The trip in full.
@@ -135,7 +135,7 @@ pub(crate) struct IncidentsAsked {
     /// Only those with this code for why.
     #[param(max_length = 100)]
     reason: Option<String>,
-    /// Only those that somebody has seen, or only those that nobody has.
+    /// Only acknowledged ones (true), or only those that are not (false).
     acknowledged: Option<bool>,
     /// Only those of the session with this number, also if its name was used again.
     #[param(max_length = 20)]
@@ -151,7 +151,7 @@ async fn wanted(
 ) -> Result<Option<IncidentFilter>, Problem> {
     let number = number(asked.number.as_deref())?;
     let session = match session_number(store, &who.project, filter, number).await? {
-        Wanted::Nobody => return Ok(None),
+        Wanted::Nothing => return Ok(None),
         Wanted::Session(number) => Some(number),
         Wanted::Any => None,
     };
@@ -184,7 +184,7 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, Incident::from)))
 }
 
-/// Whoever looks after an incident wants to see it, also when it was not written yet.
+/// Writes what is pending first, so that the newest incidents are in the answer.
 async fn written(app: &App) -> Result<(), Problem> {
     app.warden.flush_everywhere().await.map_err(|error| {
         Problem::new(Code::StoreFailed, format!("the newest could not be written: {error}"))
@@ -202,7 +202,7 @@ pub(crate) struct Group {
     reason: String,
     /// How many.
     count: u64,
-    /// How many of them nobody has seen.
+    /// How many of them are not acknowledged.
     open: u64,
     /// When it happened first.
     first_ms: u64,
@@ -394,7 +394,7 @@ async fn detail(
     })
 }
 
-/// That somebody has seen an incident.
+/// An incident's acknowledgement.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acknowledgement {
@@ -408,7 +408,7 @@ pub(crate) struct Acknowledgement {
 
 impl Strict for Acknowledgement {}
 
-/// Notes that somebody has seen an incident.
+/// Acknowledges an incident.
 #[utoipa::path(
     post, path = "/api/incidents/{id}/acknowledge", tag = "incidents",
     request_body = Acknowledgement,

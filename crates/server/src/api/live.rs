@@ -340,8 +340,8 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let since = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    // Who comes for the first time is told where that is, so that it can go on from there even if nothing
-    // happens before its line breaks. Without data that is no event.
+    // A new client gets the current id at once, so that it can resume from there even if its
+    // connection breaks before the first event. Without data the line is no event.
     let here = app.warden.events.last();
     let (missed, live) = app.warden.events.watch(Some(since.unwrap_or(here)), now());
     let place = since.is_none().then(|| Sse::default().id(here.to_string()));
@@ -351,7 +351,7 @@ pub(crate) async fn events(
         }
         None => vec![Sse::default().event("missed").data("what happened before is too long ago")],
     };
-    // A server that stops does not wait for those who only watch.
+    // A server that shuts down does not wait for watching clients.
     let over = app.warden.events.over.clone().cancelled_owned();
     let live = stream::unfold((live, who.project), |(mut live, project)| async move {
         use tokio::sync::broadcast::error::RecvError;

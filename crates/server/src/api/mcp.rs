@@ -1,7 +1,6 @@
 //! Tools of MCP servers: what was seen of them, and whether a change is accepted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -17,10 +16,6 @@ use super::auth::Who;
 use super::extract::{Asked, Body, Strict, names};
 use super::problem::Problem;
 
-/// How often it is looked for what another node has been told, and how long each time.
-const HEARSAY: usize = 5;
-const HEARSAY_TAKES: Duration = Duration::from_millis(50);
-
 /// A tool of an MCP server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Tool {
@@ -28,8 +23,17 @@ pub(crate) struct Tool {
     server: String,
     /// Its name.
     tool: String,
-    /// Whether it is described otherwise than when it was first seen, or accepted.
+    /// Whether it is described otherwise than when it was first seen, or accepted, or was added
+    /// later.
     changed: bool,
+    /// Whether it was added after the tools of its server were first seen.
+    added: bool,
+    /// What its server says about it, as it is accepted: the beginning, without secrets.
+    known_text: String,
+    /// The same, as it was said last.
+    seen_text: String,
+    /// What is odd about it: invisible characters, the name of another server's tool.
+    notes: Vec<String>,
     /// Whether its server says that it destroys something.
     destructive: bool,
     /// When it was first seen.
@@ -45,7 +49,11 @@ pub(crate) struct Tool {
 impl From<StoredTool> for Tool {
     fn from(tool: StoredTool) -> Tool {
         Tool {
-            changed: tool.known != tool.seen,
+            changed: tool.is_changed(),
+            added: tool.is_added(),
+            notes: tool.notes.lines().map(str::to_owned).collect(),
+            known_text: tool.known_text,
+            seen_text: tool.seen_text,
             server: tool.server,
             tool: tool.tool,
             destructive: tool.destructive,
@@ -87,7 +95,7 @@ pub(crate) async fn tools(
     Ok(Json(Tools { items: found.into_iter().map(Tool::from).collect() }))
 }
 
-/// A server's listing, as somebody between it and its client has seen it.
+/// A server's listing, reported by a proxy between the server and its client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seen {
@@ -103,6 +111,9 @@ pub(crate) struct Seen {
     /// Its tools.
     #[schema(max_items = 2000)]
     tools: Vec<SeenTool>,
+    /// Whether no further page follows.
+    #[serde(default)]
+    complete: bool,
 }
 
 impl Strict for Seen {}
@@ -120,6 +131,14 @@ pub(crate) struct SeenTool {
     /// Whether its server says that it destroys something.
     #[serde(default)]
     destructive: bool,
+    /// What its server says about it.
+    #[serde(default)]
+    #[schema(max_length = 5000)]
+    text: String,
+    /// Invisible characters in that.
+    #[serde(default)]
+    #[schema(max_length = 100)]
+    invisible: String,
 }
 
 /// What is to be done with a listing.
@@ -154,15 +173,20 @@ pub(crate) async fn seen(
             fingerprint: Digest(u64::from_str_radix(&tool.fingerprint, 16).unwrap_or_default()),
             destructive: tool.destructive,
             name: tool.name,
+            text: tool.text,
+            invisible: tool.invisible.chars().collect(),
         })
         .collect();
-    let changed = app.warden.listed(&chain, &seen.server, &tools);
+    let changed = {
+        let listed = deadstop_warden::Tools { tools: &tools, complete: seen.complete };
+        app.warden.listed(&chain, &seen.server, listed)
+    };
     let hidden = tools.into_iter().map(|tool| tool.name);
     let hidden = hidden.filter(|name| app.warden.hides(&chain, &seen.server, name)).collect();
     Ok(Json(Judged { hidden, changed }))
 }
 
-/// A change that somebody accepts.
+/// A changed tool that an operator accepts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acceptance {
@@ -195,18 +219,7 @@ pub(crate) async fn accept(
 ) -> Result<Json<Tool>, Problem> {
     let Acceptance { server, tool, reason, by } = accepted;
     let signed = who.signed(by.as_deref());
-    let mut found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
-    for _ in 0..HEARSAY {
-        if found.is_some() || !app.warden.is_clustered() {
-            break;
-        }
-        // Another node may have listed it a moment ago.
-        app.warden.read_again(None).await;
-        found = app.warden.pins.accept(&who.project, &server, &tool, &signed);
-        if found.is_none() {
-            tokio::time::sleep(HEARSAY_TAKES).await;
-        }
-    }
+    let found = app.warden.accept_tool(&who.project, &server, &tool, &signed).await;
     let found = found.ok_or_else(|| Problem::not_found("tool of that server"))?;
     if let Some(store) = app.warden.store() {
         let subject = format!("{server}/{tool}");

@@ -44,7 +44,7 @@ pub(crate) struct Order {
 impl Strict for Order {}
 
 impl Order {
-    /// Whoever orders about a name that nobody can have would think that it was carried out.
+    /// Refuses impossible names: the operator would believe that the order took effect.
     fn check(&self) -> Result<(), Problem> {
         let names = [("agent", &self.agent), ("session", &self.session)];
         let bad = names.into_iter().filter(|(_, name)| {
@@ -74,14 +74,15 @@ impl Strict for Why {}
 /// An order that was carried out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Done {
-    /// What was done: `killed`, `cleared`, `reset`, `paused` or `resumed`.
-    done: &'static str,
+    /// What was done: `killed`, `cleared`, `reset`, `paused`,
+    /// `resumed` or `topped up`.
+    pub(super) done: &'static str,
     /// The scope as it is now.
-    scope: Row,
+    pub(super) scope: Row,
     /// The agent's new key, shown this once: whoever clears an agent that was killed takes its old keys
     /// out of force. Null if it has none of its own.
     #[schema(required)]
-    key: Option<MadeKey>,
+    pub(super) key: Option<MadeKey>,
 }
 
 pub(crate) type Carried = Result<Json<Done>, Problem>;
@@ -146,7 +147,7 @@ pub(crate) async fn reset(
     find_and_carry_out(&app, &who, &order, What::Reset).await
 }
 
-/// Holds the next call until somebody decides.
+/// Holds the next call until a person decides.
 #[utoipa::path(
     post, path = "/api/pause", tag = "orders", request_body = Order,
     responses((status = 200, description = "In force and on disk", body = Done))
@@ -211,13 +212,14 @@ pub(crate) async fn carry_out(
             warden.order(scope, order, move |state, now| state.pause(&by, &because, now)).await
         }
         What::Resume => warden.order(scope, order, |state, _| state.resume()).await,
+        What::TopUp => return Err(Problem::new(Code::BadOrder, "say by how much")),
     };
     match carried {
         Ok(()) => Ok(Json(Done { done, scope: Row::of(scope), key: None })),
         Err(error) => {
             let text = match in_force(scope, what) {
                 true => format!("it is in force here, but could not be written: {error}"),
-                // What lets somebody go on waits until all nodes can know it.
+                // An order that lets a scope continue waits until all nodes can know it.
                 false => format!("it will be carried out as soon as it can be: {error}"),
             };
             Err(Problem::new(Code::NotDurable, text))
@@ -254,7 +256,7 @@ fn in_force(scope: &Scope, what: What) -> bool {
     let state = scope.state();
     match what {
         What::Kill => state.killed().is_some(),
-        What::Clear | What::Reset => state.killed().is_none(),
+        What::Clear | What::Reset | What::TopUp => state.killed().is_none(),
         What::Pause => state.paused().is_some(),
         What::Resume => state.paused().is_none(),
     }

@@ -37,7 +37,7 @@ use super::problem::{Code, Problem};
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Because {
-    /// Why, for whoever reads the versions later.
+    /// Why; kept with the version.
     #[param(max_length = 1000)]
     pub(crate) reason: Option<String>,
 }

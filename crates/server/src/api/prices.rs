@@ -26,7 +26,7 @@ impl Strict for OwnPrice {}
 pub(crate) struct PriceLine {
     /// The model.
     model: String,
-    /// Who says so: `own`, `catalogue`, or `fallback` if nobody knows the model.
+    /// Where the price comes from: `own`, `catalogue`, or `fallback` if the model is unknown.
     source: &'static str,
     /// Dollars per million tokens of input.
     input_usd: f64,
@@ -73,7 +73,7 @@ impl PriceLine {
 /// What models cost in this project.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PriceList {
-    /// Own prices and models that were used: those whose price nobody knows first, then own ones.
+    /// Own prices and models that were used: unknown prices first, then own ones.
     items: Vec<PriceLine>,
     /// Where the catalogue comes from.
     catalogue: String,

@@ -76,7 +76,7 @@ codes! {
     FirstKeyAdmin = 409 "first_key_admin",
     /// The last admin's key cannot be revoked.
     LastAdminKey = 409 "last_admin_key",
-    /// Somebody changed it meanwhile.
+    /// It was changed since the client read it.
     VersionMismatch = 412 "version_mismatch",
     /// The body is too large.
     TooLarge = 413 "too_large",
@@ -88,6 +88,8 @@ codes! {
     InvalidQuery = 422 "invalid_query",
     /// The order does not say what it is about.
     BadOrder = 422 "bad_order",
+    /// The person was not shown all of the call that they approve.
+    NotShown = 422 "not_shown",
     /// A change of a policy must say which version it replaces.
     IfMatchRequired = 428 "if_match_required",
     /// It is in force, but could not be written yet.
@@ -141,9 +143,9 @@ impl Problem {
         Problem { code, detail: detail.into(), errors: Vec::new() }
     }
 
-    /// Fields that are wrong. Errors end up in other people's logs, so a secret that somebody sent as
-    /// a field's name is not repeated. Each text is looked at by itself: what is said about a field
-    /// called `password` is none.
+    /// Fields that are wrong. Errors end up in other people's logs, so a secret that a client sent
+    /// as a field's name is not repeated. Each text is redacted by itself: a message about a field
+    /// called `password` is no secret.
     pub(crate) fn fields(code: Code, mut errors: Vec<FieldFault>) -> Problem {
         let redactor = Redactor::default();
         for fault in &mut errors {
@@ -181,7 +183,8 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         match &error {
             StoreError::Conflict { .. } => {
-                let detail = "somebody changed it meanwhile; read it again, and send its new ETag";
+                let detail =
+                    "it was changed since you read it; read it again, and send its new ETag";
                 Problem::new(Code::VersionMismatch, detail)
             }
             StoreError::Cursor => {

@@ -1,4 +1,4 @@
-//! Projects: walls. Whoever has a key sees the one that it is for.
+//! Projects: separate tenants. A key gives access to one project only.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ pub(crate) async fn list(
     Ok(Json(Page::all(shown.collect())))
 }
 
-/// Makes a project. On a server with keys its first admin's key comes with it: whoever made the
-/// project does not see into it otherwise.
+/// Makes a project. On a server with keys the answer holds the project's first admin key: the
+/// caller's own key has no access to it.
 #[utoipa::path(
     post, path = "/api/projects", tag = "projects", request_body = ProjectOrder,
     responses(
@@ -85,7 +85,7 @@ pub(crate) async fn create(
     };
     let _turn = app.policy_turn.lock().await;
     let at = now();
-    // Whoever is first makes it, on whichever node.
+    // If several nodes get this request at once, only one of them creates the project.
     if !store.ensure_project(&name, at).await? {
         return Err(Problem::new(Code::NameTaken, "a project of this name exists already"));
     }

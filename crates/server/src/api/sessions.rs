@@ -30,7 +30,7 @@ pub(crate) struct Session {
     name: String,
     /// `running`, `paused`, `killed` or `ended`.
     state: &'static str,
-    /// Why it stands so.
+    /// Why it is in this state.
     #[schema(required)]
     why: Option<String>,
     /// What was ended above it, so that its calls are refused although it was not ended itself:
@@ -149,7 +149,7 @@ pub(crate) async fn list(
     Ok(Json(Page::of(found, above)))
 }
 
-/// What is dead above an agent's sessions. All that are dead are in memory.
+/// What was killed above an agent's sessions. All killed scopes are in memory.
 fn stopped_with(app: &App, project: &Project, agent: &str) -> Option<&'static str> {
     let dead = |scope: &Scope| scope.state().killed().is_some();
     let of_agent = app.warden.live_agent(&project.name, agent);
@@ -227,14 +227,14 @@ fn unwritten(row: &Row) -> Session {
     }
 }
 
-/// A session that somebody has heard of.
+/// A session that is live or stored; fails for an unknown one.
 pub(crate) async fn known(app: &App, who: &Who, at: &(Name, Name)) -> Result<Arc<Scope>, Problem> {
     let (Name(agent), Name(session)) = at;
     who.may_see(agent)?;
-    let nobody = || Problem::not_found("session");
+    let unknown = || Problem::not_found("session");
     if app.warden.live_session(&who.project, agent, session).is_none() {
         let stored = app.store()?.session_named(&who.project, agent, session).await?;
-        stored.ok_or_else(nobody)?;
+        stored.ok_or_else(unknown)?;
     }
     Ok(app.warden.session_in(&who.project, agent, session).await?)
 }
@@ -257,7 +257,7 @@ pub(crate) async fn kill(
     carry_out(&app, &who, &known(&app, &who, &at).await?, What::Kill, &why).await
 }
 
-/// Holds a session's next call until somebody decides.
+/// Holds a session's next call until a person decides.
 #[utoipa::path(
     post, path = "/api/sessions/{agent}/{session}/pause", tag = "sessions", request_body = Why,
     params(

@@ -15,7 +15,7 @@ use deadstop_warden::settings::{NAME, Settings};
 
 impl Strict for Settings {}
 
-/// The settings of a project, or what they are if nobody set them.
+/// The settings of a project, or the defaults if none are stored.
 async fn of(store: &Store, project: &str) -> Result<Settings, Problem> {
     let Some(found) = store.setting(project, NAME).await? else {
         return Ok(Settings::default());

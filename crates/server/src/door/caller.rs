@@ -17,13 +17,13 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Somebody without a key, where none is asked for.
-    pub(crate) fn anybody() -> Caller {
+    /// A caller without a Deadstop key, in the default project.
+    pub(crate) fn in_default_project() -> Caller {
         Caller { project: DEFAULT_PROJECT.to_owned(), agent: None }
     }
 
-    /// The owner of the key that was shown. Where the server holds what the upstream wants to see
-    /// (`holds`), ours may stand in its place. Gives nobody if no key was shown.
+    /// The owner of the request's Deadstop key; `None` without one. Where the server holds the
+    /// upstream's key (`holds`), the Deadstop key may stand in the upstream's header.
     pub(crate) async fn by_key(
         auth: &Auth,
         headers: &HeaderMap,
@@ -32,7 +32,7 @@ impl Caller {
         let instead = brought(headers).find(|key| key.starts_with("ds_")).filter(|_| holds);
         let Some(key) = text(headers, KEY_HEADER).or(instead) else { return Ok(None) };
         let who = auth.by_key(key).await.map_err(|problem| match problem.code() {
-            // Nobody knows: the client may try again.
+            // Not a verdict on the key: the client may retry.
             Code::StoreFailed => {
                 unavailable("deadstop cannot look this key up: its database is away")
             }
@@ -47,7 +47,7 @@ impl Caller {
         Ok(Some(Caller { project: who.project, agent: who.agent }))
     }
 
-    /// Somebody who has shown no key, if that is allowed here.
+    /// A caller without a key, if the server requires none.
     pub(crate) async fn without_key(
         auth: &Auth,
         headers: &HeaderMap,
@@ -55,7 +55,10 @@ impl Caller {
         match auth.keyed().await {
             Ok(false) => {
                 let named = text(headers, PROJECT_HEADER).and_then(identity::name);
-                Ok(named.map_or_else(Caller::anybody, |project| Caller { project, agent: None }))
+                Ok(named.map_or_else(Caller::in_default_project, |project| Caller {
+                    project,
+                    agent: None,
+                }))
             }
             Ok(true) => {
                 let text = "this server wants a Deadstop key in the header x-deadstop-key";

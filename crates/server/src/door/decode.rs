@@ -1,7 +1,7 @@
-//! Content encodings, undone for the copy that is read; what passes on stays as it was.
+//! Decompresses the copy of a body that is read. The bytes that pass on stay compressed.
 //!
 //! A few kilobytes can unpack to gigabytes, so every decoder writes into a [`Room`] of a given size.
-//! A body that needs more room is not read, and what is not read does not pass.
+//! A body that needs more room is not read, and a body that is not read does not pass.
 
 use std::io::Write;
 
@@ -52,7 +52,7 @@ pub(crate) enum Fault {
     TooLarge,
 }
 
-/// What a decoder writes to: so many bytes and no more.
+/// A decoder's output buffer with a fixed limit.
 #[derive(Default)]
 pub(crate) struct Room {
     bytes: Vec<u8>,
@@ -164,12 +164,12 @@ fn zstd() -> std::io::Result<zstd::stream::write::Decoder<'static, Room>> {
 }
 
 impl Decoder {
-    /// How much was unpacked and not passed on yet, where that matters.
+    /// How many decompressed bytes are not passed on yet, where that matters.
     pub(crate) fn fresh(&self) -> usize {
         if let Decoder::Gzip { fresh, .. } = self { fresh.len() } else { 0 }
     }
 
-    /// So much of it is passed on. What is not goes without a trace.
+    /// So many of them are passed on. The others do not count in the checksum.
     pub(crate) fn passed(&mut self, amount: usize) {
         if let Decoder::Gzip { sum, fresh, .. } = self {
             let passed = amount.min(fresh.len());

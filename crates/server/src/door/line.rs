@@ -53,7 +53,7 @@ pub(crate) struct Lines {
 
 type Idle = HashMap<Place, VecDeque<(Instant, Line)>>;
 
-/// One connection, with nobody but its user to drive it.
+/// One connection, polled by the call that uses it and by no background task.
 struct Line {
     sender: http1::SendRequest<Full<Bytes>>,
     wire: Wire,
@@ -129,7 +129,7 @@ impl Lines {
     }
 }
 
-/// Closes connections that nobody has used for a while, until the owner is gone.
+/// Closes connections that were idle for [`KEEP`], until the owner is dropped.
 async fn let_go(idle: Weak<Mutex<Idle>>) {
     loop {
         tokio::time::sleep(KEEP / 2).await;
@@ -244,7 +244,7 @@ impl Body for Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // Whoever knows how long an answer is does not ask for more at its end.
+        // A reader that knows the length stops at the last byte and does not poll for the end.
         if self.body.is_end_stream() {
             self.go_home();
         }

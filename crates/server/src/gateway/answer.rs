@@ -1,8 +1,8 @@
 //! The way back: an answer passes to the client while the engine looks at a copy.
 //!
-//! A stream is passed on chunk by chunk and can be cut at any moment. A JSON answer is of no use to
-//! anybody before it is complete, so it is read whole and judged before its first byte goes out:
-//! that way a tool call that is refused becomes a proper refusal.
+//! A stream is passed on chunk by chunk and can be cut at any moment. A client can use a JSON
+//! answer only when it is complete. So the gateway reads and judges all of it before it sends the
+//! first byte, and can still replace it by a refusal if a tool call in it is refused.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -46,6 +46,7 @@ pub(super) async fn pass(
                 Failed::Timeout => How::TimedOut,
                 Failed::Address | Failed::Unreachable(_) => How::Connection,
             }));
+            flow.booked().await;
             return answered(refusal::failed(exchange.dialect, 502, &failed.to_string()));
         }
     };
@@ -58,10 +59,12 @@ pub(super) async fn pass(
             Some(failure) => flow.fail(failure),
             None => flow.settle(Status::Ok),
         }
+        // The client may send it again at once, to another node.
+        flow.booked().await;
         return Response::from_parts(parts, Body::new(body));
     }
     let decoder = Decoder::new(&parts.headers);
-    // What is packed passes as it is: nothing can be taken out of it.
+    // A compressed answer passes as it is: the usage chunk cannot be removed from it.
     let hide_usage = hide_usage && decoder.is_identity();
     let Some(form) = form(&parts.headers, exchange) else {
         let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
@@ -89,7 +92,8 @@ pub(super) async fn pass(
             }
         };
     }
-    // What is called a stream has no length; what is only read as one may, and may be cut.
+    // An event stream has no length. Other answers that are read as a stream may have one, which
+    // would be wrong if the stream is cut.
     if hide_usage || !kind(&parts.headers).starts_with("text/event-stream") {
         parts.headers.remove(header::CONTENT_LENGTH);
     }
@@ -98,7 +102,7 @@ pub(super) async fn pass(
     Response::from_parts(parts, Body::new(passing))
 }
 
-/// In which form the answer comes; `None` if it is nothing that we read.
+/// The answer's form; `None` for a kind of answer that Deadstop does not read.
 fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     let dialect = exchange.dialect;
     if matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther) {
@@ -121,7 +125,7 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     }
 }
 
-/// What an answer says that it is; empty if it says nothing.
+/// The answer's content type; empty without the header.
 fn kind(headers: &HeaderMap) -> String {
     let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     String::from_utf8_lossy(kind.unwrap_or_default()).trim().to_ascii_lowercase()
@@ -135,7 +139,7 @@ enum Whole {
     TooLarge(Box<Passing>),
 }
 
-/// Reads a JSON answer to its end, or until somebody stops the call.
+/// Reads a JSON answer to its end, or until the call is stopped.
 async fn whole(
     mut body: Answer,
     mut flow: Flow,
@@ -228,24 +232,24 @@ struct Passing {
     decoder: Decoder,
     dialect: Dialect,
     ready: VecDeque<Frame<Bytes>>,
-    /// How many of the ready ones wait for their judgement. What has arrived together is judged
-    /// together.
+    /// How many ready frames are not judged yet. Frames that arrived together are judged together.
     unjudged: usize,
     pieces: Vec<Piece>,
-    /// How much of what was unpacked belongs to what is ready.
+    /// How many decompressed bytes belong to the ready frames.
     fed: usize,
-    /// Until when nothing goes out, because other nodes have a say in it.
+    /// While set, nothing goes out: other nodes have not confirmed the decision yet.
     undecided: Option<Written>,
-    /// What waits for a person.
+    /// Bytes that wait for a person's decision.
     held: Option<Held>,
-    /// Where the ready ones end, and where those end that were judged.
+    /// Where the ready frames end, and where the judged ones end.
     edge: Edge,
     judged: Edge,
     /// Whether it is a JSON list instead of events.
     list: bool,
-    /// Why it must break off: the upstream did, or nothing can be said in it.
+    /// Why it must break off: the upstream did, or no error event can be added to it.
     breaks: Option<axum::BoxError>,
-    /// The stream's last words, and what they wait for: a kill is on disk before it is told.
+    /// The stream's last bytes, and what they wait for: a kill is on disk before the client hears
+    /// of it.
     last_words: Option<(Written, Bytes)>,
 }
 
@@ -327,7 +331,7 @@ impl Passing {
                 let whole_events = reader.between_events();
                 let mut bytes = passed(bytes, pass);
                 if let Some((from, words)) = self.flow.asks() {
-                    // What comes before the call passes, unless nothing can be cut out of it.
+                    // What comes before the call passes, unless the answer is compressed.
                     let from = if self.decoder.is_identity() { from.min(bytes.len()) } else { 0 };
                     let before = bytes.split_to(from);
                     if !before.is_empty() {
@@ -352,7 +356,7 @@ impl Passing {
         }
     }
 
-    /// Judges what was read and not passed on yet; none of it goes out if it may not.
+    /// Judges what was read and not passed on yet. If a guard stops the call, none of it goes out.
     fn judge(&mut self) -> Result<(), ()> {
         self.unjudged = 0;
         match self.flow.judge() {
@@ -381,7 +385,7 @@ impl Passing {
         self.cut(cut);
     }
 
-    /// Waits until what was judged here is decided on all nodes; a stop does not wait for that.
+    /// Waits until the cluster has confirmed the decision. A stop does not wait for that.
     fn poll_decided(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(decided) = &mut self.undecided else { return Poll::Ready(()) };
         if decided.as_mut().poll(context).is_ready() {
@@ -411,8 +415,8 @@ impl Passing {
         }
     }
 
-    /// Ends the stream: the provider's error event, a clean end, and the upstream is let go. Where
-    /// nothing of ours can be added, it breaks off: a clean end would pass for a whole answer.
+    /// Ends the stream: drops the upstream, sends the provider's error event and ends cleanly.
+    /// Where no event can be added, it breaks off: a clean end would look like a complete answer.
     fn cut(&mut self, cut: &Cut) {
         self.upstream = None;
         self.flow.take_back();

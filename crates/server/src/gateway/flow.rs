@@ -1,4 +1,4 @@
-//! A call on its way: what the engine has been told of it, and the promise that it is settled once.
+//! A call in flight: what the engine has been told of it, and the promise that it is settled once.
 //!
 //! Whatever ends a call (the answer's end, a fault, a client that goes away, a panic), dropping its
 //! flow settles it with what was used by then.
@@ -21,11 +21,10 @@ use deadstop_protocol::llm::words::Words;
 use deadstop_protocol::prices::{self, PriceSource};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::who::Thread;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Warden};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
 
-/// A call on its way.
+/// A call in flight.
 pub(super) struct Flow {
     warden: Arc<Warden>,
     pub(super) chain: Chain,
@@ -63,10 +62,10 @@ pub(super) struct Flow {
     /// What was asked and answered, for people.
     request: Excerpt,
     response: Excerpt,
-    /// How much of the text that is new is in the answer already, and whether a tool call came last.
+    /// How much of `new` is in `response` already, and whether a tool call came last.
     kept: usize,
     after_call: bool,
-    /// Done when all nodes know what it has cost, where there are many.
+    /// In a cluster: done when all nodes know what the call has cost.
     booking: Option<Booking>,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
@@ -95,7 +94,7 @@ pub(super) struct Cut {
     pub(super) from: usize,
 }
 
-/// What becomes of a tool call that somebody must be asked about.
+/// The outcome of a tool call that needs a person's approval.
 type Admitting = Pin<Box<dyn Future<Output = Result<(Running, Vec<Trip>), Refused>> + Send>>;
 
 /// A tool call that waits for a person before the agent sees it.
@@ -162,13 +161,13 @@ impl Flow {
         }
     }
 
-    /// Ready when somebody has stopped this call.
+    /// Ready when this call is stopped: one of its scopes was killed, or the server shuts down.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops this call.
+    /// Waits until this call is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
@@ -187,7 +186,7 @@ impl Flow {
 
     /// Why the next call of this chain will be refused, if it will.
     pub(super) fn ended(&self) -> Option<String> {
-        self.chain.ended()
+        self.chain.stopped().map(|stopped| stopped.sentence())
     }
 
     /// What was let pass with a warning.
@@ -205,7 +204,7 @@ impl Flow {
                     let call = ToolRequest { id, name, arguments, held_from: *held_from };
                     refused = self.tool_call(&call).err();
                 }
-                // What it costs is known also when it is refused.
+                // The cost is known even if the call is refused.
                 Piece::Usage(usage) => self.usage = Some(*usage),
                 Piece::Error(_) => self.failed = true,
                 Piece::Done => self.done = true,
@@ -226,7 +225,7 @@ impl Flow {
         })
     }
 
-    /// Where, in the bytes just read, the part begins that waits for a person; and what it waits for.
+    /// Where the part that waits for a person begins, in the bytes just read; and the decisions.
     pub(super) fn asks(
         &mut self,
     ) -> Option<(usize, impl Future<Output = Vec<Answered>> + Send + use<>)> {
@@ -259,7 +258,7 @@ impl Flow {
         let new = std::mem::take(&mut self.new);
         let (decision, incident) = self.progress(&new);
         self.words.push(&new);
-        // Its memory serves again.
+        // Reuses the allocation.
         self.new = new;
         self.new.clear();
         match decision.trips.into_iter().next() {
@@ -270,12 +269,12 @@ impl Flow {
         }
     }
 
-    /// What to wait for before what was judged holds on all nodes. Then it is to be judged again.
+    /// Done when the cluster has confirmed the decision; then the text must be judged again.
     pub(super) fn undecided(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         self.warden.undecided(self.running.as_ref()?)
     }
 
-    /// The same, once it is decided on all nodes.
+    /// Judges, and waits until the cluster has confirmed the decision.
     pub(super) async fn judge_whole(&mut self) -> Result<(), Cut> {
         self.judge()?;
         match self.undecided() {
@@ -318,10 +317,7 @@ impl Flow {
         let facts = facts::tool_call(asked.name, asked.arguments);
         self.asked.push(facts.signature);
         let call = self.chain.project.redact_call(Call::Tool(facts));
-        let mut words = Excerpt::default();
-        words.push(asked.name);
-        words.push(" ");
-        words.push(&asked.arguments.to_string());
+        let words = Excerpt::of_call(&format!("{} {}", asked.name, asked.arguments));
         self.keep_text();
         self.response.line(words.text());
         self.after_call = true;
@@ -330,7 +326,7 @@ impl Flow {
         let terms = Terms::answered_later(asked.id);
         let mut answer: Admitting =
             Box::pin(async move { warden.admit_asking(&chain, &call, &words, terms).await });
-        // Mostly it is decided at once, and nothing has to be held back. Otherwise a person or other
+        // Mostly the engine decides at once, and nothing is held back. Otherwise a person or other
         // nodes are asked, and the agent does not see the call before they have answered.
         let mut context = Context::from_waker(std::task::Waker::noop());
         match answer.as_mut().poll(&mut context) {
@@ -385,7 +381,7 @@ impl Flow {
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
         let usage = match (self.usage, status) {
             (Some(usage), _) => Usage { output: usage.output.max(self.output), ..usage },
-            // Nobody bills for a request that failed, unless an answer had begun.
+            // Providers do not bill a failed request, unless an answer had begun.
             (None, Status::Error | Status::Fault) if self.output == Tokens(0) => Usage::default(),
             (None, _) => estimated,
         };
@@ -402,12 +398,10 @@ impl Flow {
             }
             Status::Error | Status::Fault => self.failure,
         };
-        if let Some(thread) = self.thread.take() {
-            match status {
-                Status::Ok => thread.answered(&self.echo, self.id.as_deref(), self.warden.time()),
-                _ => drop(thread),
-            }
-        }
+        let noted = self.thread.take().and_then(|thread| match status {
+            Status::Ok => thread.answered(&self.echo, self.id.as_deref()),
+            _ => thread.failed(),
+        });
         let billed = Some(self.bill(&usage));
         let answer = Some(answer);
         let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
@@ -418,11 +412,16 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        self.booking = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        let booked = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        self.booking = match (booked, noted) {
+            (Some(booked), Some(noted)) => Some(Box::pin(async move {
+                futures_util::future::join(booked, noted).await;
+            })),
+            (booked, noted) => booked.or(noted),
+        };
     }
 
-    /// Ready when all nodes know what the call has cost, so that whatever comes after its end is
-    /// judged by it.
+    /// Ready when all nodes know what the call has cost, so that they judge the next call with it.
     pub(super) fn poll_booked(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(booking) = &mut self.booking {
             std::task::ready!(booking.as_mut().poll(context));
@@ -436,7 +435,7 @@ impl Flow {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
-    /// What the answer has cost. An unknown model is charged dearly, and that is said.
+    /// What the answer has cost. An unknown model is charged at the fallback price, with a warning.
     fn bill(&self, usage: &Usage) -> NanoUsd {
         let Call::Model(call) = &self.call else { return NanoUsd(0) };
         let prices = self.chain.project.prices();

@@ -100,7 +100,7 @@ mod tests {
         // What a base URL with a path of its own means is its owner's business.
         check("/own/messages", Some(("own", None, "http://127.0.0.1:9/base/messages")));
         check("/own", Some(("own", None, "http://127.0.0.1:9/base/")));
-        for nowhere in ["/", "/nobody/v1", "/agent/x", "/agent/x/nobody/v1", "/https://evil/v1"] {
+        for nowhere in ["/", "/unknown/v1", "/agent/x", "/agent/x/unknown/v1", "/https://evil/v1"] {
             check(nowhere, None);
         }
     }

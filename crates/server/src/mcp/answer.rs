@@ -127,7 +127,7 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
     Response::from_parts(parts, Body::from(body))
 }
 
-/// Somebody has stopped the calls before anything came back.
+/// Refuses calls that were stopped before the server answered.
 async fn stopped(onward: &Onward, mut reading: Reading) -> Response<Body> {
     let told = reading.stop();
     let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
@@ -156,7 +156,7 @@ fn documents(mut told: Vec<(String, Vec<u8>)>) -> Option<Vec<u8>> {
     Some([b"[".as_slice(), &answers.join(&b','), b"]"].concat())
 }
 
-/// Passes an answer on that nobody reads.
+/// Passes an answer on without reading it.
 fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
@@ -168,8 +168,8 @@ fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<
     Response::from_parts(parts, Body::new(body))
 }
 
-/// A stream that a client opens for what the server has to say; also the rest of one that broke
-/// off, with the answers of calls that were made before. DELETE and the rest pass the same way.
+/// A stream that a client opens for the server's own messages, or to resume one that broke off,
+/// with the answers of earlier calls. DELETE and other methods pass the same way.
 pub(super) async fn follow(
     mut onward: Onward,
     session: Option<HeaderValue>,
@@ -191,7 +191,7 @@ pub(super) async fn follow(
     let is_events = |response: &Response<Answer>| matches!(kind(response.headers()), Kind::Events);
     let (session, response) = match (session, response) {
         (Some(session), Some(response)) if is_events(&response) => (session, Some(response)),
-        // The server has nothing more to say about it, but we have.
+        // The server sends no stream, but Deadstop has events for the client.
         (Some(session), _) if has_words => (session, None),
         (_, Some(response)) => return through(response, place),
         (_, None) => return unreachable_server(DIED),
@@ -210,7 +210,7 @@ pub(super) async fn follow(
     };
     strip_hop_by_hop(&mut parts.headers);
     let decoder = Decoder::new(&parts.headers);
-    // What has a length has ended already.
+    // A body with a length is complete: it does not stay open.
     let open = has_words || !parts.headers.contains_key(header::CONTENT_LENGTH);
     let words = resumes && open && decoder.is_identity();
     if words {
@@ -222,14 +222,14 @@ pub(super) async fn follow(
     Response::from_parts(parts, Body::new(body))
 }
 
-/// A stream that a client follows, and what we have to say on it ourselves.
+/// A stream that a client follows, with Deadstop's own events in between.
 struct Following {
     upstream: Option<Answer>,
     decoder: Decoder,
     events: Events,
     session: Session,
     waiting: Arc<Waiting>,
-    /// Whether we may say anything on it.
+    /// Whether Deadstop may add events.
     words: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -244,7 +244,7 @@ impl http_body::Body for Following {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
-            // Never in the middle of an event, unless it will not go on.
+            // Never in the middle of an event, unless the upstream has ended.
             if this.words
                 && (this.events.is_between() || this.upstream.is_none())
                 && let Some(event) = this.waiting.next(&this.session, context)
@@ -256,7 +256,7 @@ impl http_body::Body for Following {
                 return Poll::Ready(Some(Ok(Frame::data(event))));
             }
             let Some(upstream) = &mut this.upstream else {
-                // What is to be said may have to be written first.
+                // An announced event may still be waiting for the disk.
                 return match this.words && this.waiting.has_words(&this.session) {
                     true => Poll::Pending,
                     false => Poll::Ready(None),
@@ -320,7 +320,7 @@ fn unreachable_server(problem: &str) -> Response<Body> {
     plain(StatusCode::BAD_GATEWAY, &format!("the MCP server cannot be reached: {problem}"))
 }
 
-/// Over when what was decided is on disk.
+/// Done when the decision is on disk.
 type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// An event stream on its way to the client.
@@ -334,7 +334,7 @@ struct Passing {
     ready: VecDeque<Bytes>,
     /// What the client is told once it is on disk.
     last_words: Option<(Written, Bytes)>,
-    /// Whether it must break off: nothing of ours can be said in a packed stream.
+    /// Whether it must break off: no event can be added to a compressed stream.
     breaks: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -397,7 +397,7 @@ impl Passing {
         }
         let mut words = Vec::new();
         if !self.events.is_between() {
-            // What the server had begun to say ends here.
+            // Ends the event that the server had begun.
             words.extend_from_slice(b"\n\n");
         }
         for (_, answer) in told {
@@ -421,7 +421,7 @@ impl Passing {
         self.end(&told, None);
     }
 
-    /// Leaves calls to a stream that takes this one up, if there may be one.
+    /// Keeps the calls for a stream that resumes this one, if the client can resume it.
     fn take_up_later(&mut self) -> bool {
         let Some(session) = self.reading.session.clone() else { return false };
         if !self.events.is_resumable() {
@@ -445,7 +445,7 @@ impl http_body::Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = &mut *self;
         loop {
-            // Whoever is answered may ask again at once, on any node.
+            // Booked first: the client may send its next call at once, to any node.
             std::task::ready!(this.reading.poll_booked(context));
             if let Some(bytes) = this.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));

@@ -1,4 +1,4 @@
-//! A tool call on its way, and the promise that it is settled once.
+//! A tool call in flight, and the promise that it is settled once.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use deadstop_warden::{Booking, Chain, Running, Said, Warden};
 
-/// A call on its way. Whatever ends it, dropping it settles it.
+/// A call in flight. Dropping it settles it, whatever ended it.
 pub(super) struct Flight {
     warden: Arc<Warden>,
     chain: Chain,
@@ -23,7 +23,7 @@ pub(super) struct Flight {
     /// Its id as it came; a notification has none.
     pub(super) id: Option<String>,
     key: Option<Digest>,
-    /// Over when all nodes know of its end.
+    /// Done when all nodes know of its end.
     booking: Option<Booking>,
     /// What the model is told behind its result.
     pub(super) advice: Option<String>,
@@ -61,18 +61,18 @@ impl Flight {
         self.key == Some(key)
     }
 
-    /// Ready when somebody has stopped this call.
+    /// Ready when this call is stopped: one of its scopes was killed.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops this call.
+    /// Waits until this call is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
 
-    /// Why it was stopped; it is settled then.
+    /// Settles a stopped call, and gives the reason.
     pub(super) fn stop(&mut self) -> Why {
         let mut why = Why::failed("stopped", "stopped; do not retry");
         if let Some(running) = &mut self.running {
@@ -89,7 +89,7 @@ impl Flight {
         why
     }
 
-    /// Over when what was decided about it is on disk.
+    /// Done when the decision about it is on disk.
     pub(super) async fn written(&mut self) {
         self.warden.settle_kills(&self.chain).await;
     }
@@ -112,8 +112,8 @@ impl Flight {
         self.booking = self.warden.settle(&self.chain, &self.call, running, outcome, said);
     }
 
-    /// What to wait for before anybody is told of its end, so that whatever comes next is judged by
-    /// it on whichever node.
+    /// What to wait for before the client gets the answer: then this call counts on every node when
+    /// the next one is judged.
     pub(super) fn booking(&mut self) -> Option<Booking> {
         self.booking.take()
     }

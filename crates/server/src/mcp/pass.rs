@@ -36,9 +36,9 @@ impl Onward {
     pub(super) fn new(parts: &Parts, body: Bytes, upstream: Upstream) -> Onward {
         let mut headers = parts.headers.clone();
         strip_hop_by_hop(&mut headers);
-        // The origin was checked here, and is ours: it says nothing to another server.
+        // The origin was checked here. It names Deadstop's address and means nothing to the server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
-        // Our own keys are nobody else's business, wherever they stand.
+        // Deadstop keys are never passed on, in whichever header they stand.
         let is_key = |value: &HeaderValue| {
             let value = value.as_bytes();
             value.strip_prefix(b"Bearer ").unwrap_or(value).starts_with(b"ds_")
@@ -64,7 +64,7 @@ impl Onward {
         Onward { upstream, method: parts.method.clone(), headers, uri, body }
     }
 
-    /// Asks for an answer that is not packed: it is to be read.
+    /// Asks for an uncompressed answer, as it will be read.
     pub(super) fn plainly(&mut self) {
         if self.headers.contains_key(header::ACCEPT_ENCODING) {
             let plainly = HeaderValue::from_static("identity");
@@ -72,7 +72,7 @@ impl Onward {
         }
     }
 
-    /// Whether it takes up a stream that broke off.
+    /// Whether it resumes a stream that broke off.
     pub(super) fn resumes(&self) -> bool {
         self.method == Method::GET && self.headers.contains_key("last-event-id")
     }
@@ -86,7 +86,7 @@ impl Onward {
         self.upstream.lines.send(request).await.map_err(|broken| broken.to_string())
     }
 
-    /// Tells the server that nobody waits for some calls any longer; nobody waits for that either.
+    /// Tells the server that these calls are cancelled. The notification is sent in the background.
     pub(super) fn cancel(&self, ids: &[String], reason: &str) {
         for id in ids {
             let body = mcp::cancelled(id, reason);

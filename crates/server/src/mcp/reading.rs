@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::flight::Flight;
 use super::waiting::Waiting;
-use deadstop_warden::{Booking, Chain, Warden};
+use deadstop_warden::{Booking, Chain, Tools, Warden};
 
 /// What an answer is read for.
 pub(super) struct Reading {
     /// Calls that it may answer.
     pub(super) flights: Vec<Flight>,
-    /// Calls that it has answered and that not all nodes know of yet.
+    /// Calls that it has answered, until all nodes know of their end.
     pub(super) bookings: Vec<Booking>,
     /// Requests for listings.
     pub(super) lists: Vec<Digest>,
@@ -31,7 +31,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads what the server says; gives other words for it, if it may not pass as it is.
+    /// Reads a message of the server; gives its replacement if it may not pass as it is.
     pub(super) fn take(&mut self, said: &[u8]) -> Option<Vec<u8>> {
         let envelope = mcp::read(said).ok()?;
         let mut narrowed = None;
@@ -51,7 +51,8 @@ impl Reading {
             }
             self.lists.retain(|list| *list != key);
             let Some(listing) = message.result.and_then(mcp::listing) else { continue };
-            self.warden.listed(&self.chain, &self.server, &listing.tools);
+            let tools = Tools { tools: &listing.tools, complete: listing.complete };
+            self.warden.listed(&self.chain, &self.server, tools);
             let hidden = |name: &str| self.warden.hides(&self.chain, &self.server, name);
             // Of a batch with several listings the first is narrowed: calls are refused anyway.
             narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));
@@ -59,18 +60,18 @@ impl Reading {
         narrowed
     }
 
-    /// Whether something that it is read for may have to be said in other words.
+    /// Whether a message may have to be replaced.
     pub(super) fn may_reword(&self) -> bool {
         !self.lists.is_empty() || self.flights.iter().any(|flight| flight.advice.is_some())
     }
 
-    /// Ready when somebody has stopped one of the calls.
+    /// Ready when one of the calls is stopped.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stopped = self.flights.iter_mut().any(|flight| flight.poll_stopped(context).is_ready());
         if stopped { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Waits until somebody stops one of the calls.
+    /// Waits until one of the calls is stopped.
     pub(super) async fn stopped(&mut self) {
         std::future::poll_fn(|context| self.poll_stopped(context)).await;
     }
@@ -87,7 +88,7 @@ impl Reading {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
-    /// Ends the calls because somebody has stopped them: their ids, and what each is told.
+    /// Ends calls that were stopped: their ids, and the refusal for each.
     pub(super) fn stop(&mut self) -> Vec<(String, Vec<u8>)> {
         self.end(Flight::stop)
     }

@@ -1,6 +1,5 @@
-//! Calls whose stream broke off before their answer came, and may be taken up again: a client asks
-//! for the rest with `Last-Event-ID`, and the answer comes on another stream. So does what we have to
-//! say about a call that was stopped meanwhile.
+//! Calls whose stream broke off before their answer came. A client resumes it with `Last-Event-ID`,
+//! and the answer comes on another stream. So does the refusal of a call that was stopped by then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use super::answer::{LATE, as_event};
 use super::flight::Flight;
 use super::pass::Onward;
 
-/// How long what we have to say waits for a client to come back for it.
+/// How long a refusal is kept for a client that may come back for it.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// The protocol's session at a server.
@@ -28,20 +27,20 @@ pub(super) type Session = (String, HeaderValue);
 /// A call, by its session and its id.
 type Place = (Session, Digest);
 
-/// The calls that wait, and what is to be said about those that were stopped.
+/// The calls that wait for an answer, and the refusals of those that were stopped.
 #[derive(Default)]
 pub(super) struct Waiting {
     calls: Mutex<HashMap<Place, oneshot::Sender<Ended>>>,
     words: Mutex<HashMap<Session, Words>>,
 }
 
-/// What a client has not been told.
+/// Events that a client has not received.
 #[derive(Default)]
 struct Words {
     untold: VecDeque<(Digest, Bytes)>,
-    /// What will be said as soon as it is on disk.
+    /// How many more events follow as soon as they are on disk.
     coming: usize,
-    /// Streams that were taken up, and the one that listens.
+    /// How many streams were resumed, and the one that listens.
     streams: usize,
     listens: Option<Waker>,
 }
@@ -53,7 +52,7 @@ impl Words {
 }
 
 impl Waiting {
-    /// Keeps a call until its answer comes, somebody stops it, or it has taken too long.
+    /// Keeps a call until its answer comes, it is stopped, or it times out.
     pub(super) fn keep(
         self: &Arc<Waiting>,
         mut flight: Flight,
@@ -107,18 +106,18 @@ impl Waiting {
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(answered) = self.calls.lock().remove(&(session.clone(), key)) {
-                // Whoever waited may have given up meanwhile.
+                // Fails if the waiting task has ended meanwhile.
                 let _ = answered.send(mcp::ended(message));
             }
         }
     }
 
-    /// A stream is taken up: see [`Waiting::next`].
+    /// A stream was resumed: see [`Waiting::next`].
     pub(super) fn listen(&self, session: &Session) {
         self.words.lock().entry(session.clone()).or_default().streams += 1;
     }
 
-    /// It has ended.
+    /// A resumed stream has ended.
     pub(super) fn leave(&self, session: &Session) {
         let mut words = self.words.lock();
         if let Some(theirs) = words.get_mut(session) {
@@ -129,7 +128,7 @@ impl Waiting {
         }
     }
 
-    /// The next event that we have to say to a session ourselves.
+    /// The next of Deadstop's own events for a session.
     pub(super) fn next(&self, session: &Session, context: &mut Context<'_>) -> Option<Bytes> {
         let mut words = self.words.lock();
         let theirs = words.get_mut(session)?;
@@ -140,13 +139,13 @@ impl Waiting {
         next
     }
 
-    /// Whether we have anything to say to a session.
+    /// Whether Deadstop has events of its own for a session, now or soon.
     pub(super) fn has_words(&self, session: &Session) -> bool {
         let words = self.words.lock();
         words.get(session).is_some_and(|it| it.coming > 0 || !it.untold.is_empty())
     }
 
-    /// Something will be said.
+    /// Announces an event, which follows once it is on disk.
     fn announce(&self, session: &Session) {
         self.words.lock().entry(session.clone()).or_default().coming += 1;
     }
@@ -161,7 +160,7 @@ impl Waiting {
         listens.into_iter().for_each(Waker::wake);
     }
 
-    /// Nobody came for it.
+    /// Drops an event that the client did not collect in time.
     fn forget(&self, session: &Session, key: Digest) {
         let mut words = self.words.lock();
         if let Some(theirs) = words.get_mut(session) {

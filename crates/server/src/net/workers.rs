@@ -1,8 +1,8 @@
 //! One thread and one runtime per core, each with its own connections to upstreams.
 //!
 //! A call lives on one thread from its first byte to its last: reading, deciding, sending on and
-//! passing back wake nobody else. That is worth more here than stealing work from a busy neighbour,
-//! since no step of a call takes long.
+//! passing back wake no other thread. That is worth more here than stealing work from a busy
+//! neighbour, since no step of a call takes long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -154,7 +154,7 @@ async fn a_kill_ends_the_waiting_and_so_does_a_client_that_goes_away() {
         let wire = ask.send(address).await;
         let one = the_one(&gate).await;
         drop(wire);
-        until("nobody waits", || async { waiting(&gate).await.is_empty() }).await;
+        until("no call waits", || async { waiting(&gate).await.is_empty() }).await;
         let path = format!("/api/approvals/{}", one["id"].as_str().unwrap());
         assert_eq!(gate.ask(&Ask::get(&path)).await.json()["state"], "withdrawn");
         assert_eq!(decide(&gate, &one["id"], "approve").await.status, 409);
@@ -200,7 +200,7 @@ async fn an_approval_lifts_nothing_that_is_stricter() {
         "destructive": { "max_deletes": 1, "action": "block" },
     });
     let gate = Gate::start(policy, deleting).await;
-    // The guard that blocks comes first: nobody is asked for nothing.
+    // The guard that blocks comes first: no person is asked about a call that is blocked anyway.
     assert_eq!(propose(&gate, "t1", "fact_sales").await["verdict"], "block");
     assert!(waiting(&gate).await.is_empty());
 
@@ -239,4 +239,57 @@ async fn only_operators_decide_and_agents_see_their_own() {
     }
     let no_reason = Ask::post(&approve, &json!({ "reason": "" })).key(&admin);
     assert_eq!(gate.ask(&no_reason).await.status, 422);
+}
+
+/// Number 8 of the attack table: padding hid the argument that mattered, and nothing said so.
+#[tokio::test]
+async fn hole_08_only_what_was_shown_can_be_approved() {
+    let gate = Gate::start(json!({ "access": { "ask": ["*"] } }), deleting).await;
+    let asked = async |id: &str, padding: usize| {
+        let command = format!("echo {}; touch a; rm -rf ~", "x".repeat(padding));
+        let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": command } });
+        let ask = Ask::post("/api/sessions/cleaner/s1/proposal", &json!({ "calls": [call] }));
+        gate.ask(&ask).await.json()["calls"][0]["approval"].clone()
+    };
+    let approve = async |id: &Value, shown: Value| {
+        let path = format!("/api/approvals/{}/approve", id.as_str().unwrap());
+        let mut body = json!({ "reason": "ticket 7" });
+        if !shown.is_null() {
+            body["shown_chars"] = shown;
+        }
+        let got = gate.ask(&Ask::post(&path, &body)).await;
+        (got.status, got.json()["code"].clone())
+    };
+    let not_shown = (422, json!("not_shown"));
+
+    // A list says that it holds the beginning, and what the call would do stands first.
+    let padded = asked("t1", 5000).await;
+    let listed = the_one(&gate).await;
+    let chars = listed["asked_chars"].as_u64().unwrap();
+    assert!(chars > 5000 && listed["asked"].as_str().unwrap().len() == 2000, "{listed}");
+    assert!(!listed["asked"].as_str().unwrap().contains("rm -rf"));
+    assert_eq!(listed["harms"][0]["severity"], "catastrophic", "{listed}");
+    assert!(listed["harms"][0]["because"].as_str().unwrap().contains("`rm -rf ~`"), "{listed}");
+    for wrong in [Value::Null, json!(2000), json!(chars + 1)] {
+        assert_eq!(approve(&padded, wrong.clone()).await, not_shown, "{wrong}");
+    }
+    assert_eq!(waiting(&gate).await.len(), 1);
+    let path = format!("/api/approvals/{}", padded.as_str().unwrap());
+    let whole = gate.ask(&Ask::get(&path)).await.json();
+    let text = whole["asked"].as_str().unwrap();
+    assert!(text.ends_with("rm -rf ~\"}") && text.len() as u64 == chars, "{text}");
+    assert_eq!(approve(&padded, json!(chars)).await.0, 200);
+
+    // What was not even kept cannot be approved at all, and can be denied.
+    let huge = asked("t2", 60_000).await;
+    let one = the_one(&gate).await;
+    assert!(one["unkept_chars"].as_u64().unwrap() > 20_000, "{one}");
+    for shown in [json!(null), one["asked_chars"].clone(), json!(60_100)] {
+        assert_eq!(approve(&huge, shown).await, not_shown);
+    }
+    assert_eq!(decide(&gate, &huge, "deny").await.status, 200);
+
+    // A short call is approved as before.
+    let short = asked("t3", 10).await;
+    assert_eq!(approve(&short, Value::Null).await.0, 200);
 }

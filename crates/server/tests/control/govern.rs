@@ -111,6 +111,39 @@ async fn a_budget_refuses_the_next_call_with_402() {
     assert_eq!(got.json()["decision"]["trips"][0]["guard"], "budget");
 }
 
+/// A call that fits once another has settled is told when to try again, and is no strike.
+#[tokio::test]
+async fn a_call_without_room_is_told_when_to_try_again() {
+    let budget = json!({ "max_cost_usd": 0.05, "reservation": "ceiling" });
+    let gate = gate(json!({ "budget": budget })).await;
+    // $0.0425 each, at most.
+    let preflight = |id: &str| json!({ "id": id, "model": "gpt-4o", "input_tokens": 1000, "max_output_tokens": 4000 });
+    assert_eq!(post(&gate, "preflight", preflight("m1")).await.status, 200);
+    for _ in 0..7 {
+        let got = post(&gate, "preflight", preflight("m2")).await;
+        assert_eq!(got.status, 429, "{}", got.text());
+        assert!(got.header("retry-after").is_some_and(|after| after.parse::<u32>().is_ok()));
+    }
+    let usage = json!({ "input": 1000, "output": 100 });
+    let receipt = json!({ "id": "m1", "status": "ok", "usage": usage, "text": "hello you" });
+    assert_eq!(post(&gate, "receipt", receipt).await.status, 200);
+    assert_eq!(post(&gate, "preflight", preflight("m2")).await.status, 200);
+    assert_eq!(gate.scope("s1").await["state"], "running");
+}
+
+/// A prompt of more than 200,000 tokens has another price: the rates of the request do not say so.
+#[tokio::test]
+async fn a_receipt_is_billed_as_the_gateway_bills() {
+    let gate = gate(json!({})).await;
+    let preflight = json!({ "id": "m1", "model": "gemini-2.5-pro", "input_tokens": 300_000 });
+    assert_eq!(post(&gate, "preflight", preflight).await.status, 200);
+    let usage = json!({ "input": 300_000, "output": 1000 });
+    let receipt = json!({ "id": "m1", "status": "ok", "usage": usage, "text": "hello" });
+    assert_eq!(post(&gate, "receipt", receipt).await.status, 200);
+    // $2.50 and $15 a million, in place of $1.25 and $10.
+    assert_eq!(gate.scope("s1").await["cost_usd"], 0.765);
+}
+
 /// Found from outside: later calls of every limit said `session_killed_budget`, and the steps had a tag
 /// that no page names.
 #[tokio::test]

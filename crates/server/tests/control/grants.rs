@@ -91,7 +91,7 @@ async fn what_is_no_grant_is_refused() {
     for (path, body, status) in [
         ("/api/agents/cleaner/grants", json!({ "deletes": 0 }), 422),
         ("/api/agents/cleaner/grants", json!({ "deletes": 5, "expires_in_s": 60 }), 422),
-        ("/api/agents/nobody/grants", batch(5), 404),
+        ("/api/agents/unknown/grants", batch(5), 404),
         ("/api/sessions/cleaner/nothing/grants", batch(5), 404),
     ] {
         let got = gate.ask(&Ask::post(path, &body)).await;

@@ -163,7 +163,7 @@ async fn what_runs_comes_nearest_to_a_limit_first_and_page_by_page() {
         ("kind=session", 4),
         ("kind=session&state=killed", 1),
         ("kind=session&name=AR", 2),
-        ("kind=session&agent=nobody", 0),
+        ("kind=session&agent=unknown", 0),
         ("kind=session&used_since=99999999999999", 0),
     ] {
         let page = get(&gate, &format!("/api/status?{query}")).await;

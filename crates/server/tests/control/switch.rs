@@ -62,8 +62,8 @@ async fn the_kill_switch_from_its_trip_to_switching_on_again() {
         Ask::of("PATCH", "/api/agents/looper", Some(&json!({ "active": false, "by": "ada" })));
     assert_eq!(gate.ask(&off).await.json()["deactivated_by"], "ada");
     assert_eq!(gate.ask(&ask()).await.status, 403);
-    let nobody = Ask::of("PATCH", "/api/agents/nobody", Some(&json!({ "active": true })));
-    assert_eq!(gate.ask(&nobody).await.status, 404);
+    let unknown = Ask::of("PATCH", "/api/agents/unknown", Some(&json!({ "active": true })));
+    assert_eq!(gate.ask(&unknown).await.status, 404);
 }
 
 /// Asks until the switch (20 / 10.0) of an agent stops it. Gives the requests that passed.
@@ -201,7 +201,7 @@ async fn what_is_kept_is_shown() {
         let found = get(&gate, &format!("/api/calls?{query}")).await;
         assert_eq!(positions(&found), [4, 3, 2, 1], "{query}");
     }
-    assert!(positions(&get(&gate, "/api/calls?session=nobody").await).is_empty());
+    assert!(positions(&get(&gate, "/api/calls?session=unknown").await).is_empty());
     let call = get(&gate, &format!("/api/calls/{}", kept.call)).await;
     assert_eq!((&call["status"], &call["said"]), (&json!("ok"), &json!(null)));
     for path in ["/api/calls/17", "/api/calls/x", "/api/incidents/none", "/api/sessions/a/b"] {
@@ -277,7 +277,7 @@ async fn orders_on_sessions() {
         let path = format!("/api/sessions/a/s%201%2F2/{what}");
         Ask::post(&path, &json!({ "reason": "because", "by": "ada" }))
     };
-    assert_eq!(gate.ask(&order("kill")).await.status, 404, "nobody has heard of it");
+    assert_eq!(gate.ask(&order("kill")).await.status, 404, "there is no such session yet");
     assert_eq!(gate.ask(&call()).await.status, 200);
     for (what, done, state) in [
         ("pause", "paused", "paused"),

@@ -1,5 +1,5 @@
-//! Every route × every role × a foreign project: taken from the document, so that a new route that
-//! nobody thought of fails here.
+//! Every route × every role × a foreign project. The routes come from the API's document, so that a
+//! new route without a rule fails here.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,14 +27,17 @@ struct World {
 struct Route {
     method: String,
     path: String,
-    /// Those that may; nobody is asked if there are none.
+    /// The roles that may call it; empty if it needs no key.
     roles: Vec<String>,
     has_body: bool,
 }
 
 impl World {
     async fn new() -> World {
-        let asks = json!({ "access": { "ask": ["wall_ask"] } });
+        let asks = json!({
+            "access": { "ask": ["wall_ask"] },
+            "harm": { "enabled": true, "catastrophic": "block" },
+        });
         let gate = Gate::start(asks, |_| Reply::json(200, &json!({}))).await;
         let kept = keep(&gate, "default").await;
         let mut keys = BTreeMap::new();
@@ -120,15 +123,27 @@ impl World {
                 let asked = self.gate.ask(&asked).await.json();
                 asked["calls"][0]["approval"].as_str().unwrap().to_owned()
             }
+            path if path.starts_with("/api/allow/") => {
+                let number = self.number.fetch_add(1, Ordering::Relaxed);
+                let call = json!({
+                    "id": "wall", "tool": "Bash", "arguments": { "command": "rm -rf ~" },
+                });
+                let asked = format!("/api/sessions/wall-asker/refused-{number}/proposal");
+                let asked = Ask::post(&asked, &json!({ "calls": [call] })).key(&admin);
+                let refused = self.gate.ask(&asked).await.text();
+                let code = refused.split("deadstop allow ").nth(1).unwrap();
+                code.chars().take(6).collect()
+            }
             path if path.contains("/calls/{id}") => self.kept.call.clone(),
             _ => self.kept.incident.clone(),
         };
-        // Whoever asks first opens a governed session: it is not one of those that are looked at.
+        // The first request opens a governed session, so another one is used than those looked at.
         let (agent, session) =
             if governs(&route.path) { ("wall-governor", "governed") } else { (AGENT, SESSION) };
         let path = route
             .path
             .replace("{id}", &id)
+            .replace("{code}", &id)
             .replace("{name}", AGENT)
             .replace("{agent}", agent)
             .replace("{session}", session)
@@ -192,6 +207,7 @@ impl World {
                 );
                 json!({ "policy": policy })
             }
+            "/api/check" => json!({ "command": "rm -rf build" }),
             "/api/sessions" => json!({ "agent": "wall-governor", "session": "governed" }),
             "/api/mcp/tools" => json!({
                 "agent": "wall-governor", "session": "governed", "server": "wall-server",
@@ -209,9 +225,11 @@ impl World {
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
             _ if path.ends_with("/prevention-config") => prevention(),
             _ if path.ends_with("/grants") => grant(),
+            _ if path.ends_with("/top-up") => json!({ "steps": 5 }),
             _ if path.ends_with("/revoke") => json!({ "reason": "wall-reason" }),
             _ if path.starts_with("/api/sessions/")
                 || path.starts_with("/api/approvals/")
+                || path.starts_with("/api/allow/")
                 || path.ends_with("/restore") =>
             {
                 json!({ "reason": "wall-reason" })
@@ -278,9 +296,9 @@ async fn every_route_takes_its_role_and_no_less() {
             assert!(got.status < 400, "{what}: {} {}", got.status, got.text());
             continue;
         };
-        let nobody = world.send(&world.request(&route).await).await;
+        let keyless = world.send(&world.request(&route).await).await;
         assert_eq!(
-            (nobody.status, &nobody.json()["code"]),
+            (keyless.status, &keyless.json()["code"]),
             (401, &json!("key_required")),
             "{what} without a key"
         );
@@ -300,7 +318,7 @@ async fn every_route_takes_its_role_and_no_less() {
 /// Things of one project, as its admin sees them.
 async fn snapshot(world: &World) -> Vec<Value> {
     let mut seen = Vec::new();
-    // Whoever asks for incidents waits until everything is written.
+    // A request for incidents is answered once everything is written.
     world.gate.ask(&Ask::get("/api/incidents").key(&world.key("admin"))).await;
     for path in [
         format!("/api/agents/{AGENT}"),
@@ -386,7 +404,7 @@ async fn a_key_names_its_own_project_or_none() {
 #[tokio::test]
 async fn an_agents_key_is_for_its_agent() {
     let world = World::new().await;
-    let order = json!({ "name": "bound", "role": "agent", "agent": "somebody-else" });
+    let order = json!({ "name": "bound", "role": "agent", "agent": "another-agent" });
     let made = Ask::post("/api/keys", &order).key(&world.key("admin"));
     let bound = world.gate.ask(&made).await.json()["key"].as_str().unwrap().to_owned();
     let session = format!("/api/sessions/{AGENT}/{SESSION}");

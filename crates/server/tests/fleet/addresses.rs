@@ -50,7 +50,7 @@ async fn a_cluster() {
     let [redis, ..] = all.clone();
     let gate = fleet(redis, Way::to(&address)).await;
     walk(&gate, &["a", "b"]).await;
-    // Everything of a project lies in one slot; what is nobody's may lie elsewhere.
+    // Everything of a project lies in one slot; what belongs to no project may lie elsewhere.
     let keys = |redis: &Redis| redis.tells("INFO keyspace").contains("db0:");
     let busy = aside(move || all.iter().filter(|redis| keys(redis)).count()).await;
     assert!((1..=3).contains(&busy), "{busy} of the cluster hold something");

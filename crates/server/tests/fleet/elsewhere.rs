@@ -1,5 +1,5 @@
-//! What one node has in its memory, and what all of them do at once: nobody who comes to another one
-//! may notice.
+//! What one node has in its memory, and what all nodes do at once: a client that moves to another
+//! node must not notice a difference.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ async fn a_reset_reaches_what_is_nested() {
     }
 }
 
-/// Whoever waits for a call to be stopped waits, at whichever node, and hears of it.
+/// A client that waits for its call to be stopped can wait at any node, and is told.
 #[tokio::test]
 async fn a_report_waits_for_the_stop() {
     let gate = Gate::start(relaxed(), hello).await;
@@ -129,8 +129,8 @@ async fn a_report_waits_for_the_stop() {
     let got = gate.ask_at(1, &wait(700)).await;
     assert_eq!(got.status, 200, "{}", got.text());
     assert!(asked.elapsed() >= Duration::from_millis(700), "it did not wait");
-    let nobody = Ask::post(&path("progress"), &json!({ "id": "u", "wait_ms": 50_000 }));
-    assert_eq!(soon("who waits for nothing", gate.ask_at(1, &nobody)).await.status, 404);
+    let unknown = Ask::post(&path("progress"), &json!({ "id": "u", "wait_ms": 50_000 }));
+    assert_eq!(soon("an unknown call", gate.ask_at(1, &unknown)).await.status, 404);
     let (ask, address) = (wait(55_000), gate.node(2));
     let waiting = tokio::spawn(async move { ask.send_to(address).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -178,7 +178,7 @@ async fn tools_go_on_while_redis_is_away() {
     let receipt = Ask::post(&path("receipt"), &json!({ "id": "t", "status": "ok" }));
     let got = soon("a receipt", gate.ask_at(0, &receipt)).await;
     assert_eq!((got.status, &got.json()["code"]), (503, &json!("not_durable")), "{}", got.text());
-    // So is one of a call that nobody could be asked about.
+    // So is one of a call that was allowed while Redis was away.
     let tool = json!({ "calls": [{ "id": "u", "tool": "build" }] });
     let got = soon("an unasked call", gate.ask_at(0, &Ask::post(&path("proposal"), &tool))).await;
     assert_eq!(got.json()["calls"][0]["allowed"], true, "{}", got.text());
@@ -190,7 +190,7 @@ async fn tools_go_on_while_redis_is_away() {
     let well = async || gate.ask_at(0, &Ask::get("/readyz")).await.status == 200;
     until("it is back", well).await;
     step(&gate).await;
-    // Seven in all: those that nobody could be asked about are counted like the others.
+    // Seven in all: calls that were allowed while Redis was away count like the others.
     until("all tool calls are booked", async || gate.scope("s").await["steps"] == 7).await;
 }
 

@@ -94,7 +94,7 @@ async fn no_node_admits_a_call_after_the_acknowledgement() {
         tokio::time::sleep(Duration::from_micros(dice.next() % 6000)).await;
         let order = [json!({ "agent": agent }), json!({ "agent": agent, "session": session })];
         let kill = Ask::post("/api/kill", &order[number % 2]);
-        // A session that nobody has begun cannot be killed yet.
+        // A session without a call cannot be killed yet.
         let at = dice.to(2);
         until("the kill", async || gate.ask_at(at, &kill).await.status == 200).await;
         acknowledged.store(true, Ordering::SeqCst);
@@ -334,7 +334,7 @@ async fn a_call_that_waits_at_one_node_is_decided_at_another() {
     }
 }
 
-/// While nobody can be asked, a node lets pass what the policy allows it to, and not one call more.
+/// While Redis is away, a node allows as many calls as the policy says, and not one more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_allowance_for_when_redis_is_away_ends() {
     let mut policy = relaxed();

@@ -43,7 +43,7 @@ fn policy(fail_mode: &str) -> Value {
     let off = json!({ "enabled": false });
     json!({
         "fail_mode": fail_mode, "loop": off, "text_loop": off, "similarity": off, "strikes": off,
-        // More than anybody asks for here; how it ends is another case.
+        // More than these tests use; another test covers its end.
         "offline_calls": 1_000_000,
         "budget": { "max_cost_usd": 1000.0 },
     })
@@ -144,7 +144,7 @@ async fn history(gate: &Gate) {
     gate.order("kill", json!({ "agent": "dead", "reason": "it is enough" })).await;
 }
 
-/// One call that is let through; on a busy machine a store may be late, and then nobody is.
+/// One call that is let through. On a busy machine a store may be late and refuse the first ones.
 async fn admitted(gate: &Gate, node: usize) {
     let ask = call("spender", "s");
     until("a call is let through", async || gate.ask_at(node, &ask).await.status == 200).await;
@@ -266,8 +266,8 @@ async fn redis_frozen(fail_mode: &str) {
     .await;
 }
 
-/// Another Redis takes over that does not know the last orders. Who was killed is dead all the same, who
-/// was cleared is not, and all of it at once: whoever looks every few seconds would be too late.
+/// Another Redis takes over that does not know the last orders. Killed agents stay dead, cleared
+/// ones run, and both at once: a poll every few seconds would be too late.
 async fn redis_taken_over(fail_mode: &str) {
     let _turn = heavy().await;
     let (master, replica) = aside(|| {
@@ -300,13 +300,13 @@ async fn redis_taken_over(fail_mode: &str) {
     gate.order("clear", json!({ "agent": "cleared" })).await;
     load.sees(200, 50).await;
     if fail_mode == "closed" {
-        // Nobody hears of it.
+        // No node gets the message.
         let (from, to) = (master.clone(), replica.clone());
         assert_eq!(aside(move || (from.deafen(), to.deafen())).await, (3, 0));
     }
     gate.order("kill", json!({ "agent": "late", "reason": "it is enough" })).await;
     if fail_mode == "open" {
-        // Who cannot ask anybody goes by what he has heard.
+        // A node that cannot ask Redis goes by the messages that it got.
         for node in 0..3 {
             let ask = call("late", "s");
             until("the kill", async || gate.ask_at(node, &ask).await.status == 403).await;
@@ -405,7 +405,7 @@ async fn a_node_killed_with_calls_in_flight() {
             let got = gate.ask_at(node, &Ask::get("/api/status")).await.json();
             let scopes = got["scopes"].as_array().cloned().unwrap_or_default();
             let holder = scopes.into_iter().find(|scope| scope["name"] == "holder");
-            // Somebody has to look for it to be noticed.
+            // A node notices it only when it reads the scope.
             let asked = gate.ask_at(node, &call("holder", "s0")).await;
             asked.status == 200 && holder.is_some_and(|scope| scope["in_flight"] == 0)
         })
@@ -419,8 +419,8 @@ async fn a_node_killed_with_calls_in_flight() {
     assert!(cut <= CALLERS, "{cut} got no answer, more than were in flight");
 }
 
-/// While PostgreSQL is away, whoever was used somewhere is judged by what Redis knows, on any node: none
-/// of the calls that may pass unasked are used up for it.
+/// While PostgreSQL is away, a session that ran on any node is judged by what Redis knows: it uses
+/// up none of the offline calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_move_while_the_database_is_away() {
     let _turn = heavy().await;
@@ -444,13 +444,13 @@ async fn sessions_that_move_while_the_database_is_away() {
             }
         }
     }
-    // One that nobody has seen may have been killed: it is let pass as far as that goes.
+    // A session that Redis does not know may have been killed: it gets the offline calls only.
     let mut passed = 0;
     for _ in 0..6 {
         passed += usize::from(gate.ask_at(0, &call("mover", "new")).await.status == 200);
     }
     assert_eq!(passed, 3);
-    // And it is in nobody's way.
+    // And it does not affect the others.
     assert_eq!(gate.ask_at(0, &call("mover", "s1")).await.status, 200);
     let again = folder.clone();
     aside(move || script(&["resume", &again])).await;

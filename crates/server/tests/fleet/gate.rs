@@ -16,9 +16,12 @@ use crate::place::Place;
 use crate::support::both::config;
 use crate::support::{Ask, Got, Reply, Seen, Upstream};
 
+/// How many nodes there are, where the number is not changed.
+pub(crate) const NODES: usize = 3;
+
 /// How many nodes there are: three, unless one wants to see whether it is the number that matters.
 fn many() -> usize {
-    std::env::var("DEADSTOP_NODES").ok().and_then(|many| many.parse().ok()).unwrap_or(3)
+    std::env::var("DEADSTOP_NODES").ok().and_then(|many| many.parse().ok()).unwrap_or(NODES)
 }
 
 /// The fleet between both ends.
@@ -116,8 +119,7 @@ impl Gate {
         self.balancer.send_to(self.addresses());
     }
 
-    /// Stops a node gracefully, once nobody is sent there any more, and starts one of a build in its
-    /// place.
+    /// Takes a node out of the balancer, stops it gracefully and starts another build in its place.
     pub(crate) async fn replace_node(&mut self, number: usize, program: PathBuf) {
         let mut others = self.addresses();
         others.remove(number);
@@ -214,6 +216,8 @@ fn written(config: &Config) -> String {
         "max_in_flight": config.max_in_flight,
         "max_body_mib": config.max_body.div_ceil(1 << 20),
         "hold_seconds": whole(config.hold),
+        "body_timeout_seconds": whole(config.body_timeout),
+        "client_timeout_seconds": whole(config.client_timeout),
         "upstream_timeout_seconds": whole(config.upstream_timeout),
         "providers": providers,
         "mcp": { "servers": servers },

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::redis::{Way, signal};
 use crate::support::PATIENCE;
 
-/// A node; it dies with whoever holds it.
+/// A node; its process ends when this is dropped.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     process: Child,
@@ -47,7 +47,7 @@ impl Node {
             let _ = process.wait();
             panic!("node {number} did not start: {said}");
         };
-        // Its words must go somewhere, or it waits for somebody to read them.
+        // Its output must be read, or the node blocks on a full pipe.
         let mut file = File::options().create(true).append(true).open(&log).unwrap();
         std::thread::spawn(move || lines.for_each(|line| drop(writeln!(file, "{line}"))));
         Node { address, process, log }

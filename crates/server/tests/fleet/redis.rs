@@ -111,7 +111,7 @@ impl Redis {
         assert_eq!(self.ask(line).1, "+OK", "{line}");
     }
 
-    /// From now on nobody hears what nodes tell each other. Says who did.
+    /// Cuts all subscriptions and forbids new ones: nodes get no messages. Gives how many it cut.
     pub(crate) fn deafen(&self) -> usize {
         self.say("ACL SETUSER default -subscribe");
         let said = self.ask("CLIENT KILL TYPE pubsub").1;
@@ -159,7 +159,7 @@ impl Redis {
         script(&["resume", &self.folder.0]);
     }
 
-    /// Stops its clock: it takes connections and answers nobody.
+    /// Suspends it: the kernel takes connections, and Redis answers none.
     pub(crate) fn freeze(&self) {
         signal(self.pid(), "STOP");
     }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, until};
 
-/// A policy that minds nothing but what a case is about. On a machine that is busy with other things
-/// Redis may be late, and then nobody is let through.
+/// A policy with the pattern guards switched off. On a busy machine Redis may be late, and then
+/// calls are refused.
 pub(crate) fn relaxed() -> Value {
     let off = json!({ "enabled": false });
     json!({

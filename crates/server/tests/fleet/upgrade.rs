@@ -62,7 +62,7 @@ async fn nodes_are_replaced_one_by_one() {
     let (mut fine, mut late) = (0, 0);
     for caller in callers {
         for status in soon("a caller", caller).await.unwrap() {
-            assert!([200, 503].contains(&status), "somebody was answered {status}");
+            assert!([200, 503].contains(&status), "a caller got {status}");
             (fine, late) = (fine + usize::from(status == 200), late + usize::from(status != 200));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::gate;
 use crate::support::{Ask, Dice, Got, Reply, Seen, Step, rounds};
 
-/// A JSON value of some depth, written with spaces where nobody needs them.
+/// A JSON value of some depth, with needless spaces.
 fn value(dice: &mut Dice, depth: usize) -> String {
     let space = |dice: &mut Dice| dice.pick(&["", "", " ", "  ", "\t"]);
     match dice.to(if depth == 0 { 4 } else { 6 }) {

@@ -12,7 +12,7 @@ fn cancelled(gate: &Gate) -> bool {
     last["method"] == "notifications/cancelled" && last["params"]["requestId"] == 7
 }
 
-/// A call that runs until somebody ends it: with nothing said, and with a stream that has begun.
+/// A call that runs until it is killed: before its answer, and in a stream that has begun.
 #[tokio::test]
 async fn a_kill_reaches_a_call_in_flight() {
     for stream in [false, true] {
@@ -197,7 +197,7 @@ async fn a_kill_is_told_on_the_stream_that_is_taken_up() {
                 gate.order("kill", order).await;
                 until("the end", || async { gate.scope("s").await["in_flight"] == 0 }).await;
                 until("the cancellation", || async { cancelled(&gate) }).await;
-                // Whoever follows another session is told nothing of it.
+                // A client of another session is told nothing of it.
                 if way == Way::ServerKnowsNothing {
                     let other = rest.with("mcp-session-id", "m2");
                     assert_eq!(gate.ask(&other).await.status, 404);

@@ -183,7 +183,7 @@ async fn who_is_calling() {
         });
         assert!(found, "{agent} {session}: {status}");
     }
-    let lost = gate.ask(&ask("/mcp/nobody")).await;
+    let lost = gate.ask(&ask("/mcp/unknown")).await;
     assert_eq!(lost.status, 404);
     assert!(lost.text().contains("/mcp/catalogue, /mcp/files"), "{}", lost.text());
     // Pages of other origins, and names that were made to resolve to us.
@@ -192,7 +192,7 @@ async fn who_is_calling() {
         assert_eq!(got.status, 403, "{name}");
     }
     let requests = gate.upstream.requests();
-    // Whoever routes by headers must not be told something else.
+    // Headers that differ from the body are refused: a proxy would route by them.
     for (name, value) in [("mcp-method", "ping"), ("mcp-name", "other")] {
         let got = gate.ask(&ask("/mcp/files").with(name, value)).await;
         assert_eq!(got.status, 400, "{name}");

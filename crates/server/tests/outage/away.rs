@@ -108,8 +108,8 @@ async fn postgres_stops_and_comes_back_and_calls_go_on() {
     postgres.run("stop");
 }
 
-/// Whoever is new, or not in memory, is let pass: the first may have to wait for the news. Gives what
-/// it and the others have waited.
+/// New sessions, and those not in memory, are let pass. The first one may wait until the server
+/// notices the outage. Gives how long it and the others have waited.
 async fn newcomers(gate: &Gate) -> (Duration, Vec<Duration>) {
     let (got, noticed) = timed(gate, &call("cold", "s")).await;
     assert_eq!(got.status, 200, "{}", got.text());
@@ -123,7 +123,7 @@ async fn newcomers(gate: &Gate) -> (Duration, Vec<Duration>) {
     (noticed, new)
 }
 
-/// The dead stay dead, and whoever is ended now is dead at once. Gives an incident.
+/// Killed agents stay dead, and a kill works at once. Gives an incident.
 async fn orders_meanwhile(gate: &Gate) -> String {
     degraded(gate, "away").await;
     assert_eq!(gate.ask(&call("dead", "s")).await.status, 403);
@@ -141,7 +141,7 @@ async fn orders_meanwhile(gate: &Gate) -> String {
     let (got, took) = timed(gate, &Ask::get("/api/incidents")).await;
     assert_eq!((got.status, &got.json()["code"]), (503, &json!("store_failed")));
     assert!(took < AT_ONCE, "{took:?}");
-    // A call of a project that nobody has heard of.
+    // A call of an unknown project.
     let stranger = call("stranger", "s").with("x-deadstop-project", "unheard-of");
     assert_eq!(gate.ask(&stranger).await.status, 200);
     denied(gate, "cold", "t1").await
@@ -184,7 +184,7 @@ async fn postgres_stops_and_comes_back_and_calls_wait_for_it() {
         assert_eq!((got.status, retry), (503, true), "{agent}: {}", got.text());
         took
     };
-    // One that is not in memory notices; from then on nobody is let pass.
+    // The first call of an agent that is not in memory notices; from then on every call is refused.
     assert!(refused("cold").await < NOTICING);
     degraded(&gate, "away").await;
     for agent in ["warm", "cold", "new", "dead"] {

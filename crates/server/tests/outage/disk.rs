@@ -1,5 +1,5 @@
-//! A SQLite file on a disk that is full, in a folder that cannot be written, or in somebody else's
-//! hands.
+//! A SQLite file on a disk that is full, in a folder that cannot be written, or locked by another
+//! process.
 //!
 //! A real small disk takes the right to mount, and a file that cannot be written although it is open
 //! takes the right to make it immutable. Where there is no such right these cases say so and end:
@@ -119,7 +119,7 @@ async fn fill_the_rest(gate: &Gate) {
             return;
         }
     }
-    panic!("the disk is full, and nobody has noticed");
+    panic!("the disk is full, and the server has not noticed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +155,7 @@ fn freeze(folder: &Path, how: &str) -> bool {
     files.filter(|file| !run("chattr", &[how, &file.display().to_string()])).count() == 0
 }
 
-/// Thaws what was frozen, whatever happens: otherwise nobody could remove it.
+/// Thaws what was frozen, whatever happens: otherwise the folder could not be removed.
 struct Thaw<'a>(&'a Path);
 
 impl Drop for Thaw<'_> {
@@ -189,7 +189,7 @@ async fn a_file_that_cannot_be_written() {
     went_on(gate, &address, &incident).await;
 }
 
-/// Somebody else writes, and does not end: a backup, or a person with a tool.
+/// Another process holds the write lock: a backup, or a person with a tool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_in_somebody_elses_hands() {
     let folder = tempfile::tempdir().unwrap();

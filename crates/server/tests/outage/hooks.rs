@@ -23,10 +23,10 @@ async fn targets_that_take_nothing_disturb_nobody(place: &Place) {
         })
         .await;
         // A port that was free a moment ago, one that always fails, and one that never answers.
-        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let broken = Upstream::start(|_| Reply::json(500, &json!({ "error": "no" }))).await;
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let targets = [nobody, broken.address, silent.local_addr().unwrap()];
+        let targets = [absent, broken.address, silent.local_addr().unwrap()];
         let mut ids = Vec::new();
         for (number, address) in targets.iter().enumerate() {
             let url = format!("http://localhost:{}/hook", address.port());

@@ -25,7 +25,7 @@ impl Gate {
         self.ask(&Ask::get("/api/status")).await.json()["project"].clone()
     }
 
-    /// A scope as it is now; null if nobody has heard of it.
+    /// A scope as it is now; null if it is unknown.
     pub(crate) async fn scope(&self, name: &str) -> Value {
         let status = self.ask(&Ask::get("/api/status")).await.json();
         let scopes = status["scopes"].as_array().cloned().unwrap_or_default();

@@ -86,7 +86,7 @@ impl Ask {
     /// Sends it and does not wait for anything.
     pub(crate) async fn send(&self, to: SocketAddr) -> Wire {
         let mut wire = Wire::new(TcpStream::connect(to).await.unwrap());
-        // Whoever refuses a large body need not read it to its end.
+        // Fails if the server refuses a large body before it has read all of it.
         let _ = wire.send(&self.bytes(to)).await;
         wire
     }

@@ -10,6 +10,9 @@ use crate::place::Place;
 use crate::support::both::config;
 use crate::support::{Reply, Seen, Upstream};
 
+/// One server.
+pub(crate) const NODES: usize = 1;
+
 /// The gateway between both ends.
 pub(crate) struct Gate {
     server: Server,

@@ -1,4 +1,4 @@
-//! The audit's chain: it holds when many add to it, and shows what somebody did to it.
+//! The audit's hash chain: it holds under concurrent writers, and reveals tampering.
 
 use deadstop_store::{AuditEvent, AuditFilter, Batch, Paging, Period, Verified};
 

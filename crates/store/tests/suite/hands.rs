@@ -10,7 +10,7 @@ impl Place {
         Store::connect(&self.address).await.unwrap()
     }
 
-    /// What somebody does who has the database in their hands.
+    /// Changes rows directly, as an attacker with access to the database would.
     pub(crate) async fn tamper(&self, sql: &'static str) -> u64 {
         if self.address.starts_with("postgres") {
             let mut connection = PgConnection::connect(&self.address).await.unwrap();

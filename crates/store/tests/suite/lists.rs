@@ -54,7 +54,7 @@ async fn calls_are_found_by_everything(place: &Place) {
         ("all", none(), vec![14, 13, 12, 11, 10]),
         ("oldest", CallFilter { order: Order::Oldest, ..none() }, vec![10, 11, 12, 13, 14]),
         ("agent", CallFilter { agent: Some("ada".into()), ..none() }, vec![12, 11, 10]),
-        ("nobody", CallFilter { agent: Some("eve".into()), ..none() }, vec![]),
+        ("unknown agent", CallFilter { agent: Some("eve".into()), ..none() }, vec![]),
         ("session", CallFilter { session: Some(number(2)), ..none() }, vec![11, 10]),
         (
             "not that agent's session",

@@ -24,7 +24,7 @@ async fn a_claim_is_a_lease(place: &Place) {
     let taken = store.claim_deliveries(at(10), at(40), 10).await.unwrap();
     assert_eq!((taken.len(), taken[0].delivery.id, taken[0].attempts), (1, number(1), 1));
     assert_eq!(store.claim_deliveries(at(39), at(80), 10).await.unwrap(), [], "it is taken");
-    // Whoever took it has not come back: somebody else takes it.
+    // The first claim has expired: another node claims it.
     let taken = store.claim_deliveries(at(40), at(80), 10).await.unwrap();
     assert_eq!((taken[0].delivery.id, taken[0].attempts), (number(1), 2));
     let again = Attempt::Again { due: at(60) };

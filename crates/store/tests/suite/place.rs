@@ -33,7 +33,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// A database that nobody else uses.
+/// A database for one test alone.
 pub(crate) struct Place {
     pub(crate) address: String,
     name: String,

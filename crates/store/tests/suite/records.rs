@@ -90,6 +90,9 @@ async fn tools_as_they_were_seen(place: &Place) {
         first: at(1),
         changed: Some(at(2)),
         accepted_by: None,
+        known_text: "Writes".into(),
+        seen_text: "Sends".into(),
+        notes: "odd".into(),
     };
     let other = StoredTool { tool: "read".into(), changed: None, ..one.clone() };
     store.put_tools(&[one.clone(), other.clone()]).await.unwrap();
@@ -114,7 +117,7 @@ async fn scopes_and_kills(place: &Place) {
     let dead = StoredScope { killed: true, state: vec![9], updated: at(6), ..one.clone() };
     store.write(&Batch { scopes: vec![one.clone(), dead.clone()], ..batch }).await.unwrap();
     assert_eq!(store.scope(&one.key).await.unwrap(), Some(dead.clone()));
-    // Whoever knows less of who is dead overwrites nothing, however often he has written.
+    // A writer with an older standing overwrites nothing, however high its version is.
     let turned = StoredScope { turns: 1, ..dead.clone() };
     let late = StoredScope { version: 9, ..one.clone() };
     store.write(&Batch { scopes: vec![turned.clone()], ..Batch::default() }).await.unwrap();
@@ -147,7 +150,7 @@ async fn who_knows_less_of_a_session_takes_nothing_away(place: &Place) {
     write(&StoredSession { agent_number: 0, provider, model, ..run.clone() }).await;
     let found = store.session_named(&run.project, "ada", &run.name).await.unwrap();
     assert_eq!(found, Some(run.clone()));
-    // Whoever knows better is believed.
+    // A later write that has more values fills them in.
     run.agent_number = number(9);
     run.model = Some("opus".into());
     write(&run).await;
@@ -199,7 +202,7 @@ async fn everything_of_a_batch(place: &Place) {
     };
     assert_eq!(batch.rows(), 9);
     store.create_target(&target(1), None).await.unwrap();
-    // Nobody knows whether the first time has worked: the second must change nothing.
+    // A batch may be retried after an unclear failure: the second write must change nothing.
     store.write(&batch).await.unwrap();
     store.write(&batch).await.unwrap();
     store.close().await;

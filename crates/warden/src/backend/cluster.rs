@@ -1,7 +1,7 @@
 //! State in Redis, shared by many nodes: a step runs on copies and is committed if no other node
 //! changed the chain meanwhile.
 //!
-//! A session's conversation and counters travel with its record ([`Page`]). Calls that the node
+//! A session's conversation and counters travel with its record ([`Attachment`]). Calls that the node
 //! admitted while Redis was unreachable are remembered in the scope's own memory instead, and booked
 //! when Redis is back.
 
@@ -62,15 +62,15 @@ impl Shared for Stores {
 
 /// What travels with a scope's record.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Page {
+pub(crate) struct Attachment {
     pub conversation: Conversation,
     pub loops: u64,
     pub incidents: u64,
     pub tags: std::collections::BTreeSet<String>,
 }
 
-impl Page {
-    pub(crate) fn read(bytes: &[u8]) -> Page {
+impl Attachment {
+    pub(crate) fn read(bytes: &[u8]) -> Attachment {
         postcard::from_bytes(bytes).unwrap_or_default()
     }
 
@@ -85,16 +85,16 @@ fn in_transaction<T>(
     transaction: &mut Transaction<'_, '_>,
     job: impl FnOnce(&mut Step<'_, '_, '_>) -> T,
 ) -> Judged<T> {
-    let mut page = Page::read(transaction.attachment());
+    let mut attached = Attachment::read(transaction.attachment());
     let mut reported = transaction.entry.as_deref().and_then(Reported::read);
     let (judged, traces) =
-        step::judge(project, transaction, &mut page.conversation, &mut reported, job);
+        step::judge(project, transaction, &mut attached.conversation, &mut reported, job);
     let Traces { conversation_changed, fresh, counts } = traces;
     if fresh {
-        page = Page { conversation: page.conversation, ..Page::default() };
+        attached = Attachment { conversation: attached.conversation, ..Attachment::default() };
     }
     if conversation_changed || fresh {
-        *transaction.attachment() = page.write();
+        *transaction.attachment() = attached.write();
     }
     if let Some(reported) = reported {
         // Written only if it differs: see `Batch::commit`.
@@ -106,7 +106,7 @@ fn in_transaction<T>(
     judged
 }
 
-/// Counts what tripped: for the agent with its counters, for the session on its page.
+/// Counts what tripped: for the agent with its counters, for the session in what travels with its record.
 fn count(transaction: &mut Transaction<'_, '_>, counts: &Counts) {
     let at = |kind| transaction.links.iter().position(|link| link.state.kind() == kind);
     let (agent, session) = (at(ScopeKind::Agent), at(ScopeKind::Session));
@@ -114,11 +114,11 @@ fn count(transaction: &mut Transaction<'_, '_>, counts: &Counts) {
         transaction.note(depth, counts.loops, counts.incidents);
     }
     if let Some(depth) = session {
-        let mut page = Page::read(&transaction.attachments[depth]);
-        page.loops += counts.loops;
-        page.incidents += counts.incidents;
-        page.tags.extend(counts.tags.iter().map(|tag| (*tag).to_owned()));
-        transaction.attachments[depth] = page.write();
+        let mut attached = Attachment::read(&transaction.attachments[depth]);
+        attached.loops += counts.loops;
+        attached.incidents += counts.incidents;
+        attached.tags.extend(counts.tags.iter().map(|tag| (*tag).to_owned()));
+        transaction.attachments[depth] = attached.write();
     }
 }
 
@@ -207,7 +207,7 @@ fn ahead(transaction: &Transaction<'_, '_>, call: &Call, held: Tokens, output: T
     let usage = Usage { output: more, ..Usage::default() };
     let cost = call.model().map_or(NanoUsd(0), |call| call.rates.cost(&usage));
     let fits = transaction.links.iter().all(|link| {
-        let (bounds, totals) = (link.policy.bounds(), link.state.totals(link.policy));
+        let (bounds, totals) = (link.policy.bounds_of(link.state), link.state.totals(link.policy));
         let within = |used: u64, held: i64, more: u64, bound: Option<u64>| {
             bound.is_none_or(|bound| used.saturating_add_signed(held) + more <= bound)
         };
@@ -316,11 +316,11 @@ pub(super) fn settle(
     node: &Arc<Node>,
     chain: &Chain,
     call: &Call,
-    running: &Running,
+    running: Running,
     outcome: &Outcome,
 ) -> Pending<Judged<Decision>> {
-    let (call, outcome, slice) = (call.clone(), outcome.clone(), running.slice.clone());
-    let (ticket, owner) = (running.ticket.bare(), running.owner.clone());
+    let (call, outcome, ticket) = (call.clone(), outcome.clone(), running.ticket.bare());
+    let Running { slice, owner, .. } = running;
     run_durably(node, chain, None, move |step| {
         let mut ticket = ticket.clone();
         if let Some(latest) = slice.as_ref().and_then(|slice| slice.lock().latest.clone()) {

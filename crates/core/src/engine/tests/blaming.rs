@@ -178,7 +178,8 @@ fn a_stream_that_is_only_estimated_is_cut_and_ends_nothing() {
     assert_eq!(world.stream("p/s", &call, &mut ticket, 500).verdict, Verdict::Block);
     assert_eq!(world.killed(), Vec::<&str>::new());
     // The bill says it was less: the session goes on.
-    assert_eq!(world.settle("p/s", &call, ticket, &used(5, 480)).verdict, Verdict::Allow);
+    // At 96.5% it is asked to finish.
+    assert_eq!(world.settle("p/s", &call, ticket, &used(5, 480)).verdict, Verdict::Steer);
     assert_eq!(world.admit("p/s", &guess(1, Some(1)), 3).verdict, Verdict::Allow);
 }
 

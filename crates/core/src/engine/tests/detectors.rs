@@ -109,7 +109,7 @@ fn chants_are_looked_for_only_where_the_innermost_scope_wants_it() {
         let decision = progress(&mut world.chain("p/s"), &call, &mut ticket, so_far, Time(1));
         let who: Vec<_> = decision.trips.iter().map(|trip| trip.context.who.as_str()).collect();
         assert_eq!((who, world.killed()), (told.to_vec(), told.to_vec()));
-        assert_eq!(ticket.chant.is_some(), inner, "nothing is kept where nobody looks");
+        assert_eq!(ticket.chant.is_some(), inner, "nothing is kept if no guard needs it");
         // The text comes in pieces; the ticket remembers.
         let mut world = start();
         let mut ticket = world.start("p/s", &call, 0);

@@ -46,6 +46,24 @@ impl Cgroup {
         (is_cgroup2(&cgroup.folder) && cgroup.folder.join("cgroup.kill").exists()).then_some(cgroup)
     }
 
+    /// A cgroup that another process has made for a tree.
+    pub(super) fn at(folder: &Path) -> Option<Self> {
+        let leaf = folder.file_name()?.to_str()?;
+        if !leaf.starts_with("deadstop-") || !is_cgroup2(folder) {
+            return None;
+        }
+        let own = own_name(&fs::read_to_string("/proc/self/cgroup").ok()?)?.to_owned();
+        Some(Self {
+            folder: folder.to_owned(),
+            name: format!("{}/{leaf}", own.trim_end_matches('/')),
+        })
+    }
+
+    /// Where it is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Moves a process in, and looks whether it is really there.
     pub(super) fn admit(&self, pid: u32) -> bool {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).is_ok() && self.holds(pid)

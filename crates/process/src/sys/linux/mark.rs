@@ -77,7 +77,13 @@ impl Mark {
         line.split_ascii_whitespace().next()?.parse().ok().and_then(Self::read)
     }
 
-    fn read(limit: u64) -> Option<Self> {
+    /// The mark as a number, for [`Mark::read`].
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The mark in a number, if it is one.
+    pub(super) fn read(limit: u64) -> Option<Self> {
         (limit >> SIGN_SHIFT == SIGN).then_some(Self(limit))
     }
 }

@@ -15,6 +15,8 @@ const MOST_OPEN: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Anthropic {
     open: Vec<Open>,
+    /// Blocks that have started: clients find a block by its place, whatever index it was given.
+    started: u64,
     kept: usize,
     figures: Figures,
     finished: bool,
@@ -59,12 +61,22 @@ struct Block<'a> {
 
 #[derive(Deserialize)]
 struct Delta<'a> {
+    /// Clients read a delta by its type. Compatible servers may leave it out.
+    #[serde(default)]
+    r#type: Option<Value>,
     #[serde(borrow, default)]
     text: Text<'a>,
     #[serde(borrow, default)]
     thinking: Text<'a>,
     #[serde(borrow, default)]
     partial_json: Text<'a>,
+}
+
+impl Delta<'_> {
+    /// Whether it names itself a part of an input.
+    fn is_typed(&self) -> bool {
+        self.r#type.as_ref().is_some_and(|kind| kind == "input_json_delta")
+    }
 }
 
 /// A whole message, or an error in its place.
@@ -115,32 +127,74 @@ impl Figures {
     }
 }
 
-/// A tool call whose input is coming.
-#[derive(Debug)]
+/// A tool call whose input is coming. It is kept after its end: clients add to it what comes later.
+#[derive(Debug, Default)]
 struct Open {
     index: u64,
+    /// Where it stands among all blocks.
+    place: u64,
     id: String,
     name: String,
     input: Arguments,
+    /// What was written under its index.
     written: String,
+    /// What was written under its place in deltas that name their type, which is how the official
+    /// clients read, once that is something else.
+    placed: Option<String>,
+    told: bool,
 }
 
 impl Open {
-    fn tell(self, sink: &mut Sink<'_>) {
-        // Compatible servers may bring the whole input with the block's start.
-        let arguments = if self.written.trim().is_empty() {
-            self.input.unpack()
-        } else {
-            Arguments::parse(&self.written)
-        };
-        sink.call(self.id, self.name, arguments);
+    /// Adds a part of the input; gives the bytes that it took.
+    fn write(&mut self, index: u64, part: &str, typed: bool) -> usize {
+        let (by_index, by_place) = (self.index == index, self.place == index && typed);
+        if !by_index && !by_place {
+            return 0;
+        }
+        let before = self.size();
+        if by_index != by_place && self.placed.is_none() {
+            self.placed = Some(self.written.clone());
+        }
+        if by_index {
+            self.written.push_str(part);
+        }
+        if let Some(placed) = self.placed.as_mut().filter(|_| by_place) {
+            placed.push_str(part);
+        }
+        self.told = false;
+        self.size() - before
+    }
+
+    fn size(&self) -> usize {
+        self.written.len() + self.placed.as_ref().map_or(0, String::len)
+    }
+
+    fn tell(&mut self, sink: &mut Sink<'_>) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        // A client may go by the index or by the place: both readings are judged.
+        let placed = self.placed.as_ref().filter(|placed| **placed != self.written);
+        let mut before = None;
+        for written in std::iter::once(&self.written).chain(placed) {
+            // Compatible servers may bring the whole input with the block's start.
+            let arguments = if written.trim().is_empty() {
+                Arguments(self.input.0.clone()).unpack()
+            } else {
+                Arguments::parse_partly(written)
+            };
+            if before.as_ref() != Some(&arguments) {
+                sink.call(self.id.clone(), self.name.clone(), arguments.clone());
+            }
+            before = Some(arguments);
+        }
     }
 }
 
 impl Anthropic {
     /// Whether a tool call has begun and is not complete yet.
     pub(super) fn inside_call(&self) -> bool {
-        !self.open.is_empty()
+        self.open.iter().any(|open| !open.told)
     }
 
     /// Reads one event.
@@ -152,7 +206,8 @@ impl Anthropic {
         match event.r#type.as_str() {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
-                    self.delta(index, &delta, sink);
+                    let typed = delta.is_typed();
+                    self.delta(index, &delta, typed, sink);
                 }
             }
             "content_block_start" => {
@@ -169,13 +224,16 @@ impl Anthropic {
             }
             "message_delta" => self.figures(event.usage.map(|told| *told), sink),
             "message_stop" => {
-                while !self.open.is_empty() {
-                    self.open.remove(0).tell(sink);
-                }
+                self.tell_all(sink);
                 self.finished = true;
                 sink.done();
             }
-            _ => {}
+            // Some clients go by the shape of an event whose type they do not know.
+            _ => match (event.content_block, event.delta) {
+                (Some(block), _) => self.start(index, *block, sink),
+                (None, Some(delta)) => self.delta(index, &delta, false, sink),
+                (None, None) => {}
+            },
         }
         if let Some(failure) = event.error {
             sink.error(failure.0);
@@ -206,15 +264,24 @@ impl Anthropic {
         }
     }
 
-    /// The upstream has ended. A block that never stopped is no call: the client has only a part
-    /// of it, and its SDK reports the cut.
+    /// The upstream has ended. A block that never stopped is a call as well: a client has it in the
+    /// message that it hands out, with as much of its input as came.
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        self.tell_all(sink);
         if self.finished {
             sink.done();
         }
     }
 
+    fn tell_all(&mut self, sink: &mut Sink<'_>) {
+        for open in &mut self.open {
+            open.tell(sink);
+        }
+    }
+
     fn start(&mut self, index: u64, block: Block<'_>, sink: &mut Sink<'_>) {
+        let place = self.started;
+        self.started += 1;
         sink.thought(block.thinking.as_str());
         sink.text(block.text.as_str());
         if !is_call(&block) {
@@ -222,7 +289,13 @@ impl Anthropic {
         }
         self.stop(index, sink);
         if self.open.len() >= MOST_OPEN {
-            self.open.remove(0).tell(sink);
+            let mut oldest = self.open.remove(0);
+            oldest.tell(sink);
+            self.kept = self.kept.saturating_sub(oldest.size());
+        }
+        // What comes under its index from now on is the new block's.
+        for open in self.open.iter_mut().filter(|open| open.index == index) {
+            open.index = u64::MAX;
         }
         let input = block.input.unwrap_or_default();
         if !input.is_empty() {
@@ -230,14 +303,15 @@ impl Anthropic {
         }
         self.open.push(Open {
             index,
+            place,
             id: block.id.0.into_owned(),
             name: block.name.0.into_owned(),
             input,
-            written: String::new(),
+            ..Open::default()
         });
     }
 
-    fn delta(&mut self, index: u64, delta: &Delta<'_>, sink: &mut Sink<'_>) {
+    fn delta(&mut self, index: u64, delta: &Delta<'_>, typed: bool, sink: &mut Sink<'_>) {
         let part = delta.partial_json.as_str();
         match (&delta.thinking, &delta.text) {
             (text, none) | (none, text) if none.is_empty() && part.is_empty() => sink.lone(text),
@@ -246,19 +320,19 @@ impl Anthropic {
         sink.thought(delta.thinking.as_str());
         sink.text(delta.text.as_str());
         sink.unseen(part);
-        let open = self.open.iter_mut().rfind(|open| open.index == index);
-        if let Some(open) = open
-            && self.kept + part.len() <= LARGEST_EVENT
-        {
-            self.kept += part.len();
-            open.written.push_str(part);
+        if part.is_empty() {
+            return;
+        }
+        for open in &mut self.open {
+            if self.kept + part.len() <= LARGEST_EVENT {
+                self.kept += open.write(index, part, typed);
+            }
         }
     }
 
     fn stop(&mut self, index: u64, sink: &mut Sink<'_>) {
-        if let Some(at) = self.open.iter().position(|open| open.index == index) {
-            let open = self.open.remove(at);
-            self.kept = self.kept.saturating_sub(open.written.len());
+        let ends = |open: &&mut Open| open.index == index || open.place == index;
+        for open in self.open.iter_mut().filter(ends) {
             open.tell(sink);
         }
     }

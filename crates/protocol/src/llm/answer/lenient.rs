@@ -12,6 +12,9 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
+/// Bytes of arguments beyond which an end that is missing is not looked for.
+const LONGEST_CUT: usize = 1 << 20;
+
 /// How deep arguments are read. `serde_json` gives up on a whole document at 128 levels; stopping
 /// before that means that no nesting can hide a call.
 const DEEPEST: usize = 96;
@@ -20,15 +23,17 @@ const DEEPEST: usize = 96;
 pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     match std::str::from_utf8(data) {
         Ok(text) => serde_json::from_str(text).ok(),
-        // Bad text in a field that nobody reads does not matter.
-        Err(_) => serde_json::from_slice(data).ok(),
+        // The caller tries again with what `plainly` makes of it.
+        Err(_) => None,
     }
 }
 
-/// The same JSON as most clients read it: without a byte order mark, and of a field that comes twice
-/// the last one. `None` if that changes nothing, or if it is no JSON.
+/// The same JSON as most clients read it: without a byte order mark, of a field that comes twice the
+/// last one, and with a replacement for bytes that are no text. `None` if that changes nothing, or if it is no JSON.
 pub(super) fn plainly(data: &[u8]) -> Option<Vec<u8>> {
-    let value: Value = parse(data.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(data))?;
+    // Clients decode what is no text with a replacement, and read on.
+    let text = String::from_utf8_lossy(data.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(data));
+    let value: Value = serde_json::from_str(&text).ok()?;
     let plain = serde_json::to_vec(&value).ok()?;
     (plain != data).then_some(plain)
 }
@@ -219,6 +224,17 @@ impl Arguments {
         }
     }
 
+    /// The same for clients that go on with what can be read of arguments that break off.
+    pub(super) fn parse_partly(text: &str) -> Value {
+        match serde_json::from_str::<Arguments>(text) {
+            Err(error) if !text.trim().is_empty() => {
+                let read = text.get(..fault(text, &error)).and_then(cut_off);
+                read.unwrap_or_else(|| Value::String(text.to_owned()))
+            }
+            _ => Arguments::parse(text),
+        }
+    }
+
     /// Whether there is nothing in it.
     pub(super) fn is_empty(&self) -> bool {
         match &self.0 {
@@ -237,6 +253,60 @@ impl Arguments {
             value => value,
         }
     }
+}
+
+/// Where reading failed: the whole length if only the end is missing.
+fn fault(text: &str, error: &serde_json::Error) -> usize {
+    if error.is_eof() {
+        return text.len();
+    }
+    let before: usize = text.split_inclusive('\n').take(error.line() - 1).map(str::len).sum();
+    text.floor_char_boundary((before + error.column().saturating_sub(1)).min(text.len()))
+}
+
+/// What can be read of an object whose end is missing: some clients go on with that much.
+fn cut_off(text: &str) -> Option<Value> {
+    let text = text.trim_start();
+    if !text.starts_with('{') || text.len() > LONGEST_CUT {
+        return None;
+    }
+    if let Ok(Arguments(whole)) = serde_json::from_str(text) {
+        return Some(whole);
+    }
+    // The brackets to close at the end, and at the last place where nothing was half written.
+    let (mut open, mut safe) = (Vec::new(), (0, Vec::new()));
+    let (mut inside, mut escaped) = (false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if inside => escaped = true,
+            b'"' => inside = !inside,
+            _ if inside => {}
+            b'{' => open.push(b'}'),
+            b'[' => open.push(b']'),
+            b'}' | b']' if open.pop() != Some(byte) => return None,
+            _ => {}
+        }
+        match byte {
+            b'{' | b'[' | b'}' | b']' if !inside => safe = (at + 1, open.clone()),
+            b',' if !inside => safe = (at, open.clone()),
+            _ => {}
+        }
+        if open.is_empty() || open.len() > DEEPEST {
+            return None;
+        }
+    }
+    let closed = |start: &str, open: &[u8]| {
+        let end = open.iter().rev().map(|byte| char::from(*byte));
+        let whole: String = start.chars().chain(end).collect();
+        serde_json::from_str::<Arguments>(&whole).ok().map(|arguments| arguments.0)
+    };
+    let in_text = || {
+        let kept = if escaped { &text[..text.len() - 1] } else { text };
+        closed(&format!("{kept}\""), &open)
+    };
+    let value = if inside { in_text() } else { closed(text, &open) };
+    value.or_else(|| closed(&text[..safe.0], &safe.1))
 }
 
 impl<'de> Deserialize<'de> for Arguments {
@@ -371,6 +441,20 @@ mod tests {
             json!({"a": [1, -2, 0.5, null]})
         );
         assert_eq!(Arguments::parse("{\"a\": 1"), json!("{\"a\": 1"));
+        // Some clients go on with what can be read of arguments that break off.
+        for (text, expected) in [
+            ("{\"a\": 1", json!({ "a": 1 })),
+            ("{\"a\": 1}e\n\"}", json!({ "a": 1 })),
+            ("{\"l\": [1, 2][]}}", json!({ "l": [1, 2] })),
+            ("{\"a\": \"rm -rf /sr", json!({ "a": "rm -rf /sr" })),
+            ("{\"a\": \"x\\", json!({ "a": "x" })),
+            ("{\"a\": 1, \"b", json!({ "a": 1 })),
+            ("{\"a\": {\"b\": [1,", json!({ "a": { "b": [1] } })),
+            ("rm", json!("rm")),
+            ("{a", json!({})),
+        ] {
+            assert_eq!(Arguments::parse_partly(text), expected, "{text}");
+        }
         let deep = format!("{{\"path\":\"/x\",\"deep\":{}{}}}", "[".repeat(5000), "]".repeat(5000));
         assert_eq!(Arguments::parse(&deep)["path"], json!("/x"));
     }

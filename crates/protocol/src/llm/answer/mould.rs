@@ -7,7 +7,7 @@
 
 use super::Lone;
 
-/// OpenAI pads its events with a text of random length, so that nobody can tell words by their size.
+/// OpenAI pads its events with a text of random length, so that their size does not reveal words.
 const PADDING: &[u8] = b"\"obfuscation\":\"";
 
 /// The last event that brought a text and nothing else.

@@ -21,6 +21,8 @@ const MOST_OPEN: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Chat {
     open: Vec<Open>,
+    /// The same calls as the official clients join them.
+    joined: Joined,
     /// Bytes of arguments of all open calls.
     kept: usize,
     /// A finish reason came: the answer may end without `[DONE]`.
@@ -206,6 +208,7 @@ impl Chat {
                 if whole {
                     // Nothing continues it, whatever id the next one has.
                     self.complete(Some(number), sink);
+                    self.forget(number);
                 }
             }
             if let Some(function) = message.function_call {
@@ -231,6 +234,9 @@ impl Chat {
             (None, Some(custom)) => (custom.name, Written::Text(custom.input.0)),
             (None, None) => (Text::default(), Written::default()),
         };
+        if self.kept <= LARGEST_EVENT {
+            self.kept += self.joined.add(choice, &call.id, call.index, &name, &written);
+        }
         let at = match self.find(choice, call.index, call.id.as_str(), name.as_str()) {
             Some(at) => at,
             None => {
@@ -248,6 +254,15 @@ impl Chat {
             open.name.push_str(name.as_str());
             open.told = false;
         }
+        let is_object = matches!(&written, Written::Object(Arguments(value)) if !value.is_null());
+        if open.object && !is_object && !matches!(&written, Written::Text(text) if text.is_empty())
+        {
+            // Clients do not join an object and a text: the text takes its place.
+            open.tell(sink);
+            self.kept = self.kept.saturating_sub(open.arguments.len());
+            (open.arguments, open.balance) = (String::new(), Balance::default());
+        }
+        open.object = is_object;
         let text = match written {
             Written::Text(text) => text,
             Written::Object(Arguments(Value::Null)) => "".into(),
@@ -289,19 +304,28 @@ impl Chat {
             }
         }
         if self.open.len() >= MOST_OPEN {
-            self.open.remove(0).tell(sink);
+            let mut oldest = self.open.remove(0);
+            oldest.tell(sink);
+            self.kept = self.kept.saturating_sub(oldest.arguments.len());
         }
         self.open.push(Open { choice, custom, ..Open::default() });
     }
 
-    /// The calls of one choice, or of all, are complete.
+    /// The calls of one choice, or of all, are complete. They are kept: clients add to them what
+    /// comes after a finish reason.
     fn complete(&mut self, choice: Option<u64>, sink: &mut Sink<'_>) {
         for open in &mut self.open {
             if choice.is_none_or(|choice| open.choice == choice) {
                 open.tell(sink);
             }
         }
-        self.open.retain(|open| choice.is_some_and(|choice| open.choice != choice));
+        self.joined.tell(choice, &self.open, sink);
+    }
+
+    /// Nothing continues the calls of this choice.
+    fn forget(&mut self, choice: u64) {
+        self.open.retain(|open| open.choice != choice);
+        self.joined.0.retain(|call| call.choice != choice);
         self.kept = self.open.iter().map(|open| open.arguments.len()).sum();
     }
 }
@@ -315,6 +339,8 @@ struct Open {
     id: String,
     name: String,
     arguments: String,
+    /// Whether they came as an object last.
+    object: bool,
     balance: Balance,
     told: bool,
 }
@@ -341,6 +367,58 @@ impl Open {
             Arguments::parse(&self.arguments)
         };
         sink.call(self.id.clone(), self.name.clone(), arguments);
+    }
+}
+
+/// Calls as the official clients join them: by choice and index alone, whatever ids come, with all
+/// parts of a name one behind the other. What comes of that is judged too, where it can be run.
+#[derive(Debug, Default)]
+struct Joined(Vec<Open>);
+
+impl Joined {
+    /// Adds a delta; gives the bytes that it took.
+    fn add(
+        &mut self,
+        choice: u64,
+        id: &Text<'_>,
+        index: Option<Count>,
+        name: &Text<'_>,
+        written: &Written<'_>,
+    ) -> usize {
+        let Some(index) = index else { return 0 };
+        let known = |call: &Open| call.choice == choice && call.index == Some(index);
+        let at = match self.0.iter().position(known) {
+            Some(at) => at,
+            None if self.0.len() >= MOST_OPEN => return 0,
+            None => {
+                let fresh = Open { choice, index: Some(index), ..Open::default() };
+                self.0.push(Open { id: id.as_str().to_owned(), ..fresh });
+                self.0.len() - 1
+            }
+        };
+        let Some(call) = self.0.get_mut(at) else { return 0 };
+        call.name.push_str(name.as_str());
+        let Written::Text(text) = written else { return 0 };
+        call.arguments.push_str(text);
+        call.told = false;
+        text.len() + name.as_str().len()
+    }
+
+    /// Tells calls that came out otherwise than in our own reading.
+    fn tell(&mut self, choice: Option<u64>, others: &[Open], sink: &mut Sink<'_>) {
+        let due = |call: &&mut Open| !call.told && choice.is_none_or(|it| it == call.choice);
+        for call in self.0.iter_mut().filter(due) {
+            call.told = true;
+            let same = |other: &Open| {
+                other.name == call.name && other.arguments.trim() == call.arguments.trim()
+            };
+            let runs = call.arguments.trim().is_empty()
+                || serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
+            if runs && !call.name.is_empty() && !others.iter().any(same) {
+                let arguments = Arguments::parse(&call.arguments);
+                sink.call(call.id.clone(), call.name.clone(), arguments);
+            }
+        }
     }
 }
 

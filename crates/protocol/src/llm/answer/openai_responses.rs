@@ -283,9 +283,17 @@ impl Responses {
         let new = Seen::of(&item, index);
         let arguments = item.take_arguments();
         let members = members(&arguments);
-        // The final event may repeat a call in short: with fewer arguments, or with none.
-        let within = |told: &Vec<Digest>| members.iter().all(|member| told.contains(member));
-        let repeats = |seen: &Seen| seen.told.as_ref().is_some_and(within);
+        // The final event may repeat a call without its arguments, and a built-in one in short. A
+        // function with fewer of them is another call: a deletion that has lost its condition.
+        let shortens = item.r#type.as_str() != "function_call";
+        let within = |told: &Vec<Digest>| match shortens {
+            true => members.iter().all(|member| told.contains(member)),
+            false => members.is_empty() || *told == members,
+        };
+        let repeats = |seen: &Seen| {
+            let named = new.name.is_empty() || seen.named.is_empty() || seen.named == new.name;
+            named && seen.told.as_ref().is_some_and(within)
+        };
         if self.items.iter().any(|seen| seen.is(&new) && repeats(seen)) {
             return;
         }
@@ -296,6 +304,7 @@ impl Responses {
         };
         let Some(seen) = self.items.get_mut(at) else { return };
         seen.told = Some(members);
+        item.name.as_str().clone_into(&mut seen.named);
         if !seen.streamed {
             sink.unseen(&arguments.to_string());
         }
@@ -317,8 +326,10 @@ impl Responses {
         }
         let id = if seen.call_id.is_empty() { &seen.id } else { &seen.call_id };
         let arguments = Arguments::parse(event.arguments.as_str());
+        let (id, name) = (id.clone(), name.to_owned());
         seen.told = Some(members(&arguments));
-        sink.call(id.clone(), name.to_owned(), arguments);
+        seen.named.clone_from(&name);
+        sink.call(id, name, arguments);
     }
 
     fn find(&mut self, index: Option<u64>, id: &str) -> Option<&mut Seen> {
@@ -349,6 +360,8 @@ struct Seen {
     streamed: bool,
     /// What its arguments were when it was told.
     told: Option<Vec<Digest>>,
+    /// The name under which it was told.
+    named: String,
 }
 
 /// Each argument by its digest.

@@ -59,7 +59,7 @@ fn the_first_that_is_there_names_the_session() {
     check(&rest, &hints, Some("c-00000000000000ff"), Source::Conversation);
     hints.conversation = None;
     check(&rest, &hints, Some("0af7651916cd43dd8448eb211c80319c"), Source::Trace);
-    check(&[], &BodyHints::default(), None, Source::Nobody);
+    check(&[], &BodyHints::default(), None, Source::Unnamed);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn names_that_will_not_do_are_passed_over() {
     let long = "x".repeat(201);
     let none = BodyHints::default();
     for bad in ["", "  ", "a\nb", "a\u{0}", "a\u{202e}b", long.as_str()] {
-        check(&[("x-deadstop-session", bad)], &none, None, Source::Nobody);
+        check(&[("x-deadstop-session", bad)], &none, None, Source::Unnamed);
         let both = [("x-deadstop-session", bad), ("x-litellm-trace-id", "t")];
         check(&both, &none, Some("t"), Source::LiteLlm);
         assert_eq!(identify(Some(bad), &[], &none).agent, None);
@@ -83,7 +83,7 @@ fn names_that_will_not_do_are_passed_over() {
         ("traceparent", ""),
         ("baggage", "session.id, x"),
     ] {
-        check(&[(header, value)], &none, None, Source::Nobody);
+        check(&[(header, value)], &none, None, Source::Unnamed);
     }
     let two = [("x-b-session-id", "bbbbbbbb"), ("x-a-session-id", "aaaaaaaa")];
     check(&two, &none, Some("aaaaaaaa"), Source::SessionHeader);
@@ -94,12 +94,12 @@ fn metadata_comes_in_three_forms() {
     for (user_id, expected) in [
         ("user_1_account_2_session_3f", Some("3f")),
         (r#"{"device_id":"d","account_uuid":"","session_id":"s-7"}"#, Some("s-7")),
-        ("somebody", Some("somebody")),
+        ("ada", Some("ada")),
         (r#"{"device_id":"d"}"#, None),
         ("{broken", None),
     ] {
         let hints = BodyHints { metadata_user_id: Some(user_id.into()), ..BodyHints::default() };
-        let source = if expected.is_some() { Source::Metadata } else { Source::Nobody };
+        let source = if expected.is_some() { Source::Metadata } else { Source::Unnamed };
         check(&[], &hints, expected, source);
     }
 }

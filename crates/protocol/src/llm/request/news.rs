@@ -24,7 +24,7 @@ pub(super) enum Speaker {
 }
 
 /// Tags in which coding agents wrap what they add to a conversation themselves: such a text stands
-/// in a user's message, but nobody said it.
+/// in a user's message, but the user did not write it.
 const HARNESS: [&str; 5] = [
     "system-reminder",
     "environment_context",
@@ -37,7 +37,7 @@ const HARNESS: [&str; 5] = [
 #[derive(Default)]
 pub(super) struct News {
     hasher: TextHasher,
-    /// Whether nobody will ask for the facts, so that they need not be worked out.
+    /// Whether only the digest is needed, so that the facts are not computed.
     digest_only: bool,
     any: bool,
     exact: u64,

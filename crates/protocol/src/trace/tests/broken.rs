@@ -80,7 +80,7 @@ fn depth_is_no_weapon() {
         assert!(found.contains("line 2: "), "{found:.200}");
         Reader::new(bomb.as_bytes()).for_each(drop);
     }
-    // What nobody reads may be as deep as it likes, and arguments too deep to parse stay text.
+    // A field that is not read may be as deep as it likes. Arguments too deep to parse stay text.
     let skipped = format!("{{\"id\":\"g\",\"x\":{},\"messages\":[]}}", deep(100_000));
     check(&skipped, "g (0 messages)");
     let call = json!({"function": {"name": "f", "arguments": deep(1000)}});

@@ -297,7 +297,7 @@ fn odd_fields_do_not_cost_a_trace() {
         (json!(0.5), ""),
         (json!("maybe"), ""),
     ] {
-        let file = json!({"id": "i", "outcome": outcome, "messages": [{"content": "nobody's"}]});
+        let file = json!({"id": "i", "outcome": outcome, "messages": [{"content": "no role"}]});
         check(&file.to_string(), &format!("i (1 messages){expected}"));
     }
 }

@@ -7,7 +7,7 @@ use super::Role;
 /// What a route asks of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Nothing: it tells nobody anything.
+    /// Nothing: the answer holds nothing confidential.
     Nothing,
     /// A role, or one above it.
     Role(Role),
@@ -72,6 +72,11 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/approvals/{id}", AGENT),
     ("POST", "/api/approvals/{id}/approve", OPERATOR),
     ("POST", "/api/approvals/{id}/deny", OPERATOR),
+    // An agent may not see what could be allowed, and never allow it.
+    ("GET", "/api/allow", VIEWER),
+    ("GET", "/api/allow/{code}", VIEWER),
+    ("POST", "/api/allow/{code}", OPERATOR),
+    ("POST", "/api/check", VIEWER),
     ("GET", "/api/mcp/tools", VIEWER),
     ("POST", "/api/mcp/tools", Acting),
     ("POST", "/api/mcp/tools/accept", OPERATOR),
@@ -119,6 +124,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/pause", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/resume", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/reset", OPERATOR),
+    ("POST", "/api/sessions/{agent}/{session}/top-up", OPERATOR),
     ("GET", "/api/sessions/{agent}/{session}/grants", VIEWER),
     ("POST", "/api/sessions/{agent}/{session}/grants", OPERATOR),
     ("POST", "/api/sessions/{agent}/{session}/grants/{id}/revoke", OPERATOR),
@@ -148,7 +154,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/alerts/deliveries", OPERATOR),
 ];
 
-/// What the route that matched asks for; `None` if nobody thought of it.
+/// What the matched route asks for; `None` if the table has no line for it.
 pub(crate) fn need(method: &Method, path: &str) -> Option<Need> {
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
     let found = ROUTES.iter().find(|(m, p, _)| *m == method && *p == path);

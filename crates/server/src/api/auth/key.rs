@@ -24,7 +24,7 @@ pub(crate) struct NoRandomness;
 pub(crate) struct NewKey {
     /// What finds it.
     pub(crate) id: String,
-    /// What is kept of its secret.
+    /// The hash of its secret.
     pub(crate) hash: Vec<u8>,
     /// The key itself, to be shown once.
     pub(crate) text: String,
@@ -39,7 +39,7 @@ impl NewKey {
     }
 }
 
-/// A key that somebody brought, taken apart.
+/// A key from a request, split into id and secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BroughtKey<'a> {
     /// What finds it.
@@ -62,28 +62,28 @@ impl<'a> BroughtKey<'a> {
         fine.then_some(BroughtKey { id, secret })
     }
 
-    /// Whether it is the key of which this was kept, in a time that does not tell how nearly.
+    /// Whether the secret has this hash, compared in constant time.
     pub(crate) fn proves(&self, kept: &[u8]) -> bool {
         hash(self.secret).ct_eq(kept).into()
     }
 }
 
-/// What is kept of a secret.
+/// The hash of a secret.
 pub(crate) fn hash(secret: &str) -> Vec<u8> {
     Sha256::digest(secret.as_bytes()).to_vec()
 }
 
-/// What is kept of a secret, as text.
+/// The hash of a secret, as text.
 pub(crate) fn digest(secret: &str) -> String {
     encode(&hash(secret))
 }
 
-/// Whether two texts are the same, in a time that does not tell how nearly.
+/// Whether two texts are equal, compared in constant time.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// So many bytes of the system's randomness, as text.
+/// Random bytes from the system, as text.
 pub(crate) fn random<const BYTES: usize>() -> Result<String, NoRandomness> {
     let mut bytes = [0u8; BYTES];
     getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
@@ -95,7 +95,7 @@ pub(crate) fn secret() -> Result<String, NoRandomness> {
     random::<SECRET>()
 }
 
-/// A second secret that goes with a first one and does not give it away.
+/// A second secret, derived from a first one that it does not reveal.
 pub(crate) fn derived(purpose: &str, secret: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(purpose.as_bytes());

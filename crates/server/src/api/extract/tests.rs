@@ -81,7 +81,7 @@ async fn parameters_are_known_and_typed() {
         let told = ask(query).await.unwrap_err();
         assert!(told[0].contains(named), "{query}: {told:?}");
     }
-    assert!(ask("guard=nobody").await.unwrap().guard().is_err());
+    assert!(ask("guard=unknown").await.unwrap().guard().is_err());
     assert_eq!(ask("guard=text_loop").await.unwrap().guard().unwrap(), Some(GuardId::TextLoop));
 }
 

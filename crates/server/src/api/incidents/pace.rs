@@ -19,14 +19,14 @@ pub(crate) struct Pace {
     measured_calls: usize,
     /// The time that they took, in milliseconds.
     measured_ms: u64,
-    /// Until when it is thought on.
+    /// Until when the pace is extrapolated.
     until_ms: u64,
     /// Dollars that it would have cost from its stop until then.
     cost_usd: f64,
 }
 
 impl Pace {
-    /// The pace of calls until a stop, thought on until now; nothing if there are too few.
+    /// The pace of calls until a stop, extrapolated until now; `None` if there are too few calls.
     pub(super) fn of<'c>(
         calls: impl Iterator<Item = &'c StoredCall>,
         stopped: Time,
@@ -42,7 +42,7 @@ impl Pace {
         if count < 2 || took < SHORTEST {
             return None;
         }
-        // Money for people to look at: floats will do from here on.
+        // Only shown to people, so floats are exact enough.
         let minutes = took.0 as f64 / 60_000.0;
         let usd_per_minute = cost.dollars() / minutes;
         let since = now.since(stopped).0 as f64 / 60_000.0;

@@ -1,7 +1,7 @@
 //! Changing a policy: read what is there, write the next version, put it into force.
 //!
-//! Changes come one after the other, so that a view that is written into a policy is written into
-//! the newest one, and what is in force is what was written last.
+//! Changes come one after the other, so that each one starts from the newest version, and the
+//! version in force is the one written last.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub(super) async fn current_agent(
     Ok((version, document))
 }
 
-/// An agent's document, or else nothing.
+/// An agent's document, or an empty one.
 pub(crate) fn read_agent(document: Option<&str>) -> Result<AgentDocument, Problem> {
     let document = document.map(AgentDocument::stored).transpose();
     Ok(document.map_err(|error| unreadable(error.to_string()))?.unwrap_or_default())
@@ -104,7 +104,7 @@ fn unreadable(error: impl std::fmt::Display) -> Problem {
     Problem::new(Code::Internal, format!("a stored policy cannot be read: {error}"))
 }
 
-/// Fails unless somebody has heard of the agent: it made a call, or has a policy.
+/// Fails unless the agent is known: it made a call, or has a policy.
 pub(super) async fn known_agent(app: &App, project: &str, agent: &str) -> Result<(), Problem> {
     let store = app.store()?;
     let known = app.warden.live_agent(project, agent).is_some()
@@ -159,7 +159,7 @@ struct Target<'a> {
     reason: &'a str,
 }
 
-/// What is there.
+/// The current version.
 struct Current {
     version: i64,
     /// Whether it is the default already.
@@ -169,7 +169,7 @@ struct Current {
     document: AgentDocument,
 }
 
-/// What is to be written on top of it.
+/// The next version.
 struct Next {
     document: Option<String>,
     prevention: Option<PreventionConfig>,

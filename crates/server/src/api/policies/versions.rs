@@ -35,7 +35,7 @@ pub(crate) struct Version {
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Two {
-    /// The earlier one; the one before `to` if it is left out. 0 is what there is without any.
+    /// The earlier version; the one before `to` if it is left out. 0 means no policy.
     #[param(minimum = 0)]
     from: Option<i64>,
     /// The later one; the current one if it is left out.
@@ -114,7 +114,7 @@ impl Of<'_> {
         let from = two.from.unwrap_or_else(|| to.saturating_sub(1).max(0));
         let (mut before, mut after) = (self.document(from).await?, self.document(to).await?);
         if self.agent.is_some() {
-            // Against no policy of its own, what is different is what differs from the default.
+            // Without an own policy the other version is compared with the default.
             let none = |document: &Value| document["policy"].is_null();
             let (alone, other) = (none(&before), none(&after));
             if alone != other {

@@ -1,4 +1,4 @@
-//! Estimates, caps, and bytes that nobody would send.
+//! Estimates, caps, and bytes that no provider would send.
 
 use proptest::prelude::*;
 
