@@ -49,6 +49,7 @@ mod tests {
         let ladder = || json!({ "enabled": true, "steer_at": 3, "block_at": 6, "end_at": 9 });
         let scored = || json!({ "enabled": true, "threshold": 5.0 });
         let limited = || json!({ "max_cost_usd": 0.5 });
+        let stepping = || json!({ "beside": { "steps": { "max_steps": 5 } } });
         let counted = || json!({ "consecutive_blocks": 3, "consecutive_errors": 3 });
         vec![
             row(
@@ -102,6 +103,8 @@ mod tests {
             ),
             row("budget.tool_prices", limited(), json!({}), json!({ "*": 0.25 })),
             row("budget.action", limited(), json!("terminate"), json!("warn")),
+            row("ending.wrap_up_at", stepping(), json!("90%"), json!("40%")),
+            row("ending.reserve_for_answer", stepping(), json!("off"), json!("40%")),
             row("time.max_wall_time_seconds", none(), json!(1_000_000), json!(60)),
             row(
                 "time.action",
@@ -259,6 +262,12 @@ mod tests {
         match row.setting.split_once('.') {
             Some((section, field)) => {
                 own[section] = row.with.clone();
+                // What other sections must say stands under `beside`.
+                if let Some(part) = own[section].as_object_mut()
+                    && let Some(beside) = part.remove("beside")
+                {
+                    lay(&mut own, &beside);
+                }
                 own[section][field] = value.clone();
             }
             None => {

@@ -7,10 +7,11 @@
 use serde::Deserialize;
 
 use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
+use crate::guard::ending::EndingSettings;
 use crate::guard::loops::{LoopSettings, RawLoop};
 use crate::guard::strikes::RawStrikes;
 use crate::guard::text_loop::RawTextLoop;
-use crate::settings::{BadSetting, Dollars};
+use crate::settings::{BadSetting, Dollars, Share};
 
 /// Guards that do not look in a kind of scope: the scope, the guard's section, and where to write it.
 pub const IDLE: [(&str, &str, &str); 8] = [
@@ -107,6 +108,25 @@ impl RawPolicy {
         for (scope, section, hint) in IDLE {
             if scope == name && self.switches_on(section) {
                 return refused(&format!("{section}.enabled"), hint);
+            }
+        }
+        let usual = EndingSettings::default();
+        let ending = self.ending.as_ref();
+        let shares = [
+            ("ending.wrap_up_at", ending.and_then(|raw| raw.wrap_up_at), usual.wrap_up_at),
+            (
+                "ending.reserve_for_answer",
+                ending.and_then(|raw| raw.reserve_for_answer),
+                usual.reserve_for_answer,
+            ),
+        ];
+        for (setting, share, usual) in shares {
+            let set = share.is_some_and(|share| share != usual && share != Share::OFF);
+            if set && name != "nested" {
+                return refused(
+                    setting,
+                    "write it under `[ending]`: a session is brought to its end",
+                );
             }
         }
         let wait = self.loops.as_ref().and_then(|raw| raw.max_wait_s);
