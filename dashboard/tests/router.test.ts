@@ -1,10 +1,11 @@
 // Addresses name places; names from outside may hold anything.
 import { expect, test } from 'vitest';
-import { changed, match, to } from '../src/lib/router';
+import { changed, match, to, toSession } from '../src/lib/router';
+import { SPANS, since } from '../src/lib/spans';
 
 test.each([
   ['/', 'now', {}], ['/agents', 'agents', {}], ['/agents/', 'agents', {}], ['/agents/my%20bot', 'agent', { name: 'my bot' }],
-  ['/agents/a/guards', 'agent', { name: 'a', tab: 'guards' }], ['/sessions/a/s%2F1', 'session', { agent: 'a', session: 's/1' }],
+  ['/agents/a/guards', 'agent', { name: 'a', tab: 'guards' }], ['/requests', 'requests', {}], ['/sessions/a/s%2F1', 'session', { agent: 'a', session: 's/1' }],
   ['/incidents/019', 'incident', { id: '019' }], ['/settings/keys', 'settings', { tab: 'keys' }], ['/sign-in', 'sign-in', {}],
   ['/sessions/only-agent', 'nowhere', {}], ['/nope', 'nowhere', {}], ['/agents/a/b/c', 'nowhere', {}], ['/agents/%E0%A4%A', 'agent', { name: '%E0%A4%A' }],
 ])('%s is %s', (path, place, params) => expect(match(path)).toEqual({ place, params }));
@@ -20,4 +21,14 @@ test('filters are changed one by one, and empty ones are gone', () => {
   expect(changed(query, { state: null, tag: 'x y' })).toBe('?agent=a&tag=x+y');
   expect(changed(query, { state: '', agent: undefined })).toBe('');
   expect(query.toString()).toBe('agent=a&state=running');
+});
+
+test('a session is named by its number where that is known', () => {
+  expect(toSession('a', 's/1', '380770652363165696')).toBe('/sessions/a/s%2F1?number=380770652363165696');
+  expect(toSession('a', 's', null)).toBe('/sessions/a/s');
+});
+
+test('a span began as long ago as it says', () => {
+  expect(SPANS.map(([id]) => 10 * 86_400_000 - since(id, 10 * 86_400_000)!)).toEqual([3_600_000, 86_400_000, 604_800_000, 2_592_000_000]);
+  expect(since('', 5)).toBeUndefined();
 });

@@ -100,7 +100,7 @@ test('an agent that the kill switch ended is read about and reactivated', async 
   await parrot(world, 'first', 'again-and-again');
   await page.goto(`${world.url}/agents`);
   await page.getByText('Deactivated by Kill Switch').click();
-  await page.goto(`${world.url}/incidents?view=all&agent=first`);
+  await page.goto(`${world.url}/incidents?agent=first`);
   await page.getByRole('link', { name: 'View details' }).first().click();
   await page.getByRole('button', { name: 'Acknowledge' }).click();
   await page.getByRole('heading', { name: 'Acknowledged', exact: true }).waitFor();

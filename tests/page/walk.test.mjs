@@ -33,7 +33,7 @@ before(async () => {
     now: '/', agents: '/agents', agent: '/agents/parrot', guards: '/agents/researcher/guards', 'kill switch': '/agents/parrot/kill-switch',
     'its sessions': '/agents/researcher/sessions', 'its alerts': '/agents/researcher/alerts', sessions: '/sessions', session: '/sessions/janitor/cleanup',
     tree: '/sessions/janitor/cleanup?view=tree', conversation: `/sessions/${encodeURIComponent(strange.agent)}/${encodeURIComponent(strange.name)}?view=conversation`,
-    incidents: '/incidents', 'all incidents': '/incidents?view=all', incident: `/incidents/${scored.id}`, 'another incident': `/incidents/${other.id}`,
+    requests: '/requests', incidents: '/incidents', 'groups of incidents': '/incidents?view=groups', incident: `/incidents/${scored.id}`, 'another incident': `/incidents/${other.id}`,
     costs: '/costs', 'costs by model': '/costs?by=model', alerts: '/alerts', audit: '/audit', settings: '/settings', kept: '/settings/kept', keys: '/settings/keys', prices: '/settings/prices', 'costs by hour': '/costs?by=hour',
     'sign-in': '/sign-in', nowhere: '/settings/a/b',
   };
@@ -111,7 +111,11 @@ test('an incident reads from the list to its evidence', async () => {
   const tab = await open(browser);
   const { page } = tab;
   await page.goto(`${world.url}/incidents`);
+  // The columns of the kill switch's page.
+  for (const column of ['Time', 'Agent', 'Provider', 'Score/Threshold', 'Window', 'Signals']) await page.getByRole('columnheader', { name: column, exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Grouped' }).click();
   await page.getByRole('link', { name: /^Similarity/ }).click();
+  await page.getByRole('cell', { name: /^\d+\.\d\/5$/ }).waitFor();
   await page.getByText('P=2').or(page.getByText('P=3')).first().waitFor();
   await page.getByRole('link', { name: 'View details' }).click();
   await page.getByRole('img', { name: /Loop score: \d+\.\d \/ 5\.0/ }).waitFor();

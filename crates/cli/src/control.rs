@@ -99,6 +99,10 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
         "project" => println!("{done}: everything"),
         _ => println!("{done}: {kind} {name}"),
     }
+    if let Some(key) = answer["key"]["key"].as_str() {
+        eprintln!("its old keys no longer work; this is its new key, shown this once:");
+        println!("{key}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

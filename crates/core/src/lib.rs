@@ -57,7 +57,7 @@ pub use harm::{Harm, HarmKind, Reach, Recovery, Severity};
 pub use ladder::{HIGHEST_RUNG, Rung};
 pub use ledger::{Ledger, Period, Reservation, Reserved, Spent};
 pub use pattern::Pattern;
-pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
+pub use policy::{FailMode, IDLE, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
 pub use settings::{BadSetting, Dollars, Seconds, Share};
 pub use text::{Gist, Sketch, TextFacts, TextHasher};

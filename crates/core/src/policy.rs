@@ -8,7 +8,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub use raw::RawSessionLimits;
+pub use raw::{IDLE, RawSessionLimits};
 pub use table::{Policy, RawPolicy};
 
 use crate::guard::access::{AccessSettings, Pin};

@@ -26,17 +26,57 @@ const LONGEST_HALF: usize = 256;
 pub struct Excerpt {
     text: String,
     chars: u64,
+    /// Bytes that are shown.
+    most: usize,
     /// Bytes that are held at most.
     held: usize,
+    /// The text that this one was taken from.
+    whole: Option<Box<Excerpt>>,
 }
 
 impl Default for Excerpt {
     fn default() -> Excerpt {
-        Excerpt { text: String::new(), chars: 0, held: HELD }
+        Excerpt { text: String::new(), chars: 0, most: MOST, held: HELD, whole: None }
     }
 }
 
 impl Excerpt {
+    /// The beginning of a body, with so many bytes to be shown.
+    pub fn of_body(body: &[u8], most: usize) -> Excerpt {
+        let held = &body[..body.len().min(most + LOOK_AHEAD)];
+        let text = match std::str::from_utf8(held) {
+            Ok(text) => text.to_owned(),
+            // A character that was cut in two at the end is left out; others are no characters.
+            Err(error) if error.error_len().is_none() => {
+                String::from_utf8_lossy(&held[..error.valid_up_to()]).into_owned()
+            }
+            Err(_) => String::from_utf8_lossy(held).into_owned(),
+        };
+        Excerpt { text, chars: chars(body), most, held: most + LOOK_AHEAD, whole: None }
+    }
+
+    /// Keeps the text that this one was taken from beside it.
+    #[must_use]
+    pub fn part_of(self, whole: Excerpt) -> Excerpt {
+        Excerpt { whole: Some(Box::new(whole)), ..self }
+    }
+
+    /// The text that this one was taken from, if it was kept.
+    pub fn whole(&self) -> Option<&Excerpt> {
+        self.whole.as_deref()
+    }
+
+    /// Forgets the text that this one was taken from.
+    #[must_use]
+    pub fn alone(self) -> Excerpt {
+        Excerpt { whole: None, ..self }
+    }
+
+    /// Bytes that are to be shown, once secrets are removed.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// A tool call: more of it is held, because a person must see the whole of what they approve.
     ///
     /// ```
@@ -64,7 +104,7 @@ impl Excerpt {
     #[must_use]
     pub fn beginning(&self) -> Excerpt {
         let kept = self.text.floor_char_boundary(HELD.min(self.text.len()));
-        Excerpt { text: self.text[..kept].to_owned(), chars: self.chars, held: HELD }
+        Excerpt { text: self.text[..kept].to_owned(), chars: self.chars, ..Excerpt::default() }
     }
 
     /// Adds the next part.
@@ -73,7 +113,7 @@ impl Excerpt {
         let room = self.held - self.text.len().min(self.held);
         let kept = part.floor_char_boundary(room.min(part.len()));
         self.text.push_str(&part[..kept]);
-        self.chars += part.bytes().filter(|byte| !is_continuation(*byte)).count() as u64;
+        self.chars += chars(part.as_bytes());
     }
 
     /// Adds a part that stands on a line of its own.
@@ -108,7 +148,7 @@ impl Excerpt {
         self
     }
 
-    /// What is held: of this [`MOST`] bytes are to be shown, once secrets are removed.
+    /// What is held: of this [`Excerpt::most`] bytes are to be shown, once secrets are removed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -125,7 +165,7 @@ impl Excerpt {
 
     /// Whether there was more than is shown.
     pub fn is_cut(&self) -> bool {
-        self.text.len() > MOST
+        self.text.len() > self.most
     }
 
     /// Whether nothing was said.
@@ -134,13 +174,30 @@ impl Excerpt {
     }
 }
 
-fn is_continuation(byte: u8) -> bool {
-    byte & 0b1100_0000 == 0b1000_0000
+/// Characters of a text: all bytes that do not continue one.
+fn chars(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HELD: usize = MOST + LOOK_AHEAD;
+
+    #[test]
+    fn a_body_is_cut_where_it_should_be() {
+        let whole = Excerpt::of_body("system: häh".as_bytes(), 100);
+        assert_eq!((whole.text(), whole.chars(), whole.is_cut()), ("system: häh", 11, false));
+        let long = "ü".repeat(LOOK_AHEAD + 100);
+        let cut = Excerpt::of_body(long.as_bytes(), 101);
+        assert_eq!(cut.text().len(), (101 + LOOK_AHEAD) / 2 * 2);
+        assert_eq!((cut.chars(), cut.is_cut()), (LOOK_AHEAD as u64 + 100, true));
+        assert_eq!(Excerpt::of_body(b"a\xffb", 100).text(), "a\u{fffd}b");
+        let part = Excerpt::default().part_of(whole);
+        assert_eq!(part.whole().map(Excerpt::text), Some("system: häh"));
+        assert_eq!(part.alone().whole(), None);
+    }
 
     #[test]
     fn keeps_the_beginning_and_counts_the_whole() {

@@ -44,6 +44,9 @@ use route::Route;
 
 type Request = http::Request<Incoming>;
 
+/// Bytes of a request body that are kept as evidence.
+const MOST_BODY: usize = 32 << 10;
+
 /// The gateway.
 pub(crate) struct Gateway {
     config: Config,
@@ -208,7 +211,12 @@ impl Gateway {
                 let call = chain.project.redact_call(Call::Model(call));
                 let exchange =
                     Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-                let request = std::mem::take(&mut facts.said);
+                let mut request = std::mem::take(&mut facts.said);
+                // What is new in a request says little without its system prompt and its history.
+                if chain.project.keeps_texts() {
+                    let clear = readable.as_deref().unwrap_or(&body);
+                    request = request.part_of(Excerpt::of_body(clear, MOST_BODY));
+                }
                 let terms = Terms::in_turn(turn);
                 if let Some((running, more)) =
                     self.admit(&chain, &call, &request, &exchange, terms).await?

@@ -15,10 +15,11 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 struct Files;
 
 /// The page's own addresses, by their first part; what comes after is for its script to read.
-const PLACES: [&str; 10] = [
+const PLACES: [&str; 11] = [
     "",
     "agents",
     "sessions",
+    "requests",
     "incidents",
     "approvals",
     "costs",

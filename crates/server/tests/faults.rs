@@ -2,7 +2,7 @@
 //! never be written down.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -300,16 +300,25 @@ impl Write for Log {
     }
 }
 
-/// On one thread, since that is where the log is taken.
+/// What all threads of this program log. Calls are served by threads of the server's own.
+fn logged() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    let start = || {
+        let log = Log::default();
+        let writer = log.clone();
+        tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
+            .with_writer(move || writer.clone())
+            .init();
+        log
+    };
+    LOG.get_or_init(start).clone()
+}
+
 #[tokio::test]
 async fn secrets_are_neither_stored_nor_logged() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _taken = tracing::subscriber::set_default(subscriber);
+    let log = logged();
     tracing::info!("the log is taken");
 
     let secrets = ["sk-secret-one", "sk-ant-secret-two", "goog-secret-three", "cookie-secret-four"];
@@ -379,6 +388,35 @@ async fn secrets_are_neither_stored_nor_logged() {
             assert!(!text.contains(secret), "{secret} is in {place}");
         }
     }
+}
+
+/// Seed E: an unknown model is charged $10 and $30 per million, and the log says so with a hint.
+#[tokio::test]
+async fn an_unknown_model_is_logged_with_a_hint() {
+    let log = logged();
+    let gate = Gate::start(json!({}), |_: &Seen| {
+        Reply::json(
+            200,
+            &json!({
+                "id": "c1", "object": "chat.completion", "model": "my-custom-model",
+                "choices": [{ "index": 0, "finish_reason": "stop",
+                    "message": { "role": "assistant", "content": "Hello" } }],
+                "usage": { "prompt_tokens": 120, "completion_tokens": 100, "total_tokens": 220 },
+            }),
+        )
+    })
+    .await;
+    let body =
+        json!({ "model": "my-custom-model", "messages": [{ "role": "user", "content": "hi" }] });
+    let ask = Ask::post("/openai/v1/chat/completions", &body).by("a", "s");
+    assert_eq!(gate.ask(&ask).await.status, 200);
+    let cost = gate.scope("s").await["cost_usd"].as_f64().unwrap();
+    assert!((cost - 0.0042).abs() < 1e-9, "{cost}");
+    gate.stop().await;
+    let log = String::from_utf8(log.0.lock().clone()).unwrap();
+    let told =
+        "budget.unknown_model_cost_estimated model_id=my-custom-model estimated_cost_usd=0.004200";
+    assert!(log.contains(told) && log.contains("hint="), "{log}");
 }
 
 /// Found by a person with the page open, who waited ten seconds for Ctrl-C.

@@ -18,11 +18,15 @@ mod faults;
 mod fidelity;
 #[path = "support/server.rs"]
 mod gate;
+#[path = "../../store/tests/suite/hands.rs"]
+#[expect(dead_code, reason = "a server opens its database itself")]
+mod hands;
 mod holes;
 mod mcp;
 mod outage;
 #[path = "support/packing.rs"]
 mod packing;
+mod pages;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
 mod steers;

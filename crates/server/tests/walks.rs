@@ -245,7 +245,96 @@ async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &Place)
         states.contains(&json!("killed")) && states.contains(&json!("running"))
     })
     .await;
+    the_session_that_died_stays_reachable(&gate).await;
+    the_request_log_finds_calls(&gate).await;
     gate.stop().await;
+}
+
+/// After a reset its name is another session's, its number is still its own.
+async fn the_session_that_died_stays_reachable(gate: &Gate) {
+    let base = "/api/sessions/cleaner/s1";
+    let list = get(gate, "/api/sessions?agent=cleaner").await;
+    let of = |state: &str| {
+        let mut rows = list["items"].as_array().unwrap().iter();
+        rows.find(|row| row["state"] == state).unwrap()["number"].as_str().unwrap().to_owned()
+    };
+    let (old, new) = (of("killed"), of("running"));
+    let session = get(gate, &format!("{base}?number={old}")).await;
+    assert_eq!((&session["state"], &session["superseded"]), (&json!("killed"), &json!(true)));
+    assert_eq!(session["live"], Value::Null, "{session}");
+    for path in [base.to_owned(), format!("{base}?number={new}")] {
+        let session = get(gate, &path).await;
+        assert_eq!((&session["number"], &session["superseded"]), (&json!(new), &json!(false)));
+        assert_eq!(session["state"], "running");
+    }
+    // The incident names the session that it happened in, and its replay is that session's.
+    let incidents = get(gate, &format!("/api/incidents?number={old}")).await;
+    assert_eq!(incidents["items"][0]["session_number"], json!(old), "{incidents}");
+    let none = get(gate, &format!("/api/incidents?number={new}")).await;
+    assert_eq!(none["items"], json!([]));
+    let calls = get(gate, &format!("{base}/calls?number={old}")).await;
+    let calls = calls["items"].as_array().unwrap();
+    assert!(calls.len() >= 5 && calls.iter().all(|call| call["session_number"] == json!(old)));
+    let killed = calls.iter().find(|call| call["verdict"] == "kill").unwrap();
+    let state = get(gate, &format!("{base}/calls/{}/state", killed["id"].as_str().unwrap())).await;
+    assert_eq!(state["scopes"][0]["kind"], "session", "{state}");
+    until(gate, &format!("{base}/calls"), |calls| {
+        let calls = calls["items"].as_array().unwrap();
+        !calls.is_empty() && calls.iter().all(|call| call["session_number"] == json!(new))
+    })
+    .await;
+    // A number of another session, and what is no number.
+    for (path, status) in [
+        (format!("/api/sessions/cleaner/s2?number={old}"), 404),
+        (format!("{base}/calls?number=1"), 404),
+        (format!("{base}?number=x"), 422),
+    ] {
+        assert_eq!(ask(gate, "GET", &path, Value::Null).await.status, status, "{path}");
+    }
+}
+
+/// Page A's "check the Request Log": every call, the newest first, by whatever is known of it.
+async fn the_request_log_finds_calls(gate: &Gate) {
+    let all = get(gate, "/api/calls?limit=1000").await;
+    let all = all["items"].as_array().unwrap().clone();
+    assert!(all.windows(2).all(|two| two[0]["at_ms"].as_u64() >= two[1]["at_ms"].as_u64()));
+    let middle = all[all.len() / 2]["at_ms"].as_u64().unwrap();
+    let number = all[0]["session_number"].as_str().unwrap();
+    type Fits = Box<dyn Fn(&Value) -> bool>;
+    let is = |name: &'static str, value: &str| -> Fits {
+        let value = json!(value);
+        Box::new(move |call| call[name] == value)
+    };
+    let cases: Vec<(String, Fits)> = vec![
+        ("agent=cleaner".into(), is("agent", "cleaner")),
+        (format!("number={number}"), is("session_number", number)),
+        ("tool=delete_asset".into(), is("name", "delete_asset")),
+        ("model=gpt-4o".into(), is("kind", "model")),
+        ("verdict=kill".into(), is("verdict", "kill")),
+        (
+            "agent=cleaner&tool=delete_asset&verdict=kill".into(),
+            Box::new(|call| call["name"] == "delete_asset" && call["verdict"] == "kill"),
+        ),
+        (format!("from={middle}"), Box::new(move |call| call["at_ms"].as_u64() >= Some(middle))),
+        (format!("to={middle}"), Box::new(move |call| call["at_ms"].as_u64() < Some(middle))),
+    ];
+    for (query, fits) in cases {
+        let expected: Vec<_> = all.iter().filter(|call| fits(call)).map(|c| &c["id"]).collect();
+        assert!(!expected.is_empty() && expected.len() < all.len() || query.contains("agent="));
+        // Page by page.
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = get(gate, &format!("/api/calls?limit=2&{query}{cursor}")).await;
+            found.extend(page["items"].as_array().unwrap().iter().map(|c| c["id"].clone()));
+            let Some(next) = page["next"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{query}");
+    }
+    for query in ["tool=a&model=b", "verdict=shout", "number=x"] {
+        let got = ask(gate, "GET", &format!("/api/calls?{query}"), Value::Null).await;
+        assert_eq!((got.status, &got.json()["code"]), (422, &json!("invalid_query")), "{query}");
+    }
 }
 
 /// Seed E: an override, in force on the next call; back to the default; history kept.

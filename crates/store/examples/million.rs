@@ -252,6 +252,22 @@ impl World {
             .await,
         );
         keep(
+            measure("calls of a tool", |n| async move {
+                let name = Some((CallKind::Tool, ["search_files", "rm"][n % 2].to_owned()));
+                let filter = CallFilter { name, ..CallFilter::default() };
+                store.calls("default", &filter, &Paging::first(50)).await.unwrap().items.len()
+            })
+            .await,
+        );
+        keep(
+            measure("blocked calls of an agent", |n| async move {
+                let (agent, verdict) = (Some(agents[n].clone()), Some(Verdict::Block));
+                let filter = CallFilter { agent, verdict, ..CallFilter::default() };
+                store.calls("default", &filter, &Paging::first(50)).await.unwrap().items.len()
+            })
+            .await,
+        );
+        keep(
             measure("calls of an hour", |n| async move {
                 let filter = CallFilter { period: hour(n), ..CallFilter::default() };
                 store.calls("default", &filter, &Paging::first(50)).await.unwrap().items.len()
@@ -486,5 +502,6 @@ fn evidence(call: i64, position: u64) -> Evidence {
             request_cut: false,
             response_cut: false,
         },
+        body: None,
     }
 }

@@ -675,6 +675,7 @@ fn sqlite_migrations() -> Migrator {
         ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
         ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
         ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
+        ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
     ])
 }
 
@@ -687,6 +688,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
         ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
         ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
+        ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
     ])
 }
 

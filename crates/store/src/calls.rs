@@ -93,6 +93,10 @@ pub struct CallFilter {
     pub agent: Option<String>,
     /// Only those of the session with this number.
     pub session: Option<i64>,
+    /// Only those of this model or tool.
+    pub name: Option<(CallKind, String)>,
+    /// Only those about which this was decided.
+    pub verdict: Option<Verdict>,
     /// Only those at which this guard tripped.
     pub guard: Option<GuardId>,
     /// Only those made in this span.
@@ -134,6 +138,44 @@ impl Store {
         Ok(paging.page(items, |listed: &ListedCall| listed.call.id.to_string()))
     }
 
+    /// The agents, or the one of this name, at whose calls one of these guards tripped since a moment.
+    pub async fn tripped_since(
+        &self,
+        project: &str,
+        agent: Option<&str>,
+        guards: &[GuardId],
+        since: Time,
+    ) -> Result<HashSet<String>, StoreError> {
+        let mut found = HashSet::new();
+        for guard in guards {
+            let query = sql("SELECT a.name FROM agents a");
+            let query = match agent {
+                Some(agent) => query
+                    .with(" WHERE a.project = ", project)
+                    .with(" AND a.name = ", agent)
+                    .with(
+                        " AND EXISTS (SELECT 1 FROM calls c WHERE c.agent_number = a.number \
+                         AND c.guard = ",
+                        guard.name(),
+                    )
+                    .with(" AND c.id >= ", Numbers::first(since))
+                    .then(")"),
+                None => query
+                    .with(
+                        " WHERE a.number IN (SELECT c.agent_number FROM calls c WHERE c.project = ",
+                        project,
+                    )
+                    .with(" AND c.guard = ", guard.name())
+                    .with(" AND c.id >= ", Numbers::first(since))
+                    .with(") AND a.project = ", project),
+            };
+            for row in self.backend.rows(query).await? {
+                found.insert(row.get("name")?);
+            }
+        }
+        Ok(found)
+    }
+
     /// One call with all that is known of it.
     pub async fn call(&self, project: &str, id: i64) -> Result<Option<ListedCall>, StoreError> {
         let query = sql(COLUMNS)
@@ -167,6 +209,18 @@ fn select<'q>(
         query.with("c.project = ", project)
     };
     let (from, to) = (filter.period.from.map(Numbers::first), filter.period.to.map(Numbers::first));
+    let (kind, name) = match &filter.name {
+        Some((kind, name)) => (Some(kind_code(*kind)), Some(name)),
+        None => (None, None),
+    };
+    let query = query.with_some(" AND c.name = ", name).with_some(" AND c.kind = ", kind);
+    let query = match filter.verdict {
+        // Said in the words of the index, which leaves these calls out.
+        Some(verdict) if verdict != Verdict::Allow => {
+            query.with(" AND c.verdict <> 0 AND c.verdict = ", verdict_code(verdict))
+        }
+        verdict => query.with_some(" AND c.verdict = ", verdict.map(verdict_code)),
+    };
     let query = query
         .with_some(" AND c.guard = ", filter.guard.map(GuardId::name))
         .with_some(" AND c.id >= ", from)

@@ -24,6 +24,17 @@ pub struct Exchange {
     pub response_cut: bool,
 }
 
+/// A request body as it came in, perhaps shortened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// Its beginning.
+    pub text: String,
+    /// How many characters it had in full.
+    pub chars: u64,
+    /// Whether it was shortened.
+    pub cut: bool,
+}
+
 /// One of the calls that an incident is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
@@ -39,6 +50,8 @@ pub struct Evidence {
     pub call: Option<i64>,
     /// What was said.
     pub exchange: Exchange,
+    /// The whole request of the call that tripped, with its system prompt and its history.
+    pub body: Option<Body>,
 }
 
 /// What was said in one call.
@@ -72,6 +85,7 @@ impl Store {
                 at: Time(row.unsigned("at_ms")?),
                 call: row.get("call_id")?,
                 exchange: exchange(row)?,
+                body: body(row)?,
             })
         };
         found.iter().map(read).collect()
@@ -96,7 +110,7 @@ impl Store {
 pub(crate) async fn write(tx: &mut Tx, evidence: &[&Evidence]) -> Result<(), StoreError> {
     tx.insert(
         "INSERT INTO evidence (incident, position, project, at_ms, call_id, request, response, \
-         request_chars, response_chars, request_cut, response_cut)",
+         request_chars, response_chars, request_cut, response_cut, body, body_chars, body_cut)",
         "ON CONFLICT (incident, position) DO UPDATE SET response = excluded.response, \
          response_chars = excluded.response_chars, response_cut = excluded.response_cut \
          WHERE evidence.response IS NULL",
@@ -110,6 +124,11 @@ pub(crate) async fn write(tx: &mut Tx, evidence: &[&Evidence]) -> Result<(), Sto
                 item.call.into(),
             ]);
             said(&item.exchange, values);
+            values.extend([
+                item.body.as_ref().map(|body| body.text.as_str()).into(),
+                item.body.as_ref().map_or(0, |body| body.chars).into(),
+                item.body.as_ref().is_some_and(|body| body.cut).into(),
+            ]);
         },
     )
     .await?;
@@ -143,6 +162,11 @@ fn said<'q>(exchange: &'q Exchange, values: &mut Vec<Value<'q>>) {
         exchange.request_cut.into(),
         exchange.response_cut.into(),
     ]);
+}
+
+fn body(row: &Row) -> Result<Option<Body>, StoreError> {
+    let Some(text) = row.get::<Option<String>>("body")? else { return Ok(None) };
+    Ok(Some(Body { text, chars: row.unsigned("body_chars")?, cut: row.get("body_cut")? }))
 }
 
 fn exchange(row: &Row) -> Result<Exchange, StoreError> {

@@ -80,6 +80,80 @@ pub struct PreventionConfig {
     pub cb_half_open_max_calls: u64,
 }
 
+/// A row of `prevention_configs` as it is found.
+#[derive(Debug)]
+pub struct PreventionRow {
+    /// Its project.
+    pub project: String,
+    /// Its agent; nothing for the project's default.
+    pub agent: Option<String>,
+    /// What it says; an error if a column holds what it cannot mean.
+    pub config: Result<PreventionConfig, StoreError>,
+    /// What this program wrote last; nothing in a row that somebody else, or an earlier version, wrote.
+    pub written: Option<String>,
+}
+
+impl PreventionRow {
+    /// Whether the columns are no longer as this program wrote them.
+    pub fn is_changed(&self) -> bool {
+        match (&self.config, &self.written) {
+            (Ok(config), Some(written)) => config.fingerprint() != *written,
+            (Err(_), Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+}
+
+impl PreventionConfig {
+    /// As the columns hold it.
+    #[must_use]
+    pub fn as_kept(&self) -> PreventionConfig {
+        let money = |amount: Option<NanoUsd>| {
+            amount.map(|amount| NanoUsd(micro_dollars(amount).saturating_mul(1000)))
+        };
+        PreventionConfig {
+            loop_enabled: self.loop_enabled,
+            loop_threshold: integer(self.loop_threshold),
+            loop_action: self.loop_action.clone(),
+            loop_max_steps: self.loop_max_steps.map(integer),
+            budget_max_cost: money(self.budget_max_cost),
+            budget_soft_alert: money(self.budget_soft_alert),
+            budget_max_wall_time_secs: self.budget_max_wall_time_secs.map(integer),
+            cb_enabled: self.cb_enabled,
+            cb_open_after_failures: integer(self.cb_open_after_failures),
+            cb_cooldown_seconds: integer(self.cb_cooldown_seconds),
+            cb_half_open_max_calls: integer(self.cb_half_open_max_calls),
+        }
+    }
+
+    /// One text for all columns.
+    fn fingerprint(&self) -> String {
+        let kept = self.as_kept();
+        let some = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
+        [
+            kept.loop_enabled.to_string(),
+            kept.loop_threshold.to_string(),
+            kept.loop_action,
+            some(kept.loop_max_steps),
+            some(kept.budget_max_cost.map(|cost| cost.0)),
+            some(kept.budget_soft_alert.map(|cost| cost.0)),
+            some(kept.budget_max_wall_time_secs),
+            kept.cb_enabled.to_string(),
+            kept.cb_open_after_failures.to_string(),
+            kept.cb_cooldown_seconds.to_string(),
+            kept.cb_half_open_max_calls.to_string(),
+        ]
+        .join(" ")
+    }
+}
+
+const PREVENTION: &str = "SELECT project_id, agent_name, loop_enabled, loop_threshold, loop_action, \
+    loop_max_steps, budget_max_wall_time_secs, cb_enabled, cb_open_after_failures, \
+    cb_cooldown_seconds, cb_half_open_max_calls, written, \
+    CAST(ROUND(budget_max_cost_usd * 1000000) AS BIGINT) AS max_cost, \
+    CAST(ROUND(budget_soft_alert_usd * 1000000) AS BIGINT) AS soft_alert \
+    FROM prevention_configs";
+
 const CURRENT: &str = "SELECT p.* FROM policy_versions p WHERE p.version = \
     (SELECT MAX(version) FROM policy_versions WHERE project = p.project AND agent = p.agent)";
 
@@ -177,14 +251,24 @@ impl Store {
         &self,
         project: &str,
     ) -> Result<Vec<(Option<String>, PreventionConfig)>, StoreError> {
-        let query = sql("SELECT agent_name, loop_enabled, loop_threshold, loop_action, \
-             loop_max_steps, budget_max_wall_time_secs, cb_enabled, cb_open_after_failures, \
-             cb_cooldown_seconds, cb_half_open_max_calls, \
-             CAST(ROUND(budget_max_cost_usd * 1000000) AS BIGINT) AS max_cost, \
-             CAST(ROUND(budget_soft_alert_usd * 1000000) AS BIGINT) AS soft_alert \
-             FROM prevention_configs WHERE project_id = $1 ORDER BY coalesce(agent_name, '')");
-        let found = self.backend.rows(query.bind(project)).await?;
-        found.iter().map(read_prevention).collect()
+        let query = sql(PREVENTION)
+            .with(" WHERE project_id = ", project)
+            .then(" ORDER BY coalesce(agent_name, '')");
+        let found = self.backend.rows(query).await?;
+        found.iter().map(|row| Ok((row.get("agent_name")?, read_prevention(row)?))).collect()
+    }
+
+    /// All rows of `prevention_configs`, also those that cannot be read.
+    pub async fn prevention_rows(&self) -> Result<Vec<PreventionRow>, StoreError> {
+        let read = |row: &Row| {
+            Ok(PreventionRow {
+                project: row.get("project_id")?,
+                agent: row.get("agent_name")?,
+                config: read_prevention(row),
+                written: row.get("written")?,
+            })
+        };
+        self.backend.rows(sql(PREVENTION)).await?.iter().map(read).collect()
     }
 }
 
@@ -211,15 +295,15 @@ async fn write_prevention(tx: &mut Tx, change: &PolicyChange) -> Result<(), Stor
          budget_max_cost_usd = CAST($7 AS NUMERIC) / 1000000.0, \
          budget_soft_alert_usd = CAST($8 AS NUMERIC) / 1000000.0, \
          budget_max_wall_time_secs = $9, cb_enabled = $10, cb_open_after_failures = $11, \
-         cb_cooldown_seconds = $12, cb_half_open_max_calls = $13, \
+         cb_cooldown_seconds = $12, cb_half_open_max_calls = $13, written = $14, \
          updated_at = CURRENT_TIMESTAMP \
          WHERE project_id = $1 AND coalesce(agent_name, '') = coalesce($2, '')");
     let insert = sql("INSERT INTO prevention_configs (project_id, agent_name, loop_enabled, \
          loop_threshold, loop_action, loop_max_steps, budget_max_cost_usd, \
          budget_soft_alert_usd, budget_max_wall_time_secs, cb_enabled, cb_open_after_failures, \
-         cb_cooldown_seconds, cb_half_open_max_calls) VALUES ($1, $2, $3, $4, $5, $6, \
+         cb_cooldown_seconds, cb_half_open_max_calls, written) VALUES ($1, $2, $3, $4, $5, $6, \
          CAST($7 AS NUMERIC) / 1000000.0, CAST($8 AS NUMERIC) / 1000000.0, \
-         $9, $10, $11, $12, $13)");
+         $9, $10, $11, $12, $13, $14)");
     for query in [update, insert] {
         let query = query
             .bind(&change.project)
@@ -234,7 +318,8 @@ async fn write_prevention(tx: &mut Tx, change: &PolicyChange) -> Result<(), Stor
             .bind(config.cb_enabled)
             .bind(integer(config.cb_open_after_failures))
             .bind(integer(config.cb_cooldown_seconds))
-            .bind(integer(config.cb_half_open_max_calls));
+            .bind(integer(config.cb_half_open_max_calls))
+            .bind(config.fingerprint());
         if tx.run(query).await? > 0 {
             break;
         }
@@ -265,12 +350,12 @@ fn read(row: &Row) -> Result<PolicyVersion, StoreError> {
     })
 }
 
-fn read_prevention(row: &Row) -> Result<(Option<String>, PreventionConfig), StoreError> {
+fn read_prevention(row: &Row) -> Result<PreventionConfig, StoreError> {
     let money = |column| {
         let found = row.maybe_unsigned(column)?;
         Ok::<_, StoreError>(found.map(|micro| NanoUsd(micro.saturating_mul(1000))))
     };
-    let config = PreventionConfig {
+    Ok(PreventionConfig {
         loop_enabled: row.get("loop_enabled")?,
         loop_threshold: row.unsigned("loop_threshold")?,
         loop_action: row.get("loop_action")?,
@@ -282,6 +367,5 @@ fn read_prevention(row: &Row) -> Result<(Option<String>, PreventionConfig), Stor
         cb_open_after_failures: row.unsigned("cb_open_after_failures")?,
         cb_cooldown_seconds: row.unsigned("cb_cooldown_seconds")?,
         cb_half_open_max_calls: row.unsigned("cb_half_open_max_calls")?,
-    };
-    Ok((row.get("agent_name")?, config))
+    })
 }

@@ -10,7 +10,7 @@ use deadstop_store::AlertTarget;
 use parking_lot::RwLock;
 
 use super::Scope;
-use crate::settings::InForce;
+use crate::settings::{Capture, InForce};
 use deadstop_protocol::prices::Prices;
 
 /// A project in use.
@@ -124,6 +124,11 @@ impl Project {
             Some((whole, _)) => self.redact(whole) + "…",
             None => self.redact(because),
         }
+    }
+
+    /// Whether texts of requests and answers are kept at all.
+    pub fn keeps_texts(&self) -> bool {
+        self.settings.read().capture != Capture::None
     }
 
     /// The beginning of a text without secrets.

@@ -340,6 +340,8 @@ impl Warden {
         };
         let capture = chain.project.settings.read().capture;
         let scope = chain.innermost().number();
+        // The whole body is for an incident about this call; it has been used by now.
+        let said = Said { request: said.request.alone(), ..said };
         let payload = (capture == Capture::All).then(|| said.clone());
         {
             let mut outbox = self.outbox.lock();

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
 use deadstop_redact::Redactor;
-use deadstop_redact::excerpt;
+use deadstop_redact::excerpt::Excerpt;
 use deadstop_store::{
-    AuditEvent, Batch, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
+    AuditEvent, Batch, Body, Delivery, Evidence, Exchange, Payload, StoreError, StoredCall, Trouble,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -236,6 +236,7 @@ impl Warden {
                     at: incident.at,
                     call: Some(exhibit.call),
                     exchange: self.exchange(&incident.project, &exhibit.said),
+                    body: self.body(&incident.project, &exhibit.said),
                 });
             }
             batch.incidents.push(incident.clone());
@@ -247,17 +248,26 @@ impl Warden {
         (batch, dead)
     }
 
-    fn exchange(&self, project: &str, said: &Said) -> Exchange {
+    /// An excerpt without secrets; nothing if nothing was said.
+    fn shown(&self, project: &str, said: &Excerpt) -> Option<String> {
         let project = self.projects.read().get(project).cloned();
-        let text = |text: &str| {
-            (!text.is_empty()).then(|| match &project {
-                Some(project) => project.redact_start(text, excerpt::MOST),
-                None => Redactor::default().redact_start(text, excerpt::MOST),
-            })
-        };
+        (!said.text().is_empty()).then(|| match &project {
+            Some(project) => project.redact_start(said.text(), said.most()),
+            None => Redactor::default().redact_start(said.text(), said.most()),
+        })
+    }
+
+    /// The body that a request came in.
+    fn body(&self, project: &str, said: &Said) -> Option<Body> {
+        let whole = said.request.whole()?;
+        let text = self.shown(project, whole)?;
+        Some(Body { text, chars: whole.chars(), cut: whole.is_cut() })
+    }
+
+    fn exchange(&self, project: &str, said: &Said) -> Exchange {
         Exchange {
-            request: text(said.request.text()),
-            response: text(said.response.text()),
+            request: self.shown(project, &said.request),
+            response: self.shown(project, &said.response),
             request_chars: said.request.chars(),
             response_chars: said.response.chars(),
             request_cut: said.request.is_cut(),

@@ -1078,10 +1078,18 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only requests to this model. */
+                    model?: string;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only this session's. */
                     session?: string;
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
+                    /** @description Only calls of this tool. */
+                    tool?: string;
+                    /** @description Only those about which this was decided. */
+                    verdict?: "allow" | "warn" | "steer" | "ask" | "block" | "kill";
                 };
                 header?: never;
                 path?: never;
@@ -1196,7 +1204,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lets an agent, or everything, run again. */
+        /**
+         * Lets an agent, or everything, run again. An agent that was killed gets a fresh key, if it has keys of
+         *     its own; switching it on (`PATCH /api/agents/{name}`) keeps them.
+         */
         post: {
             parameters: {
                 query?: never;
@@ -1372,6 +1383,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only those with this code for why. */
                     reason?: string;
                     /** @description Only this session's. */
@@ -1509,6 +1522,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description Only those of the session with this number, also if its name was used again. */
+                    number?: string;
                     /** @description Only those with this code for why. */
                     reason?: string;
                     /** @description Only this session's. */
@@ -2963,10 +2978,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One session. */
+        /** One session: the one of this name that was opened last, or an earlier one by its number. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description The session's number. Without it, the session of that name that was opened last. */
+                    number?: string;
+                };
                 header?: never;
                 path: {
                     /** @description The agent */
@@ -3016,6 +3034,8 @@ export interface paths {
                     guard?: string;
                     /** @description Entries on a page. */
                     limit?: number;
+                    /** @description The session's number. Without it, the session of that name that was opened last. */
+                    number?: string;
                     /** @description `oldest` (as it happened) or `newest` first. */
                     order?: "oldest" | "newest";
                     /** @description Before this time, in milliseconds since 1970. */
@@ -4501,9 +4521,11 @@ export interface components {
             server: string | null;
             /** @description The session it belongs to. */
             session: string;
+            /** @description That session's number: a name may be used again after a reset, a number is not. */
+            session_number: string;
             /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
             status: string | null;
-            /** @description `allow`, `warn`, `block` or `kill`. */
+            /** @description `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
             verdict: string;
         };
         /** @description A call, and what was said in it if that was kept. */
@@ -4769,6 +4791,7 @@ export interface components {
              *     `resumed` or `topped up`.
              */
             done: string;
+            key: components["schemas"]["MadeKey"] | null;
             /** @description The scope as it is now. */
             scope: components["schemas"]["Row"];
         };
@@ -4963,6 +4986,8 @@ export interface components {
             score: number | null;
             /** @description The session it happened in. */
             session: string;
+            /** @description That session's number; null for incidents from before there were numbers. */
+            session_number: string | null;
             /** @description What the score is made of. */
             signals: components["schemas"]["SignalLine"][];
             /**
@@ -5442,9 +5467,11 @@ export interface components {
                 server: string | null;
                 /** @description The session it belongs to. */
                 session: string;
+                /** @description That session's number: a name may be used again after a reset, a number is not. */
+                session_number: string;
                 /** @description `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran. */
                 status: string | null;
-                /** @description `allow`, `warn`, `block` or `kill`. */
+                /** @description `allow`, `warn`, `steer`, `ask`, `block` or `kill`. */
                 verdict: string;
             }[];
             /** @description The cursor of the next page; null if this is the last. */
@@ -5655,6 +5682,8 @@ export interface components {
                 score: number | null;
                 /** @description The session it happened in. */
                 session: string;
+                /** @description That session's number; null for incidents from before there were numbers. */
+                session_number: string | null;
                 /** @description What the score is made of. */
                 signals: components["schemas"]["SignalLine"][];
                 /**
@@ -5824,6 +5853,7 @@ export interface components {
         };
         /** @description One of the calls that an incident is about. */
         Piece: components["schemas"]["Said"] & {
+            body: components["schemas"]["RequestBody"] | null;
             /** @description The call's id, if it is known. */
             call: string | null;
             /**
@@ -6139,6 +6169,18 @@ export interface components {
              */
             wait_ms?: number;
         };
+        /** @description A request body, secrets removed. */
+        RequestBody: {
+            /**
+             * Format: int64
+             * @description How many characters it had in full.
+             */
+            chars: number;
+            /** @description Whether it is shortened here. */
+            cut: boolean;
+            /** @description Its beginning: at most 32 KB. */
+            text: string;
+        };
         /** @description How many days records are kept; null means forever. */
         Retention: {
             /**
@@ -6393,6 +6435,8 @@ export interface components {
         /** @description A session, and what it has in memory. */
         SessionDetail: components["schemas"]["Session"] & {
             live: components["schemas"]["Running"] | null;
+            /** @description Whether another session of the same name was opened since, so that orders go to that one. */
+            superseded: boolean;
         };
         /** @description The settings of a project. */
         Settings: {

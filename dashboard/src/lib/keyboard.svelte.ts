@@ -5,6 +5,7 @@ export const PLACES: [key: string, address: string, name: string][] = [
   ['n', '/', 'Now'],
   ['a', '/agents', 'Agents'],
   ['s', '/sessions', 'Sessions'],
+  ['r', '/requests', 'Requests'],
   ['i', '/incidents', 'Incidents'],
   ['p', '/approvals', 'Approvals'],
   ['c', '/costs', 'Costs'],

@@ -2,7 +2,7 @@
 import { createSubscriber } from 'svelte/reactivity';
 
 export type Place =
-  | 'now' | 'agents' | 'agent' | 'sessions' | 'session' | 'incidents' | 'incident'
+  | 'now' | 'agents' | 'agent' | 'sessions' | 'session' | 'requests' | 'incidents' | 'incident'
   | 'approvals' | 'costs' | 'alerts' | 'audit' | 'settings' | 'sign-in' | 'nowhere';
 
 export interface Route {
@@ -17,6 +17,7 @@ const ROUTES: [Place, string][] = [
   ['agent', '/agents/:name/:tab'],
   ['sessions', '/sessions'],
   ['session', '/sessions/:agent/:session'],
+  ['requests', '/requests'],
   ['incidents', '/incidents'],
   ['incident', '/incidents/:id'],
   ['approvals', '/approvals'],
@@ -57,6 +58,11 @@ export function match(path: string): Route {
 /** An address of parts, each made safe for a path. */
 export function to(...parts: string[]): string {
   return `/${parts.map(encodeURIComponent).join('/')}`;
+}
+
+/** A session's address. Its number tells it from later sessions of the same name. */
+export function toSession(agent: string, name: string, number?: string | null): string {
+  return to('sessions', agent, name) + (number ? `?number=${number}` : '');
 }
 
 /** A query with some of it changed; what is empty is left out. */

@@ -17,7 +17,7 @@ export class Timeline {
   #reading = false;
   #due: ReturnType<typeof setTimeout> | null = null;
 
-  constructor(readonly agent: string, readonly session: string) {}
+  constructor(readonly agent: string, readonly session: string, readonly number = '') {}
 
   /** Reads everything and goes on until it is told to stop. */
   start(): () => void {
@@ -56,7 +56,7 @@ export class Timeline {
       do {
         const page: { items: Call[]; next: string | null } = await get('/api/sessions/{agent}/{session}/calls', {
           path: { agent: this.agent, session: this.session },
-          query: { limit: PAGE, order: 'oldest', cursor: cursor ?? undefined, from: since },
+          query: { limit: PAGE, order: 'oldest', cursor: cursor ?? undefined, from: since, number: this.number || undefined },
           signal,
         });
         this.calls = joined(this.calls, page.items);

@@ -7,11 +7,27 @@
 use serde::Deserialize;
 
 use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
-use crate::guard::loops::RawLoop;
+use crate::guard::ending::EndingSettings;
+use crate::guard::loops::{LoopSettings, RawLoop};
 use crate::guard::strikes::RawStrikes;
 use crate::guard::swarm::RawSwarm;
 use crate::guard::text_loop::RawTextLoop;
-use crate::settings::{BadSetting, Dollars};
+use crate::settings::{BadSetting, Dollars, Share};
+
+/// Guards that do not look in a kind of scope: the scope, the guard's section, and where to write it.
+pub const IDLE: [(&str, &str, &str); 8] = [
+    ("agent", "text_loop", TEXT_LOOP),
+    ("project", "text_loop", TEXT_LOOP),
+    ("project", "similarity", "write it under `[agent.similarity]`: each agent has its own window"),
+    ("agent", "strikes", STRIKES),
+    ("project", "strikes", STRIKES),
+    ("nested", "strikes", STRIKES),
+    ("project", "breaker", BREAKER),
+    ("nested", "breaker", BREAKER),
+];
+const TEXT_LOOP: &str = "write it under `[text_loop]`: answers are compared in each session";
+const STRIKES: &str = "write it under `[strikes]`: strikes are counted in each session";
+const BREAKER: &str = "write it under `[breaker]`: a circuit is kept for each agent and server";
 
 /// `session_limits:` as seed B writes it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -92,26 +108,65 @@ impl RawPolicy {
         Ok(set)
     }
 
-    /// A detector that does not look in this kind of scope may not be switched on there.
+    /// A guard that does not look in this kind of scope may not be switched on there.
     fn idle_in(&self, name: &str) -> Result<(), BadSetting> {
-        let text_loop = self.text_loop.as_ref().and_then(|raw| raw.enabled);
-        let similarity = self.similarity.as_ref().and_then(|raw| raw.enabled);
-        let (section, hint) = match name {
-            "agent" | "project" if text_loop == Some(true) => {
-                ("text_loop", "write it under `[text_loop]`: answers are compared in each session")
-            }
-            _ if self.swarm.as_ref().is_some_and(RawSwarm::limits) => {
-                let hint = "write it under `[swarm]`: sub-agents are counted in each session";
-                let problem = format!("`swarm` has no effect in `{name}`");
-                return Err(BadSetting::new(&format!("{name}.swarm"), problem, hint));
-            }
-            "project" if similarity == Some(true) => {
-                ("similarity", "write it under `[agent.similarity]`: each agent has its own window")
-            }
-            _ => return Ok(()),
+        let refused = |setting: &str, hint: &str| {
+            let section = setting.split('.').next().unwrap_or(setting);
+            let problem = match setting.ends_with(".enabled") {
+                true => format!("`{section}` has no effect in `{name}`"),
+                false => format!("`{setting}` has no effect in `{name}`"),
+            };
+            Err(BadSetting::new(&format!("{name}.{setting}"), problem, hint))
         };
-        let problem = format!("`{section}` has no effect in `{name}`");
-        Err(BadSetting::new(&format!("{name}.{section}.enabled"), problem, hint))
+        for (scope, section, hint) in IDLE {
+            if scope == name && self.switches_on(section) {
+                return refused(&format!("{section}.enabled"), hint);
+            }
+        }
+        if self.swarm.as_ref().is_some_and(RawSwarm::limits) {
+            return refused(
+                "swarm",
+                "write it under `[swarm]`: sub-agents are counted in each session",
+            );
+        }
+        let usual = EndingSettings::default();
+        let ending = self.ending.as_ref();
+        let shares = [
+            ("ending.wrap_up_at", ending.and_then(|raw| raw.wrap_up_at), usual.wrap_up_at),
+            (
+                "ending.reserve_for_answer",
+                ending.and_then(|raw| raw.reserve_for_answer),
+                usual.reserve_for_answer,
+            ),
+        ];
+        for (setting, share, usual) in shares {
+            let set = share.is_some_and(|share| share != usual && share != Share::OFF);
+            if set && name != "nested" {
+                return refused(
+                    setting,
+                    "write it under `[ending]`: a session is brought to its end",
+                );
+            }
+        }
+        let wait = self.loops.as_ref().and_then(|raw| raw.max_wait_s);
+        let usual = LoopSettings::default().max_wait_s;
+        match wait.filter(|wait| *wait != usual) {
+            Some(_) if name != "nested" => {
+                refused("loop.max_wait_s", "write it under `[loop]`: a session waits")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn switches_on(&self, section: &str) -> bool {
+        let enabled = match section {
+            "text_loop" => self.text_loop.as_ref().and_then(|raw| raw.enabled),
+            "similarity" => self.similarity.as_ref().and_then(|raw| raw.enabled),
+            "strikes" => self.strikes.as_ref().and_then(|raw| raw.enabled),
+            "breaker" => self.breaker.as_ref().and_then(|raw| raw.enabled),
+            _ => None,
+        };
+        enabled == Some(true)
     }
 
     /// A section about another kind of scope may not hold what is said once for all.

@@ -761,9 +761,10 @@ fn a_policy_that_is_written_down_reads_back_the_same() {
         let written = serde_json::to_string(&policy).unwrap();
         let raw: RawPolicy = serde_json::from_str(&written).unwrap();
         assert_eq!(raw.clone().resolve().unwrap().session, with_own_breaker(&policy), "{written}");
-        // Answers are compared in sessions only.
+        // Answers are compared in sessions only, and strikes counted there.
         let silent = TextLoopSettings { enabled: false, ..policy.text_loop.clone() };
-        let policy = Policy { text_loop: silent, ..policy };
+        let strikes = StrikeSettings { enabled: false, ..policy.strikes.clone() };
+        let policy = Policy { text_loop: silent, strikes, ..policy };
         let raw: RawPolicy =
             serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
         let inner = RawPolicy { agent: Some(Box::new(raw)), ..RawPolicy::default() };
@@ -800,6 +801,12 @@ fn a_detector_works_where_it_is_switched_on_or_is_refused_there() {
             "project",
             "similarity",
             "write it under `[agent.similarity]`: each agent has its own window",
+        ),
+        ("agent", "strikes", "write it under `[strikes]`: strikes are counted in each session"),
+        (
+            "project",
+            "breaker",
+            "write it under `[breaker]`: a circuit is kept for each agent and server",
         ),
     ] {
         let raw = json!({ scope: { section: on } });

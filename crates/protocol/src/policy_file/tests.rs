@@ -489,7 +489,7 @@ fn what_is_in_force_reads_back_as_the_same() {
             above: Some(1e300),
             below: Some(-0.25),
         }];
-        policies.nested.breaker.enabled = true;
+        policies.nested.destructive.enabled = true;
         policies.project.mode = Mode::LogOnly;
         policies.session.steps.max_steps = Some(u64::MAX);
         check_round_trip(&policies);

@@ -351,3 +351,14 @@ fn a_difference_is_told_setting_by_setting() {
         assert_eq!(diff(&before, &after), expected);
     }
 }
+
+/// An earlier version took these although they had no effect; its documents are still read.
+#[test]
+fn what_had_no_effect_is_left_out_of_a_stored_policy() {
+    let policies = Preset::Strict.policies();
+    let mut document = write_policy(&policies, Whose::Project);
+    document["agent"]["strikes"]["enabled"] = json!(true);
+    document["agent"]["loop"]["max_wait_s"] = json!(60);
+    assert!(read_policy(&document, Whose::Project).is_err());
+    assert_eq!(stored_policy(&document), Ok(policies));
+}

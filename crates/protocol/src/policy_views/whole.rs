@@ -3,7 +3,7 @@
 //! A policy file may leave things out, because a person writes it on top of a preset. A program that
 //! replaces a policy may not: what it does not name would silently become something else.
 
-use deadstop_core::{PolicySet, Preset};
+use deadstop_core::{IDLE, PolicySet, Preset};
 use serde_json::{Map, Value, json};
 
 use super::field::{FieldFault, join};
@@ -65,9 +65,21 @@ pub(super) fn read_policy_at(
     }
 }
 
-/// A policy that was read before and is kept; parts that a later version added take their defaults.
+/// A policy that was read before and is kept; parts that a later version added take their defaults, and
+/// what an earlier version took although it had no effect is left out.
 pub fn stored_policy(document: &Value) -> Result<PolicySet, String> {
-    parse(document)
+    let mut document = document.clone();
+    for (scope, section, _) in IDLE {
+        if let Some(enabled) = document.pointer_mut(&format!("/{scope}/{section}/enabled")) {
+            *enabled = Value::Bool(false);
+        }
+    }
+    for scope in ["agent", "project"] {
+        if let Some(Value::Object(section)) = document.pointer_mut(&format!("/{scope}/loop")) {
+            section.remove("max_wait_s");
+        }
+    }
+    parse(&document)
 }
 
 fn parse(body: &Value) -> Result<PolicySet, String> {

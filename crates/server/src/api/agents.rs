@@ -1,11 +1,11 @@
 //! Agents: the list, their health, and the switch.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{GuardId, Kill, Millis};
+use deadstop_core::{GuardId, Kill, Millis, Verdict};
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_store::{AgentFilter, Counters, IncidentFilter, Paging, Period, Store, StoredAgent};
 use serde::{Deserialize, Serialize};
@@ -92,18 +92,18 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// The stored agent, updated with the newer values in memory.
-    fn of(stored: StoredAgent, live: Option<&Scope>, recent: u64) -> Agent {
+    fn of(stored: StoredAgent, live: Option<&Scope>, recent: &Recent) -> Agent {
         let mut agent = Agent {
-            name: stored.name,
             active: stored.active,
             deactivated_by: stored.deactivated_by,
             deactivated_ms: stored.deactivated.map(|at| at.0),
             why: None,
-            health: if recent > 0 { "warning" } else { "ok" },
+            health: if recent.0.contains(&stored.name) { "warning" } else { "ok" },
             tags: stored.tags,
             opened_ms: stored.opened.0,
             used_ms: stored.used.0,
             totals: stored.counters.into(),
+            name: stored.name,
         };
         if let Some(scope) = live {
             let state = scope.state();
@@ -160,31 +160,34 @@ pub(crate) async fn list(
     let store = app.store()?;
     let filter = AgentFilter { active: asked.active, tag: asked.tag };
     let found = store.agents(&who.project, &filter, &paged.paging()).await?;
-    let recent = recent(store, &who.project, None).await?;
+    let recent = Recent::read(store, &who.project, None).await?;
     Ok(Json(Page::of(found, |agent| {
         let live = app.warden.live_agent(&who.project, &agent.name);
-        let incidents = recent.get(&agent.name).copied().unwrap_or_default();
-        Agent::of(agent, live.as_deref(), incidents)
+        Agent::of(agent, live.as_deref(), &recent)
     })))
 }
 
-/// Incidents of the last day, by agent.
-async fn recent(
-    store: &Store,
-    project: &str,
-    agent: Option<&str>,
-) -> Result<HashMap<String, u64>, Problem> {
-    let from = Some(deadstop_core::Time(now().0.saturating_sub(RECENT.0)));
-    let filter = IncidentFilter {
-        agent: agent.map(str::to_owned),
-        period: Period { from, to: None },
-        ..IncidentFilter::default()
-    };
-    let mut counts = HashMap::new();
-    for group in store.incident_groups(project, &filter, &Paging::first(1000)).await?.items {
-        *counts.entry(group.agent).or_default() += group.count;
+/// The agents that had an incident or a loop in the last day, on whichever node.
+struct Recent(HashSet<String>);
+
+impl Recent {
+    /// Of one agent, or of all.
+    async fn read(store: &Store, project: &str, agent: Option<&str>) -> Result<Recent, Problem> {
+        let from = deadstop_core::Time(now().0.saturating_sub(RECENT.0));
+        let filter = IncidentFilter {
+            agent: agent.map(str::to_owned),
+            period: Period { from: Some(from), to: None },
+            ..IncidentFilter::default()
+        };
+        let groups = store.incident_groups(project, &filter, &Paging::first(1000)).await?;
+        // A loop that only warns is no incident.
+        let loops = GuardId::ALL.into_iter();
+        let loops: Vec<_> =
+            loops.filter(|guard| guard.tag(Verdict::Warn) == "loop_detected").collect();
+        let mut found = store.tripped_since(project, agent, &loops, from).await?;
+        found.extend(groups.items.into_iter().map(|group| group.agent));
+        Ok(Recent(found))
     }
-    Ok(counts)
 }
 
 /// One agent.
@@ -210,9 +213,8 @@ async fn show(app: &App, who: &Who, name: &str) -> Result<Json<Agent>, Problem> 
         (None, Some(scope)) => unwritten(&who.project, scope),
         (None, None) => return Err(Problem::not_found("agent")),
     };
-    let recent = recent(store, &who.project, Some(name)).await?;
-    let incidents = recent.get(name).copied().unwrap_or_default();
-    Ok(Json(Agent::of(stored, live.as_deref(), incidents)))
+    let recent = Recent::read(store, &who.project, Some(name)).await?;
+    Ok(Json(Agent::of(stored, live.as_deref(), &recent)))
 }
 
 /// An agent that is in use and not written yet.

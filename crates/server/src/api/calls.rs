@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::Status;
-use deadstop_store::{CallFilter, Exchange, ListedCall, Order, SessionFilter, Store};
+use deadstop_core::{Status, Verdict};
+use deadstop_protocol::policy_views::FieldFault;
+use deadstop_store::{
+    CallFilter, CallKind, Exchange, ListedCall, Order, SessionFilter, Store, StoredSession,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
-use super::extract::{Asked, AskedBoth, At, Filter, Name, Page};
-use super::problem::Problem;
+use super::extract::{AskedBoth, At, Filter, Name, Page, number};
+use super::problem::{Code, Problem};
 
 /// How long a list waits for what is being written.
 const WRITTEN: Duration = Duration::from_millis(500);
@@ -27,6 +30,8 @@ pub(crate) struct Call {
     agent: String,
     /// The session it belongs to.
     session: String,
+    /// That session's number: a name may be used again after a reset, a number is not.
+    session_number: String,
     /// The nested scope that it was made in, if it was.
     #[schema(required)]
     nested: Option<String>,
@@ -44,7 +49,7 @@ pub(crate) struct Call {
     /// How long it took; null while it runs.
     #[schema(required)]
     duration_ms: Option<u64>,
-    /// `allow`, `warn`, `block` or `kill`.
+    /// `allow`, `warn`, `steer`, `ask`, `block` or `kill`.
     verdict: String,
     /// The guard that tripped.
     #[schema(required)]
@@ -77,6 +82,7 @@ impl From<ListedCall> for Call {
             id: call.id.to_string(),
             agent,
             session,
+            session_number: call.session_number.to_string(),
             nested: call.nested,
             position: call.position,
             kind: call.kind.name(),
@@ -145,25 +151,97 @@ pub(crate) struct CallDetail {
     said: Option<Said>,
 }
 
+/// Which calls.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CallsAsked {
+    /// Only those of the session with this number, also if its name was used again.
+    #[param(max_length = 20)]
+    number: Option<String>,
+    /// Only requests to this model.
+    #[param(max_length = 200)]
+    model: Option<String>,
+    /// Only calls of this tool.
+    #[param(max_length = 200)]
+    tool: Option<String>,
+    /// Only those about which this was decided.
+    #[param(inline)]
+    verdict: Option<VerdictAsked>,
+}
+
+/// What was decided about a call.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum VerdictAsked {
+    /// It ran.
+    Allow,
+    /// It ran, and people were told.
+    Warn,
+    /// It ran, and the model was told.
+    Steer,
+    /// A person was asked.
+    Ask,
+    /// It was refused.
+    Block,
+    /// It was refused or cut, and its scope ended.
+    Kill,
+}
+
+impl From<VerdictAsked> for Verdict {
+    fn from(asked: VerdictAsked) -> Verdict {
+        match asked {
+            VerdictAsked::Allow => Verdict::Allow,
+            VerdictAsked::Warn => Verdict::Warn,
+            VerdictAsked::Steer => Verdict::Steer,
+            VerdictAsked::Ask => Verdict::Ask,
+            VerdictAsked::Block => Verdict::Block,
+            VerdictAsked::Kill => Verdict::Kill,
+        }
+    }
+}
+
+impl CallsAsked {
+    /// The model or the tool that is wanted.
+    fn name(&self) -> Result<Option<(CallKind, String)>, Problem> {
+        match (&self.model, &self.tool) {
+            (Some(_), Some(_)) => {
+                let fault = FieldFault::invalid(
+                    "tool",
+                    "cannot be combined with `model`: a call has one of them",
+                );
+                Err(Problem::fields(Code::InvalidQuery, vec![fault]))
+            }
+            (Some(model), None) => Ok(Some((CallKind::Model, model.clone()))),
+            (None, Some(tool)) => Ok(Some((CallKind::Tool, tool.clone()))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
 /// Calls, the newest first.
 #[utoipa::path(
-    get, path = "/api/calls", tag = "calls", params(Filter),
+    get, path = "/api/calls", tag = "calls", params(Filter, CallsAsked),
     responses((status = 200, description = "A page of them", body = Page<Call>))
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     who: Who,
-    Asked(filter): Asked<Filter>,
+    AskedBoth(filter, asked): AskedBoth<Filter, CallsAsked>,
 ) -> Result<Json<Page<Call>>, Problem> {
     let store = app.store()?;
+    let number = number(asked.number.as_deref())?;
+    let name = asked.name()?;
     written(&app).await;
     let wanted = CallFilter {
         agent: filter.agent.clone(),
-        session: match session_number(store, &who.project, &filter).await? {
+        session: match session_number(store, &who.project, &filter, number).await? {
             Wanted::Nothing => return Ok(Json(Page::all(Vec::new()))),
             Wanted::Session(number) => Some(number),
             Wanted::Any => None,
         },
+        name,
+        verdict: asked.verdict.map(Verdict::from),
         guard: filter.guard()?,
         period: filter.period(),
         order: Order::Newest,
@@ -187,19 +265,42 @@ pub(crate) enum Wanted {
     Nothing,
 }
 
-/// The session that a filter names: the one of this name that was opened last.
+/// The session that a filter names: the one with this number, or the one of this name that was opened
+/// last.
 pub(crate) async fn session_number(
     store: &Store,
     project: &str,
     filter: &Filter,
+    number: Option<i64>,
 ) -> Result<Wanted, Problem> {
-    if filter.session.is_none() {
-        return Ok(Wanted::Any);
-    }
-    let (agent, name) = (filter.agent.clone(), filter.session.clone());
-    let named = SessionFilter { agent, name, ..SessionFilter::default() };
-    let found = store.sessions(project, &named, &deadstop_store::Paging::first(1)).await?;
-    Ok(found.items.first().map_or(Wanted::Nothing, |session| Wanted::Session(session.number)))
+    let found = match number {
+        Some(number) => store.session(project, number).await?.filter(|session| {
+            filter.agent.as_ref().is_none_or(|agent| *agent == session.agent)
+                && filter.session.as_ref().is_none_or(|name| *name == session.name)
+        }),
+        None if filter.session.is_none() => return Ok(Wanted::Any),
+        None => {
+            let (agent, name) = (filter.agent.clone(), filter.session.clone());
+            let named = SessionFilter { agent, name, ..SessionFilter::default() };
+            let found = store.sessions(project, &named, &deadstop_store::Paging::first(1)).await?;
+            found.items.into_iter().next()
+        }
+    };
+    Ok(found.map_or(Wanted::Nothing, |session| Wanted::Session(session.number)))
+}
+
+/// A stored session by its name, and by its number if one is given.
+pub(crate) async fn stored_session(
+    store: &Store,
+    project: &str,
+    (agent, name): (&str, &str),
+    number: Option<i64>,
+) -> Result<Option<StoredSession>, Problem> {
+    let Some(number) = number else {
+        return Ok(store.session_named(project, agent, name).await?);
+    };
+    let found = store.session(project, number).await?;
+    Ok(found.filter(|session| session.agent == agent && session.name == name))
 }
 
 /// One call.
@@ -258,18 +359,21 @@ pub(crate) async fn timeline(
     who.may_see(&agent)?;
     let store = app.store()?;
     written(&app).await;
-    let stored = store.session_named(&who.project, &agent, &session).await?;
+    let number = number(asked.number.as_deref())?;
+    let stored = stored_session(store, &who.project, (&agent, &session), number).await?;
     let Some(stored) = stored else {
         let live = app.warden.live_session(&who.project, &agent, &session);
         return match live {
-            Some(_) => Ok(Json(Page::all(Vec::new()))),
-            None => Err(Problem::not_found("session")),
+            Some(_) if number.is_none() => Ok(Json(Page::all(Vec::new()))),
+            _ => Err(Problem::not_found("session")),
         };
     };
     let filter = Filter::from(asked);
     let wanted = CallFilter {
         agent: None,
         session: Some(stored.number),
+        name: None,
+        verdict: None,
         guard: filter.guard()?,
         period: filter.period(),
         order: match ordered.order {
@@ -301,11 +405,14 @@ pub(crate) struct Timeline {
     /// Before this time, in milliseconds since 1970.
     #[param(minimum = 0)]
     to: Option<u64>,
+    /// The session's number. Without it, the session of that name that was opened last.
+    #[param(max_length = 20)]
+    number: Option<String>,
 }
 
 impl From<Timeline> for Filter {
     fn from(asked: Timeline) -> Filter {
-        let Timeline { limit, cursor, guard, from, to } = asked;
+        let Timeline { limit, cursor, guard, from, to, number: _ } = asked;
         Filter { limit, cursor, guard, from, to, ..Filter::default() }
     }
 }

@@ -287,6 +287,31 @@ impl Filter {
     }
 }
 
+/// Which of the sessions of one name.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Numbered {
+    /// The session's number. Without it, the session of that name that was opened last.
+    #[param(max_length = 20)]
+    number: Option<String>,
+}
+
+impl Numbered {
+    /// The number.
+    pub(crate) fn number(&self) -> Result<Option<i64>, Problem> {
+        number(self.number.as_deref())
+    }
+}
+
+/// A session's number, as text in a URL: it is too large for a number of JavaScript's.
+pub(crate) fn number(text: Option<&str>) -> Result<Option<i64>, Problem> {
+    text.map(str::parse).transpose().map_err(|_| {
+        let fault = FieldFault::invalid("number", "is not the number of a session");
+        Problem::fields(Code::InvalidQuery, vec![fault])
+    })
+}
+
 /// Which page of a list that has no filters.
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[serde(default)]

@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::auth::Who;
 use super::calls::{Call, Said, Wanted, session_number};
-use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
+use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict, number};
 use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
 use deadstop_warden::now;
@@ -42,6 +42,9 @@ pub(crate) struct Incident {
     agent: String,
     /// The session it happened in.
     session: String,
+    /// That session's number; null for incidents from before there were numbers.
+    #[schema(required)]
+    session_number: Option<String>,
     /// The provider that the call was for.
     #[schema(required)]
     provider: Option<String>,
@@ -108,6 +111,7 @@ impl From<StoredIncident> for Incident {
             last_ms: stored.last.0,
             agent: stored.agent,
             session: stored.session,
+            session_number: stored.session_number.map(|number| number.to_string()),
             provider: stored.provider,
             guard: trip.guard.name(),
             reason: trip.reason.clone(),
@@ -133,6 +137,9 @@ pub(crate) struct IncidentsAsked {
     reason: Option<String>,
     /// Only acknowledged ones (true), or only those that are not (false).
     acknowledged: Option<bool>,
+    /// Only those of the session with this number, also if its name was used again.
+    #[param(max_length = 20)]
+    number: Option<String>,
 }
 
 /// What the store is asked for; nothing if the session is not there.
@@ -142,7 +149,8 @@ async fn wanted(
     filter: &Filter,
     asked: IncidentsAsked,
 ) -> Result<Option<IncidentFilter>, Problem> {
-    let session = match session_number(store, &who.project, filter).await? {
+    let number = number(asked.number.as_deref())?;
+    let session = match session_number(store, &who.project, filter, number).await? {
         Wanted::Nothing => return Ok(None),
         Wanted::Session(number) => Some(number),
         Wanted::Any => None,
@@ -245,6 +253,28 @@ pub(crate) struct Piece {
     call: Option<String>,
     #[serde(flatten)]
     said: Said,
+    /// The request body of the call that tripped, as it came in: with system prompt and history. Null for
+    /// the calls before it, which it repeats, and for calls that do not pass the gateway.
+    #[schema(required)]
+    body: Option<RequestBody>,
+}
+
+/// A request body, secrets removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RequestBody {
+    /// Its beginning: at most 32 KB.
+    text: String,
+    /// How many characters it had in full.
+    chars: u64,
+    /// Whether it is shortened here.
+    cut: bool,
+}
+
+impl From<deadstop_store::Body> for RequestBody {
+    fn from(body: deadstop_store::Body) -> RequestBody {
+        let deadstop_store::Body { text, chars, cut } = body;
+        RequestBody { text, chars, cut }
+    }
 }
 
 /// How a score was made.
@@ -354,6 +384,7 @@ async fn detail(
                 position,
                 call: piece.call.map(|id| id.to_string()),
                 said: piece.exchange.into(),
+                body: piece.body.map(RequestBody::from),
             })
             .collect(),
         unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.last, now()),

@@ -188,6 +188,27 @@ pub(crate) async fn make(
     Ok((text, stored))
 }
 
+/// Takes the keys of an agent's own out of force and makes one in their place; nothing if it has none.
+pub(crate) async fn renew(app: &App, who: &Who, agent: &str) -> Result<Option<MadeKey>, Problem> {
+    // A server that keeps nothing has no keys.
+    let Ok(store) = app.store() else { return Ok(None) };
+    let keys = store.keys(&who.project).await?;
+    let old: Vec<_> = keys
+        .into_iter()
+        .filter(|key| key.revoked.is_none() && key.agent.as_deref() == Some(agent))
+        .collect();
+    let Some(last) = old.last() else { return Ok(None) };
+    let order =
+        KeyOrder { name: last.name.clone(), role: Role::Agent, agent: Some(agent.to_owned()) };
+    for key in &old {
+        let why = format!("the agent {agent} was cleared");
+        let event = app.event(who, "key.revoke", &key.id, &why, &json!({}));
+        store.revoke_key(&who.project, &key.id, &event.who, now(), Some(&event)).await?;
+    }
+    let (key, stored) = make(app, who, order, &who.project).await?;
+    Ok(Some(MadeKey { key, about: stored.into() }))
+}
+
 /// Takes a key out of force, at once.
 #[utoipa::path(
     delete, path = "/api/keys/{id}", tag = "keys",

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::auth::Who;
 use super::backtest::calls;
+use super::calls::stored_session;
 use super::extract::{At, Name};
 use super::gauge::Limit;
 use super::policies::{read_agent, read_default};
@@ -83,7 +84,10 @@ pub(crate) async fn state(
 ) -> Result<Json<Stood>, Problem> {
     who.may_see(&agent)?;
     let store = app.store()?;
-    let session = store.session_named(&who.project, &agent, &session).await?;
+    // The call knows its session, also if its name was used again since.
+    let call = store.call(&who.project, id).await?.ok_or_else(|| Problem::not_found("call"))?;
+    let number = Some(call.call.session_number);
+    let session = stored_session(store, &who.project, (&agent, &session), number).await?;
     let session = session.ok_or_else(|| Problem::not_found("session"))?;
     let newest = store.policy(&who.project, None).await?.map_or(0, |version| version.version);
     let own = store.policy(&who.project, Some(&agent)).await?.map_or(0, |version| version.version);

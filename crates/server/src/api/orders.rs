@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::auth::Who;
 use super::extract::{Body, Strict, names};
+use super::keys::{self, MadeKey};
 use super::live::Row;
 use super::problem::{Code, Problem, ProblemBody};
 use deadstop_warden::{Scope, What};
@@ -78,6 +79,10 @@ pub(crate) struct Done {
     pub(super) done: &'static str,
     /// The scope as it is now.
     pub(super) scope: Row,
+    /// The agent's new key, shown this once: whoever clears an agent that was killed takes its old keys
+    /// out of force. Null if it has none of its own.
+    #[schema(required)]
+    pub(super) key: Option<MadeKey>,
 }
 
 pub(crate) type Carried = Result<Json<Done>, Problem>;
@@ -95,7 +100,8 @@ pub(crate) async fn kill(
     find_and_carry_out(&app, &who, &order, What::Kill).await
 }
 
-/// Lets an agent, or everything, run again.
+/// Lets an agent, or everything, run again. An agent that was killed gets a fresh key, if it has keys of
+/// its own; switching it on (`PATCH /api/agents/{name}`) keeps them.
 #[utoipa::path(
     post, path = "/api/clear", tag = "orders", request_body = Order,
     responses(
@@ -112,7 +118,16 @@ pub(crate) async fn clear(
         let why = "a session's end is final; start a new session, or reset this one";
         return Err(Problem::new(Code::SessionFinal, why));
     }
-    find_and_carry_out(&app, &who, &order, What::Clear).await
+    order.check()?;
+    let scope = find(&app, &who, &order).await?;
+    // Before it may run: its old keys must not work for a moment.
+    let key = match scope.kind() == ScopeKind::Agent && scope.state().killed().is_some() {
+        true => keys::renew(&app, &who, scope.name()).await?,
+        false => None,
+    };
+    let why = Why { reason: order.reason.clone(), by: order.by.clone() };
+    let Json(done) = carry_out(&app, &who, &scope, What::Clear, &why).await?;
+    Ok(Json(Done { key, ..done }))
 }
 
 /// A fresh start under the same name, for a session that was ended.
@@ -200,7 +215,7 @@ pub(crate) async fn carry_out(
         What::TopUp => return Err(Problem::new(Code::BadOrder, "say by how much")),
     };
     match carried {
-        Ok(()) => Ok(Json(Done { done, scope: Row::of(scope) })),
+        Ok(()) => Ok(Json(Done { done, scope: Row::of(scope), key: None })),
         Err(error) => {
             let text = match in_force(scope, what) {
                 true => format!("it is in force here, but could not be written: {error}"),

@@ -3,6 +3,7 @@
 //! The bodies are whole documents. A change says which version it replaces (`if-match`), is kept
 //! for good, and is in force when it is acknowledged.
 
+mod adopt;
 mod change;
 mod shape;
 mod versions;

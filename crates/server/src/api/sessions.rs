@@ -11,7 +11,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::agents::Totals;
 use super::auth::Who;
-use super::extract::{AskedBoth, At, Body, Filter, Name, Page};
+use super::calls::stored_session;
+use super::extract::{Asked, AskedBoth, At, Body, Filter, Name, Numbered, Page};
 use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::{Problem, ProblemBody};
@@ -76,6 +77,8 @@ impl From<StoredSession> for Session {
 pub(crate) struct SessionDetail {
     #[serde(flatten)]
     session: Session,
+    /// Whether another session of the same name was opened since, so that orders go to that one.
+    superseded: bool,
     /// What it has spent and reserved, as it is now; null if it is not in memory.
     #[schema(required)]
     live: Option<Running>,
@@ -161,25 +164,37 @@ fn tag_of(guard: deadstop_core::GuardId) -> String {
     guard.tag(deadstop_core::Verdict::Kill).to_owned()
 }
 
-/// One session.
+/// One session: the one of this name that was opened last, or an earlier one by its number.
 #[utoipa::path(
     get, path = "/api/sessions/{agent}/{session}", tag = "sessions",
     params(
         ("agent" = String, Path, description = "The agent"),
         ("session" = String, Path, description = "The session's name"),
+        Numbered,
     ),
     responses((status = 200, description = "The session", body = SessionDetail))
 )]
 pub(crate) async fn get(
     State(app): State<Arc<App>>,
     who: Who,
-    At((Name(agent), Name(session))): At<(Name, Name)>,
+    At((Name(agent), Name(name))): At<(Name, Name)>,
+    Asked(asked): Asked<Numbered>,
 ) -> Result<Json<SessionDetail>, Problem> {
     who.may_see(&agent)?;
+    let (store, number) = (app.store()?, asked.number()?);
     let project = app.project(&who).await?;
-    let live = app.warden.live_session(&who.project, &agent, &session);
-    let live = live.map(|scope| Running::of(&project, &scope, now()));
-    let stored = app.store()?.session_named(&who.project, &agent, &session).await?;
+    let stored = stored_session(store, &who.project, (&agent, &name), number).await?;
+    // What is in memory is the session of this name that was opened last.
+    let live = app.warden.live_session(&who.project, &agent, &name);
+    let superseded = match (number, &live) {
+        (None, _) => false,
+        (Some(number), Some(newest)) => newest.number() != number,
+        (Some(number), None) => {
+            let newest = store.session_named(&who.project, &agent, &name).await?;
+            newest.is_some_and(|newest| newest.number != number)
+        }
+    };
+    let live = live.filter(|_| !superseded).map(|scope| Running::of(&project, &scope, now()));
     let session = match (stored, &live) {
         (Some(stored), _) => Session::from(stored),
         (None, Some(live)) => unwritten(&live.row),
@@ -191,7 +206,8 @@ pub(crate) async fn get(
         None => (session.state, session.why.clone()),
     };
     let stopped_with = stopped_with(&app, &project, &session.agent);
-    Ok(Json(SessionDetail { session: Session { state, why, stopped_with, ..session }, live }))
+    let session = Session { state, why, stopped_with, ..session };
+    Ok(Json(SessionDetail { session, superseded, live }))
 }
 
 fn unwritten(row: &Row) -> Session {

@@ -129,5 +129,5 @@ pub(crate) async fn top_up(
     if closed() {
         return Err(stopped());
     }
-    Ok(Json(Done { done: What::TopUp.done(), scope: Row::of(&scope) }))
+    Ok(Json(Done { done: What::TopUp.done(), scope: Row::of(&scope), key: None }))
 }

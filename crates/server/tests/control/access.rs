@@ -129,3 +129,55 @@ async fn a_login_ends_with_its_key() {
     assert_eq!(gate.ask(&revoke).await.status, 204);
     assert_eq!(gate.ask(&whoami).await.status, 401);
 }
+
+/// Seed D: once killed, the operator clears it, and the agent starts from a fresh keyring.
+#[tokio::test]
+async fn an_agent_that_was_killed_and_cleared_needs_its_new_key() {
+    let gate = gate().await;
+    let admin = make(&gate, None, "admin").await;
+    let admin = admin["key"].as_str().unwrap();
+    let bound = |agent: &str| json!({ "name": "runner", "role": "agent", "agent": agent });
+    let key = async |agent: &str| {
+        let made = gate.ask(&Ask::post("/api/keys", &bound(agent)).key(admin)).await;
+        made.json()["key"].as_str().unwrap().to_owned()
+    };
+    let (old, other) = (key("cleaner").await, key("reader").await);
+    let opens = async |key: &str, agent: &str| {
+        let opening = json!({ "agent": agent, "session": "s1" });
+        gate.ask(&Ask::post("/api/sessions", &opening).key(key)).await.status
+    };
+    let order = async |what: &str| {
+        let body = json!({ "agent": "cleaner", "reason": "it deletes too much" });
+        let got = gate.ask(&Ask::post(&format!("/api/{what}"), &body).key(admin)).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        got.json()
+    };
+    assert_eq!(opens(&old, "cleaner").await, 200);
+    // Clearing what was not killed changes no key.
+    assert_eq!(order("clear").await["key"], Value::Null);
+    assert_eq!(opens(&old, "cleaner").await, 200);
+
+    order("kill").await;
+    assert_eq!(opens(&old, "cleaner").await, 403);
+    let cleared = order("clear").await;
+    let fresh = cleared["key"]["key"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&cleared["key"]["name"], &cleared["key"]["agent"], &cleared["key"]["role"]),
+        (&json!("runner"), &json!("cleaner"), &json!("agent"))
+    );
+    assert_eq!(opens(&old, "cleaner").await, 401, "the old key no longer works");
+    assert_eq!(opens(&fresh, "cleaner").await, 200);
+    assert_eq!(opens(&fresh, "reader").await, 404, "it is bound as the old one was");
+    assert_eq!(opens(&other, "reader").await, 200, "other agents keep theirs");
+    let audit = gate.ask(&Ask::get("/api/audit").key(admin)).await;
+    assert!(audit.text().contains("the agent cleaner was cleared"), "{}", audit.text());
+    assert!(!audit.text().contains(&fresh));
+
+    // Switched off and on again, as the kill switch's page has it, it runs on with its key.
+    for active in [false, true] {
+        let body = json!({ "active": active });
+        let change = Ask::of("PATCH", "/api/agents/cleaner", Some(&body)).key(admin);
+        assert_eq!(gate.ask(&change).await.status, 200);
+    }
+    assert_eq!(opens(&fresh, "cleaner").await, 200);
+}

@@ -5,7 +5,7 @@ use deadstop_core::{
     Status, Time, Tokens, ToolCall, Trip, Usage, Verdict, admit,
 };
 use deadstop_store::{
-    Batch, CallKind, Counters, Evidence, Exchange, SessionState, StoredAgent, StoredCall,
+    Batch, Body, CallKind, Counters, Evidence, Exchange, SessionState, StoredAgent, StoredCall,
     StoredIncident, StoredSession,
 };
 
@@ -113,6 +113,7 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
             response_chars: 13,
             ..Exchange::default()
         },
+        body: Some(Body { text: "{\"wall-body\":1}".into(), chars: 15, cut: false }),
     };
     let kept = Kept { incident: incident.id.clone(), call: calls[0].id.to_string() };
     store.ensure_project(project, started).await.unwrap();

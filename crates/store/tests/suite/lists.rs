@@ -2,9 +2,9 @@
 
 use deadstop_core::{GuardId, Time, Verdict};
 use deadstop_store::{
-    Acknowledged, AgentFilter, AuditFilter, Batch, CallFilter, DeliveryFilter, IncidentFilter,
-    Order, Page, Paging, Period, SessionFilter, SessionState, Store, StoreError, StoredAgent,
-    StoredCall, StoredIncident, StoredSession,
+    Acknowledged, AgentFilter, AuditFilter, Batch, CallFilter, CallKind, DeliveryFilter,
+    IncidentFilter, Order, Page, Paging, Period, SessionFilter, SessionState, Store, StoreError,
+    StoredAgent, StoredCall, StoredIncident, StoredSession,
 };
 
 use crate::place::{Place, on_both};
@@ -39,8 +39,13 @@ async fn calls_are_found_by_everything(place: &Place) {
         tripped(call(&runs[0], number(11)), GuardId::Loop),
         call(&runs[1], number(12)),
         tripped(call(&runs[2], number(13)), GuardId::Loop),
-        tripped(call(&runs[2], number(14)), GuardId::Budget),
+        StoredCall {
+            kind: CallKind::Tool,
+            name: "ls".into(),
+            ..tripped(call(&runs[2], number(14)), GuardId::Budget)
+        },
     ];
+    let sonnet = || Some((CallKind::Model, "sonnet".to_owned()));
     let (agents, sessions) = (vec![ada, bob], runs.to_vec());
     store.write(&Batch { agents, sessions, calls, ..Batch::default() }).await.unwrap();
 
@@ -66,6 +71,29 @@ async fn calls_are_found_by_everything(place: &Place) {
             "session and guard",
             CallFilter { session: Some(number(4)), guard: Some(GuardId::Budget), ..none() },
             vec![14],
+        ),
+        ("tool", CallFilter { name: Some((CallKind::Tool, "ls".into())), ..none() }, vec![14]),
+        (
+            "no such model",
+            CallFilter { name: Some((CallKind::Model, "ls".into())), ..none() },
+            vec![],
+        ),
+        (
+            "model of an agent",
+            CallFilter { agent: Some("bob".into()), name: sonnet(), ..none() },
+            vec![13],
+        ),
+        ("blocked", CallFilter { verdict: Some(Verdict::Block), ..none() }, vec![14, 13, 11]),
+        ("allowed", CallFilter { verdict: Some(Verdict::Allow), ..none() }, vec![12, 10]),
+        (
+            "blocked of an agent and a model",
+            CallFilter {
+                agent: Some("ada".into()),
+                name: sonnet(),
+                verdict: Some(Verdict::Block),
+                ..none()
+            },
+            vec![11],
         ),
         ("span", CallFilter { period: span(11, 13), ..none() }, vec![12, 11]),
         (

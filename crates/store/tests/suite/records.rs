@@ -2,7 +2,7 @@
 
 use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
-    Acknowledged, AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept,
+    Acknowledged, AgentFilter, Batch, Body, CostBy, CostFilter, Counters, Evidence, Exchange, Kept,
     ListedCall, Paging, Payload, Period, SessionState, StoredAgent, StoredCall, StoredIncident,
     StoredRung, StoredScope, StoredSession, StoredTool,
 };
@@ -187,6 +187,7 @@ async fn everything_of_a_batch(place: &Place) {
         at: at(2),
         call: Some(made.id),
         exchange,
+        body: Some(Body { text: "{\"model\":\"m\"}".into(), chars: 90_000, cut: true }),
     };
     let batch = Batch {
         scopes: vec![scope("k")],
@@ -377,6 +378,7 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
         at: at(n),
         call: None,
         exchange: exchange.clone(),
+        body: None,
     };
     let payload =
         |n: u64| Payload { project: "default".into(), call: number(n), exchange: exchange.clone() };

@@ -17,6 +17,7 @@ use super::super::App;
 use super::super::auth::Who;
 use super::super::extract::stale;
 use super::super::problem::{Code, Problem};
+use super::adopt::adopt;
 use deadstop_warden::{Policies, Warden, now};
 
 /// How often a change is tried again when another node was faster.
@@ -28,6 +29,7 @@ pub(crate) async fn load(
     base: &PolicySet,
     warden: &Warden,
 ) -> Result<(), StoreError> {
+    adopt(store, base).await?;
     let all = store.policies().await?;
     let mut projects: Vec<_> = all.iter().map(|version| version.project.as_str()).collect();
     projects.dedup();
@@ -192,6 +194,7 @@ async fn put(
 ) -> Result<(), Problem> {
     let store = app.store()?;
     let _turn = app.policy_turn.lock().await;
+    adopt(store, &app.base).await?;
     for attempt in 1.. {
         let current = current(app, &who.project, target.agent).await?;
         let version = current.version;
@@ -232,7 +235,7 @@ async fn put(
 }
 
 /// The seed page's columns.
-fn columns(config: &PreventionConfig) -> deadstop_store::PreventionConfig {
+pub(super) fn columns(config: &PreventionConfig) -> deadstop_store::PreventionConfig {
     let PreventionConfig { loop_detection, budget, circuit_breaker } = config;
     let action = serde_json::to_value(loop_detection.action).unwrap_or_default();
     deadstop_store::PreventionConfig {
