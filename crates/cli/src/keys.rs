@@ -16,7 +16,7 @@ use crate::database::{self, Make, Source};
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::Hinted;
-use crate::{list, ui, when};
+use crate::{list, operator, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -96,6 +96,7 @@ fn create(order: &Create, server: &Server) -> anyhow::Result<ExitCode> {
 /// Makes a key, with a server or without.
 fn make(order: &Create, server: &Server) -> anyhow::Result<Value> {
     if let Some(place) = order.source.place(server)? {
+        operator::must_not_be_agent()?;
         return create_in(&place, order, server);
     }
     let client = server.client()?;

@@ -35,6 +35,7 @@ mod install;
 mod keys;
 mod list;
 mod mcp;
+mod operator;
 mod policy;
 mod prices;
 mod ready;
@@ -42,6 +43,7 @@ mod remote;
 mod run;
 mod serve;
 mod sessions;
+mod sign_in;
 mod table;
 mod timeline;
 mod ui;
@@ -85,6 +87,8 @@ enum Command {
     Resume(control::Order),
     /// Show who runs and what it has cost.
     Status(control::Status),
+    /// Print a link that signs your browser in: the page then takes all orders.
+    SignIn(remote::Server),
     /// See whether a server can do its work: 0 if so, for health checks.
     Ready(remote::Server),
     /// Follow what happens, live.
@@ -147,6 +151,7 @@ fn main() -> ExitCode {
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(args) => control::status(&args),
+        Command::SignIn(server) => sign_in::run(&server),
         Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
         Command::Install(args) => install::install(&args),

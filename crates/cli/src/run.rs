@@ -31,7 +31,7 @@ use self::limits::Limits;
 use self::summary::{Fate, Summary};
 use self::supervise::{Heard, Over, Signals, Supervisor};
 use self::watch::{Look, Used, Watch};
-use crate::ui;
+use crate::{operator, ui};
 
 /// The command was stopped by Deadstop. No shell, no signal, `timeout` (124) nor sysexits (64 to
 /// 78) use it, and nobody takes it for "try again", as 75 would be.
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
     /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets
-    /// it too, so it should be an agent's
+    /// an agent's key; in place of an admin's it gets one of its own, for the time of this run
     #[arg(long, env = "DEADSTOP_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// With --server: the project, where the key does not decide it
@@ -128,13 +128,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(why) = look.ended {
             let fate = Fate::NotStarted { why };
             let summary = Summary { used: look.used, ..summary(&run, fate, begun) };
+            gateway.close(None).await;
             return tell(args, &summary);
         }
         introduce(args, &run, &gateway);
         let terminal = Terminal::save();
         let tree = match start(args, &gateway) {
             Ok(tree) => tree,
-            Err(error) => return Ok(not_started(&args.command, &error)),
+            Err(error) => {
+                gateway.close(None).await;
+                return Ok(not_started(&args.command, &error));
+            }
         };
         let (news, hearing) = mpsc::unbounded_channel();
         let watching = tokio::spawn(gateway.watch.clone().run(news));
@@ -227,7 +231,11 @@ fn start(args: &Args, gateway: &Gateway) -> io::Result<Tree> {
     let (program, arguments) =
         args.command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(gateway.variables.iter().map(|(name, value)| (name, value)));
+    command.args(arguments);
+    for secret in operator::SECRETS {
+        command.env_remove(secret);
+    }
+    command.envs(gateway.variables.iter().map(|(name, value)| (name, value)));
     Tree::spawn(&mut command)
 }
 

@@ -14,6 +14,8 @@ use deadstop_protocol::prices::Terms;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::operator::OperatorToken;
+
 /// The port that everything is on.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4141";
 
@@ -54,6 +56,9 @@ pub struct Config {
     pub default_agent: String,
     /// Who a call belongs to when it names no session: for a private gateway, its one run.
     pub default_session: Option<String>,
+    /// What an order that loosens control must bring while there are no keys. `None` takes such
+    /// orders from every process of this machine.
+    pub operator: Option<OperatorToken>,
 }
 
 /// Where calls of a provider go.
@@ -138,6 +143,8 @@ pub struct RawConfig {
     pub behind_proxy: bool,
     /// Whether alerts may go to addresses of the local network.
     pub private_alerts: bool,
+    /// Whether every process of this machine may give every order while there are no keys.
+    pub trust_local: bool,
     /// A policy file, or the name of a preset.
     pub policy: Option<String>,
     /// What an agent is told when it was killed.
@@ -323,6 +330,7 @@ impl RawConfig {
             shutdown_grace: Duration::from_secs(self.shutdown_grace_seconds.unwrap_or(10)),
             default_agent: "default".to_owned(),
             default_session: None,
+            operator: None,
         })
     }
 }

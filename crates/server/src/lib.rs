@@ -13,6 +13,7 @@ mod door;
 mod gateway;
 mod mcp;
 mod net;
+mod operator;
 mod page;
 mod replay;
 mod retention;
@@ -23,3 +24,4 @@ pub use config::{
 };
 pub use database::{Database, DatabaseError, KeyWanted, Place};
 pub use net::{Server, StartError};
+pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};

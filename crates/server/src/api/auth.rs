@@ -1,7 +1,8 @@
 //! Who is asking, and whether they may.
 //!
-//! While a server has no key, the local user is its admin: whoever reaches it over loopback. From
-//! the first key on, keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a
+//! While a server has no key, every process of its machine may look, make calls and tighten control.
+//! Orders that loosen control take the operator's token (`crate::operator`). From the first key on,
+//! keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a
 //! login's cookie, which must bring its token with everything that changes something.
 //!
 //! Every route passes [`guard`] before its handler, which looks the route up in one table
@@ -32,6 +33,8 @@ pub(crate) use key::{NewKey, NoRandomness};
 
 use super::App;
 use super::problem::{Code, Problem};
+use crate::net::Only;
+use crate::operator::{OPERATOR_HEADER, Operators};
 use deadstop_warden::now;
 use key::BroughtKey;
 
@@ -135,7 +138,7 @@ pub(crate) struct Who {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Via {
     /// By being on this machine, while there are no keys.
-    Local,
+    Local(Standing),
     /// By a key.
     Key {
         /// Its id.
@@ -150,11 +153,43 @@ pub(crate) enum Via {
     },
 }
 
+/// How far a process of this machine is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has shown nothing: it may be an agent. It looks, makes calls and tightens control.
+    Unproven,
+    /// It has shown the operator's token.
+    Operator,
+    /// A browser that the operator has signed in, and the token that its changes must bring.
+    SignedIn(String),
+}
+
 impl Who {
+    /// Whether orders that loosen control are taken from them, if their role is enough.
+    pub(crate) fn may_loosen(&self) -> bool {
+        self.via != Via::Local(Standing::Unproven) && self.role >= Role::Operator
+    }
+
+    /// Fails where an order loosens control and a process that may be an agent gives it.
+    pub(crate) fn must_loosen(&self) -> Result<(), Problem> {
+        if self.via == Via::Local(Standing::Unproven) {
+            return Err(Problem::new(Code::OperatorRequired, OPERATOR_REQUIRED));
+        }
+        Ok(())
+    }
+
+    /// What a browser's changes must bring.
+    pub(crate) fn csrf(&self) -> Option<&str> {
+        match &self.via {
+            Via::Login { csrf, .. } | Via::Local(Standing::SignedIn(csrf)) => Some(csrf),
+            _ => None,
+        }
+    }
+
     /// The id of the key, if there is one.
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.via {
-            Via::Local => None,
+            Via::Local(_) => None,
             Via::Key { id } | Via::Login { id, .. } => Some(id),
         }
     }
@@ -171,7 +206,7 @@ impl Who {
     pub(crate) fn signed(&self, by: Option<&str>) -> String {
         let by = by.and_then(identity::name);
         match (&self.via, by) {
-            (Via::Local, Some(by)) => by,
+            (Via::Local(_), Some(by)) => by,
             (_, Some(by)) if by != self.name => format!("{} ({by})", self.name),
             _ => self.name.clone(),
         }
@@ -191,9 +226,12 @@ impl<S: Sync> FromRequestParts<S> for Who {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Knows keys and logins.
+/// Knows keys, logins and the operator.
 pub(crate) struct Auth {
     store: Option<Store>,
+    operators: Operators,
+    /// The one run of a private gateway, which has one project, too.
+    only: Option<Only>,
     keys: RwLock<HashMap<String, (StoredKey, Instant)>>,
     logins: RwLock<HashMap<String, (StoredLogin, Instant)>>,
     /// Whether there is any key, and when that was looked up. Once there is one it stays so.
@@ -202,8 +240,20 @@ pub(crate) struct Auth {
 
 impl Auth {
     /// Looks keys up in the store. A server that keeps nothing has no keys.
-    pub(crate) fn new(store: Option<Store>) -> Auth {
-        Auth { store, keys: RwLock::default(), logins: RwLock::default(), keyed: RwLock::new(None) }
+    pub(crate) fn new(store: Option<Store>, operators: Operators, only: Option<Only>) -> Auth {
+        Auth {
+            store,
+            operators,
+            only,
+            keys: RwLock::default(),
+            logins: RwLock::default(),
+            keyed: RwLock::new(None),
+        }
+    }
+
+    /// The one run of a private gateway.
+    pub(crate) fn only(&self) -> Option<&Only> {
+        self.only.as_ref()
     }
 
     /// Whether this server has keys, so that callers must bring one. A server that once had one
@@ -283,12 +333,24 @@ impl Auth {
         }
     }
 
-    /// Opens a login with a key. Gives the cookie's value and who it is.
+    /// Opens a login with a key, or with a sign-in link where there are no keys. Gives the cookie's
+    /// value and who it is.
     pub(crate) async fn log_in(
         &self,
         text: &str,
         event: impl FnOnce(&Who) -> AuditEvent,
     ) -> Result<(String, Who), Problem> {
+        if !self.keyed().await? {
+            let cookie = self.operators.sign_in(text);
+            if let Some((cookie, csrf)) = cookie
+                .and_then(|cookie| self.operators.by_cookie(&cookie).map(|csrf| (cookie, csrf)))
+            {
+                return Ok((cookie, self.local(None, Standing::SignedIn(csrf))));
+            }
+        }
+        if Operators::is_sign_in(text) {
+            return Err(Problem::new(Code::BadKey, LINK_OVER));
+        }
         let key = self.prove(text).await?;
         let Some(store) = &self.store else { return Err(bad_key()) };
         let secret = key::secret().map_err(no_randomness)?;
@@ -358,19 +420,14 @@ impl Auth {
             let text = value.to_str().ok().and_then(identity::name);
             text.ok_or_else(|| Problem::not_found("project"))
         });
-        let named = named.transpose()?;
+        let named = named.transpose()?.filter(|_| self.only.is_none());
+        let login = cookie(headers).filter(|secret| !Operators::is_cookie(secret));
         let found = if let Some(text) = brought(headers)? {
             self.by_key(text).await?
-        } else if let Some(secret) = cookie(headers) {
+        } else if let Some(secret) = login {
             self.by_login(secret).await?
         } else if !self.keyed().await? && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
-            Who {
-                project: named.clone().unwrap_or_else(|| DEFAULT_PROJECT.to_owned()),
-                role: Role::Admin,
-                name: "local user".to_owned(),
-                agent: None,
-                via: Via::Local,
-            }
+            self.local(named.clone(), self.standing(headers))
         } else {
             let detail = "this server wants a key: send `authorization: Bearer ds_…`";
             return Err(Problem::new(Code::KeyRequired, detail));
@@ -380,7 +437,37 @@ impl Auth {
             _ => Ok(found),
         }
     }
+
+    /// A process of this machine, while there are no keys.
+    fn local(&self, project: Option<String>, standing: Standing) -> Who {
+        Who {
+            project: project.unwrap_or_else(|| DEFAULT_PROJECT.to_owned()),
+            role: Role::Admin,
+            name: "local user".to_owned(),
+            agent: None,
+            via: Via::Local(standing),
+        }
+    }
+
+    /// What a process of this machine has shown.
+    fn standing(&self, headers: &HeaderMap) -> Standing {
+        let token = headers.get(OPERATOR_HEADER).and_then(|value| value.to_str().ok());
+        if self.operators.everybody() || token.is_some_and(|text| self.operators.is_token(text)) {
+            return Standing::Operator;
+        }
+        let csrf = cookie(headers).and_then(|cookie| self.operators.by_cookie(cookie));
+        csrf.map_or(Standing::Unproven, Standing::SignedIn)
+    }
 }
+
+/// What a process is told that may be an agent.
+const OPERATOR_REQUIRED: &str = "this order loosens control, and every process of this machine \
+    could give it, so it takes the operator's token: run `deadstop` in a terminal, or open the link \
+    that `deadstop sign-in` prints";
+
+/// What a browser is told that brings a link once more.
+const LINK_OVER: &str = "this sign-in link was used or is too old, or the server has keys now; \
+    `deadstop sign-in` prints another link";
 
 /// Asks the store; not for long where what is known will do.
 async fn look_up<T>(
@@ -485,7 +572,7 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
     let who = app.auth.identify(request.headers(), peer).await?;
     let safe = matches!(*request.method(), Method::GET | Method::HEAD);
-    if let (Via::Login { csrf, .. }, false) = (&who.via, safe) {
+    if let (Some(csrf), false) = (who.csrf(), safe) {
         let token = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         if !token.is_some_and(|token| key::same(token, csrf)) {
             let detail = "send the login's token as `x-csrf-token`; /api/whoami tells it";
@@ -498,11 +585,15 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
     }
+    let open = safe || path.is_some_and(|path| access::is_open(request.method(), path, need));
+    if !open {
+        who.must_loosen()?;
+    }
     // Without keys a project is whatever somebody names, and its first call makes it. Looking at it
     // does not, and an order to something that is not there must not look as if it were obeyed.
     let order = path.is_some_and(|path| ORDERS.contains(&path));
     let looks = safe || order;
-    if who.via == Via::Local && looks && !app.warden.knows_project(&who.project).await? {
+    if matches!(who.via, Via::Local(_)) && looks && !app.warden.knows_project(&who.project).await? {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }

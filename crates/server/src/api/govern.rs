@@ -80,7 +80,12 @@ pub(crate) async fn open(
     let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     names("agent", [&opening.agent])?;
     names("session", [&session])?;
-    let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
+    // A private gateway has one agent and one session, whatever a client calls itself.
+    let (agent, session) = match app.auth.only() {
+        Some(only) => (only.agent.clone(), only.session.clone()),
+        None => (opening.agent, session),
+    };
+    let chain = chain(&app, &who, &agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
     }
@@ -90,7 +95,6 @@ pub(crate) async fn open(
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
-    let (agent, session) = (opening.agent, session);
     Ok(Json(Opened { agent, session, policy, scope }).into_response())
 }
 

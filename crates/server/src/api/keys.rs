@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::{self, NewKey, NoRandomness, Role, Via, Who};
+use super::auth::{self, NewKey, NoRandomness, Role, Who};
 use super::extract::{At, Body, Name, Page, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use deadstop_warden::now;
@@ -227,7 +227,7 @@ pub(crate) async fn revoke(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Credentials {
-    /// The key.
+    /// The key; on a server without keys the operator's token, or the code of a sign-in link.
     #[schema(max_length = 200)]
     key: String,
 }
@@ -246,6 +246,9 @@ pub(crate) struct Identity {
     /// The only agent that they may be.
     #[schema(required)]
     agent: Option<String>,
+    /// Whether orders that loosen control are taken from them: by their role, and on a server without
+    /// keys only with the operator's token.
+    operator: bool,
     /// The key's id; null for the local user of a server without keys.
     #[schema(required)]
     key: Option<String>,
@@ -257,16 +260,14 @@ pub(crate) struct Identity {
 impl From<Who> for Identity {
     fn from(who: Who) -> Identity {
         let key = who.key().map(str::to_owned);
-        let csrf_token = match who.via {
-            Via::Login { csrf, .. } => Some(csrf),
-            Via::Local | Via::Key { .. } => None,
-        };
+        let csrf_token = who.csrf().map(str::to_owned);
+        let operator = who.may_loosen();
         let Who { project, name, role, agent, .. } = who;
-        Identity { project, name, role, agent, key, csrf_token }
+        Identity { project, name, role, agent, operator, key, csrf_token }
     }
 }
 
-/// Opens a login with a key.
+/// Opens a login with a key, or with a sign-in link.
 #[utoipa::path(
     post, path = "/api/login", tag = "keys", request_body = Credentials,
     responses(

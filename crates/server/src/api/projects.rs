@@ -59,7 +59,8 @@ pub(crate) async fn list(
     who: Who,
 ) -> Result<Json<Page<Project>>, Problem> {
     let all = app.store()?.projects().await?;
-    let own = all.into_iter().filter(|one| who.via == Via::Local || one.name == who.project);
+    let own =
+        all.into_iter().filter(|one| matches!(who.via, Via::Local(_)) || one.name == who.project);
     let shown = own.map(|one| Project { name: one.name, opened_ms: one.opened.0 });
     Ok(Json(Page::all(shown.collect())))
 }

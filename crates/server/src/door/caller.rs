@@ -54,7 +54,9 @@ impl Caller {
     ) -> Result<Caller, Response<Body>> {
         match auth.keyed().await {
             Ok(false) => {
+                // A private gateway has one project: in another one its limits would start afresh.
                 let named = text(headers, PROJECT_HEADER).and_then(identity::name);
+                let named = named.filter(|_| auth.only().is_none());
                 Ok(named.map_or_else(Caller::anybody, |project| Caller { project, agent: None }))
             }
             Ok(true) => {
