@@ -6,8 +6,9 @@ COMMANDS ?= ../shared/commands
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 NPM ?= npm
+ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: help run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: help program quick install docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,6 +22,12 @@ demo: build ## Two runaways stopped and one healthy agent let through, without a
 build: page ## Build the program, with its page inside
 	$(CARGO) build --release --locked --package deadstop
 
+PREFIX ?= $(HOME)/.local
+
+install: build ## Copy the program to PREFIX/bin (~/.local/bin unless said)
+	install -D -m 755 target/release/deadstop $(PREFIX)/bin/deadstop
+	@command -v deadstop >/dev/null || echo "note: $(PREFIX)/bin is not in PATH"
+
 page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
 
 dashboard/dist/index.html: dashboard/node_modules/.package-lock.json dashboard/index.html \
@@ -33,20 +40,22 @@ dashboard/node_modules/.package-lock.json: dashboard/package.json dashboard/pack
 	cd dashboard && $(NPM) install --no-save --no-fund --no-audit
 	@touch $@
 
-page-check: page ## Check the dashboard: its tests, and whether its types are those of the API
-	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+page-check: program ## Check the dashboard: its tests, and whether its types are those of the API
 	cd dashboard && $(NPM) test && $(NPM) run types:check
 
 page-test: page-check ## The dashboard in a real browser, against the real program (installs chromium if it can)
-	scripts/again tests/page/run
+	tests/page/run
 
-pictures: page ## Take the pictures of docs/pages anew, and write docs/pages.md (needs Python with Pillow)
-	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.md (needs Python with Pillow)
 	rm -rf target/shots
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-test: fmt page lint rules unit fleet doc recorded clients mcp-clients hosts sdk-python sdk-node api leaks packaging page-test ## Check everything: format, lints, house rules, tests, documentation, real SDKs, real coding agents, the API, secrets, the page in a browser
+# What has real clients mostly waits for them: two at a time.
+REAL := clients mcp-clients hosts sdk-python sdk-node api leaks packaging docs page-test
+
+test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(REAL)
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
@@ -63,58 +72,70 @@ rules: ## Check that crates depend on each other as the architecture says, and t
 
 # Made-up cases are the same in every run here, so that a change fails by what it changed;
 # `make soak` makes up thousands of others each time.
-unit: ## Run the tests
+unit: ## Run the Rust tests; .config/nextest.toml says which may be tried again, and why
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} scripts/tests --workspace --locked
+	$(CARGO) test --workspace --locked --doc --quiet
 
-fleet: ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet; `make faults` has the rest
-	$(CARGO) build --locked --package deadstop
-	RUST_TEST_THREADS=3 TEST_ARGS='--skip fleet::faults' scripts/tests --locked --package deadstop --test fleet
+quick: ## What a change to a guard needs before a commit: format, lints and tests of the engine
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked $(ENGINE) --all-targets -- -D warnings
+	$(CARGO) xtask rules
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} scripts/tests --locked $(ENGINE)
+
+program: page ## The program and what the checks with real clients need, not optimised
+	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+
+fleet: program ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet; `make faults` has the rest
+	NEXTEST_TEST_THREADS=3 NEXTEST_ARGS='not test(/^fleet::faults/)' \
+		RUST_TEST_THREADS=3 TEST_ARGS='--skip fleet::faults' scripts/tests --locked --package deadstop --test fleet
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
-clients: ## Real SDKs, installed from their registries, against the real program
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=target/debug/deadstop scripts/again tests/clients/run
+clients: program ## Real SDKs, installed from their registries, against the real program
+	DEADSTOP_BIN=target/debug/deadstop tests/clients/run
 
-hosts: ## Real coding agents from npm with our hooks installed, against a stand-in provider
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/hosts/run
+docs: program ## The book built, its links followed, and the code in it run, with real frameworks
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/docs/run
+
+book: ## Build the book into target/book
+	scripts/book
+
+cast: program ## Record the README's animation anew
+	scripts/cast docs/demo.svg -- $(TARGET)/debug/deadstop demo
+
+hosts: program ## Real coding agents from npm with our hooks installed, against a stand-in provider
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
 
 bench-hooks: page ## How long a hook's whole run takes, cold and warm
 	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
 	$(TARGET)/release/examples/hooks $(TARGET)/release/deadstop
 
-sdk-python: ## The wheel, built, left in dist/, and tested in clean environments with real frameworks
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop scripts/again bindings/python/check
+sdk-python: program ## The Python package, tested in clean environments with real frameworks
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/python/check --debug
 
-sdk-node: ## The Node package, built, left in dist/, and tested in a clean folder with real clients
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop scripts/again bindings/node/check
+sdk-node: program ## The Node package, tested in a clean folder with real clients
+	DEADSTOP_BIN=$(abspath $(TARGET))/debug/deadstop bindings/node/check --debug
 
 bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in one run, and alone
 	bindings/python/check bench
 	bindings/node/check bench
 
-mcp-clients: ## The official MCP SDKs as clients and servers, and a public server, through both transports
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/mcp/run
+mcp-clients: program ## The official MCP SDKs as clients and servers, and a public server, through both transports
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/mcp/run
 
-api: ## The API against its own document, with cases made up by schemathesis
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/api/run
+api: program ## The API against its own document, with cases made up by schemathesis
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
 
-leaks: ## Secrets on every way in, and a search for them in all that is kept or said
-	$(CARGO) build --locked --package deadstop
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop scripts/again tests/api/leaks
+leaks: program ## Secrets on every way in, and a search for them in all that is kept or said
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/leaks
 
 faults: ## Redis killed or frozen, PostgreSQL restarted, a node killed, under load: what was let through, as a table
 	$(CARGO) test --locked --package deadstop --test fleet fleet::faults -- --nocapture --test-threads=1 > $(TARGET)/faults; \
 		status=$$?; grep '^fault: \|^test result' $(TARGET)/faults | sed 's/^fault: //'; exit $$status
 
 packaging: ## Image, compose file, manifests and unit, as far as they can be checked without an engine
-	scripts/again deploy/check
+	deploy/check
 
 bench-gateway: page ## Side by side with nginx and others, on loopback (needs nginx and wrk, and says so)
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load

@@ -1,7 +1,7 @@
 //! House rules and benches, as programs rather than as memory.
 //!
 //! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask seeds` checks the
-//! register of the seed pages; `cargo xtask bench`
+//! register of the seed pages and the document made from it (`--write` makes it anew); `cargo xtask bench`
 //! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces, and
 //! `cargo xtask commands [-v] FOLDER` labelled commands.
 
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["rules"] => rules::check(),
         ["seeds"] => seeds::check(),
+        ["seeds", "--write"] => seeds::write(),
         ["bench"] => bench::run(),
         ["commands", folder] => commands::check(folder, false),
         ["commands", "-v", folder] => commands::check(folder, true),
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         ["traces", folder] => traces::check(folder),
         ["kernel", calls] => bench::kernel(calls),
         _ => Err(anyhow::anyhow!(
-            "say `rules`, `seeds`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"
+            "say `rules`, `seeds [--write]`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"
         )),
     };
     match done {

@@ -4,6 +4,9 @@
 //! `tests/seeds/` has a file for each page. A statement that is held `as_written` names at least one
 //! test; one that is `better`, `different` or `missing` gives its reason. A test is named as
 //! `path::function`, or by its title in the tests of the page and the scenarios, and both must exist.
+//! `docs/coming-from.md` is made from the register, for readers who know one of the five products.
+
+mod document;
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +17,15 @@ use serde::Deserialize;
 /// Where the register is, from the root of the workspace.
 const FOLDER: &str = "tests/seeds";
 
+/// The document that is made from it.
+const DOCUMENT: &str = "docs/coming-from.md";
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Page {
     page: String,
+    /// Whose page it is.
+    product: String,
     about: String,
     statements: Vec<Statement>,
 }
@@ -32,6 +40,9 @@ struct Statement {
     tests: Vec<String>,
     #[serde(default)]
     reason: String,
+    /// What it is called here, or where it is found, if that is not plain.
+    #[serde(default)]
+    here: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -43,10 +54,53 @@ enum Holds {
     Missing,
 }
 
-/// Checks the register and prints its counts.
+impl Page {
+    fn count(&self, holds: Holds) -> usize {
+        self.statements.iter().filter(|one| one.holds == holds).count()
+    }
+}
+
+/// Checks the register and the document, and prints the register's counts.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has a root")?;
+    let root = root()?;
+    let pages = read(root)?;
+    let mut faults = Vec::new();
+    for page in &pages {
+        faults.extend(faults_of(page, &|path| fs::read_to_string(root.join(path)).ok()));
+        println!(
+            "{} {}: {} statements, {} as written, {} better, {} different, {} missing",
+            page.page,
+            page.about,
+            page.statements.len(),
+            page.count(Holds::AsWritten),
+            page.count(Holds::Better),
+            page.count(Holds::Different),
+            page.count(Holds::Missing),
+        );
+    }
+    ensure!(faults.is_empty(), "the register of the pages has faults:\n{}", faults.join("\n"));
+    let written = fs::read_to_string(root.join(DOCUMENT)).unwrap_or_default();
+    ensure!(
+        written == document::of(&pages),
+        "{DOCUMENT} is not what {FOLDER} says: run `cargo xtask seeds --write`"
+    );
+    Ok(())
+}
+
+/// Makes the document anew.
+pub(crate) fn write() -> anyhow::Result<()> {
+    let root = root()?;
+    fs::write(root.join(DOCUMENT), document::of(&read(root)?))
+        .with_context(|| format!("writing {DOCUMENT}"))?;
+    check()
+}
+
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has a root")
+}
+
+/// The pages, in order.
+fn read(root: &Path) -> anyhow::Result<Vec<Page>> {
     let mut files: Vec<_> = fs::read_dir(root.join(FOLDER))
         .with_context(|| format!("reading {FOLDER}"))?
         .collect::<Result<Vec<_>, _>>()?
@@ -56,25 +110,11 @@ pub(crate) fn check() -> anyhow::Result<()> {
         .collect();
     files.sort();
     ensure!(!files.is_empty(), "{FOLDER} has no page");
-    let mut faults = Vec::new();
-    for file in &files {
+    let page = |file: &std::path::PathBuf| {
         let text = fs::read_to_string(file)?;
-        let page: Page = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-        faults.extend(faults_of(&page, &|path| fs::read_to_string(root.join(path)).ok()));
-        let count = |holds| page.statements.iter().filter(|one| one.holds == holds).count();
-        println!(
-            "{} {}: {} statements, {} as written, {} better, {} different, {} missing",
-            page.page,
-            page.about,
-            page.statements.len(),
-            count(Holds::AsWritten),
-            count(Holds::Better),
-            count(Holds::Different),
-            count(Holds::Missing),
-        );
-    }
-    ensure!(faults.is_empty(), "the register of the pages has faults:\n{}", faults.join("\n"));
-    Ok(())
+        serde_json::from_str(&text).with_context(|| file.display().to_string())
+    };
+    files.iter().map(page).collect()
 }
 
 /// What is wrong with a page. `read` gives the text of a file of the workspace.
@@ -105,10 +145,11 @@ fn faults_of(page: &Page, read: &dyn Fn(&str) -> Option<String>) -> Vec<String> 
     faults
 }
 
-/// How a file defines a test: a function in Rust, a quoted title elsewhere.
+/// How a file defines a test: a function in Rust and Python, a quoted title elsewhere.
 fn defined(path: &str, name: &str) -> String {
     match path.rsplit('.').next() {
         Some("rs") => format!("fn {name}("),
+        Some("py") => format!("def {name}("),
         Some("json") => format!("\"name\": \"{name}\""),
         _ => format!("test('{name}'"),
     }
@@ -120,7 +161,7 @@ mod tests {
 
     fn faults(holds: &str, tests: &[&str], reason: &str) -> Vec<String> {
         let page = serde_json::json!({
-            "page": "009", "about": "a page",
+            "page": "009", "product": "Brakes", "about": "a page",
             "statements": [
                 { "number": 1, "says": "it works", "holds": holds, "tests": tests, "reason": reason },
             ],

@@ -99,8 +99,13 @@ Two were stopped, one was not. Next:
 fn config(provider: std::net::SocketAddr) -> anyhow::Result<Config> {
     let policy = json!({ "preset": "strict", "budget": { "max_cost_usd": BUDGET } });
     let policies = serde_json::from_value::<RawPolicy>(policy)?.resolve()?;
-    let openai =
-        RawProvider { base_url: Some(format!("http://{provider}")), ..RawProvider::default() };
+    // With prices, or else each call would log that its model's price is not known.
+    let models = ["stand-in", "stand-in-janitor", "stand-in-writer", "stand-in-reporter"];
+    let prices: BTreeMap<&str, [f64; 2]> = models.map(|model| (model, [10.0, 30.0])).into();
+    let openai: RawProvider = serde_json::from_value(json!({
+        "base_url": format!("http://{provider}"),
+        "prices": { "models": prices },
+    }))?;
     let raw = RawConfig {
         listen: Some("127.0.0.1:0".to_owned()),
         providers: BTreeMap::from([("openai".to_owned(), openai)]),

@@ -4,24 +4,20 @@
 //! one for each kind of scope, so that nothing behind this border checks a setting again.
 
 mod raw;
+mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub use raw::{RawPolicy, RawSessionLimits};
+pub use raw::RawSessionLimits;
+pub use table::{Policy, RawPolicy};
 
 use crate::guard::access::{AccessSettings, Pin};
 use crate::guard::breaker::BreakerSettings;
-use crate::guard::budget::BudgetSettings;
 use crate::guard::destructive::DestructiveSettings;
 use crate::guard::harm::HarmSettings;
 use crate::guard::loops::LoopSettings;
-use crate::guard::similarity::SimilaritySettings;
-use crate::guard::steps::StepSettings;
 use crate::guard::strikes::StrikeSettings;
 use crate::guard::text_loop::TextLoopSettings;
-use crate::guard::time::TimeSettings;
-use crate::guard::tokens::TokenSettings;
-use crate::guard::velocity::VelocitySettings;
 use crate::ladder::Rung;
 use crate::scope::ScopeKind;
 use crate::settings::{BadSetting, Seconds, in_range};
@@ -50,10 +46,10 @@ pub enum FailMode {
     Closed,
 }
 
-/// How long a call waits for a person where nobody has said otherwise.
+/// How long a call waits for a person, by default.
 pub(crate) const ASK_TIMEOUT: Seconds = Seconds(300);
 
-/// Calls of an agent that a node lets pass while nobody can be asked, where nobody said otherwise.
+/// Calls of an agent that a node lets pass while it cannot reach the shared state, by default.
 pub(crate) const OFFLINE_CALLS: u64 = 1000;
 
 /// Ready-made policies.
@@ -141,69 +137,12 @@ fn breaking() -> Policy {
     Policy { breaker: BreakerSettings::default(), ..Policy::none() }
 }
 
-/// The settings of all guards for one scope.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Policy {
-    /// Whether verdicts are carried out.
-    pub mode: Mode,
-    /// What happens while what must last cannot be written.
-    pub fail_mode: FailMode,
-    /// Seconds that a call waits for a person under the action `ask`; then it is refused.
-    pub ask_timeout_s: Seconds,
-    /// Calls of an agent that each node lets pass under `fail_mode` open while it cannot reach the
-    /// state that nodes share; then it refuses.
-    pub offline_calls: u64,
-    /// Tools allowed and denied.
-    pub access: AccessSettings,
-    /// Number of calls.
-    pub steps: StepSettings,
-    /// Number of tokens.
-    pub tokens: TokenSettings,
-    /// Money.
-    pub budget: BudgetSettings,
-    /// Wall-clock time.
-    pub time: TimeSettings,
-    /// Money and tokens a minute.
-    pub velocity: VelocitySettings,
-    /// Calls that repeat themselves.
-    #[serde(rename = "loop")]
-    pub loops: LoopSettings,
-    /// The similarity kill switch.
-    pub similarity: SimilaritySettings,
-    /// Text that repeats itself.
-    pub text_loop: TextLoopSettings,
-    /// Destructive operations.
-    pub destructive: DestructiveSettings,
-    /// What one call would do.
-    pub harm: HarmSettings,
-    /// Failing servers; works in an agent's scope.
-    pub breaker: BreakerSettings,
-    /// Failures in a row; works in a session's scope.
-    pub strikes: StrikeSettings,
-}
-
 impl Policy {
     /// No limit and no detector.
     pub fn none() -> Policy {
-        Policy {
-            mode: Mode::Enforce,
-            fail_mode: FailMode::Open,
-            ask_timeout_s: ASK_TIMEOUT,
-            offline_calls: OFFLINE_CALLS,
-            access: AccessSettings::default(),
-            steps: StepSettings::default(),
-            tokens: TokenSettings::default(),
-            budget: BudgetSettings::default(),
-            time: TimeSettings::default(),
-            velocity: VelocitySettings::default(),
-            loops: LoopSettings::default(),
-            similarity: SimilaritySettings::default(),
-            text_loop: TextLoopSettings::default(),
-            destructive: DestructiveSettings::default(),
-            harm: HarmSettings::default(),
-            breaker: BreakerSettings { enabled: false, ..BreakerSettings::default() },
-            strikes: StrikeSettings::default(),
-        }
+        let mut policy = Policy::as_defined();
+        policy.breaker.enabled = false;
+        policy
     }
 
     /// A session under the defaults of the seed pages.
@@ -258,29 +197,6 @@ impl Policy {
         policy
     }
 
-    /// Turns every action into a warning.
-    fn warn_only(&mut self) {
-        for action in [
-            &mut self.access.action,
-            &mut self.steps.action,
-            &mut self.tokens.action,
-            &mut self.budget.action,
-            &mut self.time.action,
-            &mut self.velocity.action,
-            &mut self.loops.action,
-            &mut self.similarity.action,
-            &mut self.text_loop.action,
-            &mut self.destructive.action,
-            &mut self.breaker.action,
-            &mut self.strikes.action,
-        ] {
-            *action = Action::Warn;
-        }
-        self.loops.single_rung();
-        self.text_loop.single_rung();
-        self.harm.warn_only();
-    }
-
     /// The policy of a scope nested in one with this policy: patterns are looked for where the
     /// calls are made; what is counted is counted above.
     pub fn inside(&self) -> Policy {
@@ -298,19 +214,7 @@ impl Policy {
 
     pub(crate) fn validate(&self) -> Result<(), BadSetting> {
         in_range("ask_timeout_s", self.ask_timeout_s.0, 1..=86_400)?;
-        self.access.validate()?;
-        self.steps.validate()?;
-        self.tokens.validate()?;
-        self.budget.validate()?;
-        self.time.validate()?;
-        self.velocity.validate()?;
-        self.loops.validate()?;
-        self.similarity.validate()?;
-        self.text_loop.validate()?;
-        self.destructive.validate()?;
-        self.harm.validate()?;
-        self.breaker.validate()?;
-        self.strikes.validate()
+        self.validate_sections()
     }
 }
 

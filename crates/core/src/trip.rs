@@ -130,83 +130,64 @@ impl RefusalKind {
     }
 }
 
-/// Every guard by name. States keep its number: a new guard goes to the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GuardId {
+/// Makes the list of guards.
+macro_rules! guards {
+    ($( $(#[$doc:meta])* $id:ident = $name:literal, )*) => {
+        /// Every guard by name. States keep its number: a new guard goes to the end.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum GuardId {
+            $( $(#[$doc])* $id, )*
+        }
+
+        impl GuardId {
+            /// Every guard, in the order of their numbers.
+            pub const ALL: [GuardId; [$( $name ),*].len()] = [$( GuardId::$id ),*];
+
+            /// The name used in policies, records and messages.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( GuardId::$id => $name, )*
+                }
+            }
+        }
+    };
+}
+
+guards! {
     /// The scope was ended, by a guard or by a person.
-    Killed,
+    Killed = "killed",
     /// The scope is held until a person decides.
-    Paused,
+    Paused = "paused",
     /// Tools allowed and denied.
-    Access,
+    Access = "access",
     /// Number of calls.
-    Steps,
+    Steps = "steps",
     /// Number of tokens.
-    Tokens,
+    Tokens = "tokens",
     /// Money.
-    Budget,
+    Budget = "budget",
     /// Wall-clock time.
-    Time,
+    Time = "time",
     /// Money or tokens a minute.
-    Velocity,
+    Velocity = "velocity",
     /// Failing servers.
-    Breaker,
+    Breaker = "breaker",
     /// Destructive operations.
-    Destructive,
+    Destructive = "destructive",
     /// Calls that repeat themselves.
-    Loop,
+    Loop = "loop",
     /// The similarity score of the kill switch.
-    Similarity,
+    Similarity = "similarity",
     /// Text that repeats itself.
-    TextLoop,
+    TextLoop = "text_loop",
     /// Blocks or faults in a row.
-    Strikes,
+    Strikes = "strikes",
     /// What one call would do.
-    Harm,
+    Harm = "harm",
 }
 
 impl GuardId {
-    /// Every guard, in the order of their numbers.
-    pub const ALL: [GuardId; 15] = [
-        GuardId::Killed,
-        GuardId::Paused,
-        GuardId::Access,
-        GuardId::Steps,
-        GuardId::Tokens,
-        GuardId::Budget,
-        GuardId::Time,
-        GuardId::Velocity,
-        GuardId::Breaker,
-        GuardId::Destructive,
-        GuardId::Loop,
-        GuardId::Similarity,
-        GuardId::TextLoop,
-        GuardId::Strikes,
-        GuardId::Harm,
-    ];
-
-    /// The name used in policies, records and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            GuardId::Killed => "killed",
-            GuardId::Paused => "paused",
-            GuardId::Access => "access",
-            GuardId::Steps => "steps",
-            GuardId::Tokens => "tokens",
-            GuardId::Budget => "budget",
-            GuardId::Time => "time",
-            GuardId::Velocity => "velocity",
-            GuardId::Breaker => "breaker",
-            GuardId::Destructive => "destructive",
-            GuardId::Loop => "loop",
-            GuardId::Similarity => "similarity",
-            GuardId::TextLoop => "text_loop",
-            GuardId::Strikes => "strikes",
-            GuardId::Harm => "harm",
-        }
-    }
-
     /// The guard of this name.
     pub fn named(name: &str) -> Option<GuardId> {
         GuardId::ALL.into_iter().find(|guard| guard.name() == name)

@@ -132,6 +132,8 @@ struct Queue {
     /// A kill that the server has not heard of.
     kill: Option<String>,
     knows_kill: bool,
+    /// How often an operator has cleared what was killed.
+    revivals: u64,
     closed: bool,
 }
 
@@ -477,9 +479,11 @@ impl Line {
             }
             Ok(_) => Ok(()),
             Err(ClientError::Refused(problem)) if problem.is_death() => {
-                // A used-up limit lets other calls finish; the listener hears when it is over.
-                if !GuardId::is_used_up(&problem.code) {
-                    self.dead(ended_at(problem.ended.as_deref()), &problem.detail);
+                // The listener hears when it is over: a used-up limit lets other calls finish, and an
+                // operator may have cleared the agent while this answer was on its way.
+                let at = ended_at(problem.ended.as_deref());
+                if at == SESSION && !GuardId::is_used_up(&problem.code) {
+                    self.dead(at, &problem.detail);
                 }
                 Ok(())
             }
@@ -545,6 +549,7 @@ impl Line {
         if matches!(standing.state, Stands::Running | Stands::Paused) && session.revive() {
             let mut queue = self.queue();
             (queue.knows_kill, queue.kill) = (false, None);
+            queue.revivals += 1;
         }
         match standing.state {
             Stands::Killed => self.dead(ended_at(standing.ended.as_deref()), why),
@@ -579,7 +584,12 @@ impl Authority for Line {
             signal.on_stop(move || cancel.cancel())
         });
         loop {
+            let revivals = self.queue().revivals;
             let decided = self.put(&client, question);
+            // A refusal from before an operator cleared the agent says nothing about now.
+            if is_death(&decided) && self.queue().revivals != revivals {
+                continue;
+            }
             let Some(id) = waits_for(&decided) else { return self.told(decided) };
             // A person is asked.
             match client.get(&format!("/api/approvals/{}?wait=2", escaped(&id))) {
@@ -645,6 +655,14 @@ impl Authority for Line {
     fn close(&self) {
         self.queue().closed = true;
         self.changed.notify_all();
+    }
+}
+
+/// Whether a scope is over at the server, by this answer.
+fn is_death(decided: &Result<Decided, ClientError>) -> bool {
+    match decided {
+        Ok(decided) => decided.verdict == Verdict::Kill,
+        Err(error) => error.death().is_some(),
     }
 }
 

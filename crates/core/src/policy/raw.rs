@@ -6,74 +6,11 @@
 
 use serde::Deserialize;
 
-use super::{ASK_TIMEOUT, FailMode, Mode, OFFLINE_CALLS, Policy, PolicySet, Preset};
-use crate::guard::access::RawAccess;
-use crate::guard::breaker::RawBreaker;
-use crate::guard::budget::RawBudget;
-use crate::guard::destructive::RawDestructive;
-use crate::guard::harm::RawHarm;
+use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
 use crate::guard::loops::RawLoop;
-use crate::guard::similarity::RawSimilarity;
-use crate::guard::steps::RawSteps;
 use crate::guard::strikes::RawStrikes;
 use crate::guard::text_loop::RawTextLoop;
-use crate::guard::time::RawTime;
-use crate::guard::tokens::RawTokens;
-use crate::guard::velocity::RawVelocity;
-use crate::settings::{BadSetting, Dollars, Seconds};
-
-/// A policy as it was typed.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RawPolicy {
-    /// The preset to start from; `balanced` if none is named.
-    pub preset: Option<Preset>,
-    /// Whether verdicts are carried out.
-    pub mode: Option<Mode>,
-    /// What happens while what must last cannot be written.
-    pub fail_mode: Option<FailMode>,
-    /// Seconds that a call waits for a person.
-    pub ask_timeout_s: Option<Seconds>,
-    /// Calls that are let pass while nobody can be asked.
-    pub offline_calls: Option<u64>,
-    /// Tools allowed and denied.
-    pub access: Option<RawAccess>,
-    /// Number of calls.
-    pub steps: Option<RawSteps>,
-    /// Number of tokens.
-    pub tokens: Option<RawTokens>,
-    /// Money.
-    pub budget: Option<RawBudget>,
-    /// Wall-clock time.
-    pub time: Option<RawTime>,
-    /// Money and tokens a minute.
-    pub velocity: Option<RawVelocity>,
-    /// Calls that repeat themselves.
-    #[serde(rename = "loop", alias = "loop_detection")]
-    pub loops: Option<RawLoop>,
-    /// The similarity kill switch.
-    #[serde(alias = "kill_switch")]
-    pub similarity: Option<RawSimilarity>,
-    /// Text that repeats itself.
-    pub text_loop: Option<RawTextLoop>,
-    /// Destructive operations.
-    pub destructive: Option<RawDestructive>,
-    /// What one call would do.
-    pub harm: Option<RawHarm>,
-    /// Failing servers, per agent.
-    #[serde(alias = "circuit_breaker")]
-    pub breaker: Option<RawBreaker>,
-    /// Failures in a row.
-    pub strikes: Option<RawStrikes>,
-    /// Limits in the shape of seed B.
-    pub session_limits: Option<RawSessionLimits>,
-    /// The same for the agent that a session belongs to.
-    pub agent: Option<Box<RawPolicy>>,
-    /// The same for the project.
-    pub project: Option<Box<RawPolicy>>,
-    /// The same for scopes inside a session.
-    pub nested: Option<Box<RawPolicy>>,
-}
+use crate::settings::{BadSetting, Dollars};
 
 /// `session_limits:` as seed B writes it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -184,13 +121,8 @@ impl RawPolicy {
         policy.offline_calls = self.offline_calls.unwrap_or(policy.offline_calls);
         let max_steps = self.loops.as_ref().and_then(|raw| raw.max_steps);
         let max_time = self.budget.as_ref().and_then(|raw| raw.max_wall_time_seconds);
-        macro_rules! lay {
-            ($($section:ident),*) => {$(
-                if let Some(raw) = self.$section { raw.over(&mut policy.$section); }
-            )*};
-        }
-        if let Some(limits) = self.session_limits {
-            limits.over(policy);
+        if let Some(limits) = &self.session_limits {
+            limits.clone().over(policy);
         }
         if self.loops.as_ref().is_some_and(RawLoop::is_single_rung) {
             policy.loops.single_rung();
@@ -200,8 +132,7 @@ impl RawPolicy {
         }
         policy.steps.max_steps = max_steps.or(policy.steps.max_steps);
         policy.time.max_wall_time_seconds = max_time.or(policy.time.max_wall_time_seconds);
-        lay!(access, steps, tokens, budget, time, velocity);
-        lay!(loops, similarity, text_loop, destructive, harm, breaker, strikes);
+        self.sections_over(policy);
         Ok(())
     }
 }

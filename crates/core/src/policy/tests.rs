@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::SimilaritySettings;
 use crate::ledger::{Period, Reservation};
 use crate::pattern::Pattern;
 use crate::settings::{Dollars, Seconds};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::mcp::{error, gate, post, said};
-use crate::support::{Gate, Reply};
+use crate::support::{Ask, Gate, Reply};
 
 fn request(method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": { "uri": "file:///a" } })
@@ -52,4 +52,23 @@ async fn killed_agents_cannot_use_mcp() {
     }
     let other = post("files", &request("resources/read")).by("reader", "s2");
     assert!(error(&gate.ask(&other).await).is_null());
+}
+
+/// A loop that runs at the provider goes on there; a killed agent neither starts one nor asks about it.
+#[tokio::test]
+async fn killed_agents_cannot_use_loops_that_run_at_the_provider() {
+    let gate = start().await;
+    gate.order("kill", json!({ "agent": "crawler", "reason": "runaway" })).await;
+    for (method, path) in [
+        ("POST", "/openai/v1/threads/t1/runs"),
+        ("GET", "/openai/v1/threads/t1/runs/r1"),
+        ("GET", "/openai/v1/responses/resp_1"),
+        ("POST", "/openai/v1/batches"),
+    ] {
+        let body = (method == "POST").then(|| json!({ "assistant_id": "a1" }));
+        let got = gate.ask(&Ask::of(method, path, body.as_ref()).by("crawler", "s1")).await;
+        assert_eq!(got.status, 403, "{method} {path}: {}", got.text());
+        assert!(got.text().contains("runaway"), "{method} {path}: {}", got.text());
+    }
+    assert_eq!(gate.upstream.requests(), 0);
 }
