@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
-use deadstop_server::{Config, OperatorToken, Server, StartError};
+use deadstop_server::{Anchor, Config, OperatorToken, Server, StartError};
 
 use crate::{config, operator, policy, ui};
 
@@ -96,11 +97,28 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
     }
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
+    let url = raw.database.clone();
     let trusts = args.trust_local || raw.trust_local;
     let resolved = raw.resolve(policies, |name| std::env::var(name).ok());
     let mut config = resolved.context("bad configuration")?;
     if !trusts {
         config.operator = Some(operator::of_server()?);
+    }
+    let database = match (&config.database, &config.data) {
+        // Its address may hold a password; the anchor keeps a hash of it.
+        (Some(_), _) => url,
+        (None, Some(folder)) => Some(std::path::absolute(folder)?.display().to_string()),
+        (None, None) => None,
+    };
+    if let (Some(database), Some(folder)) =
+        (database, config::xdg("XDG_STATE_HOME", ".local/state"))
+    {
+        match Anchor::open(&folder, &database) {
+            Ok(anchor) => config.anchor = Some(Arc::new(anchor)),
+            Err(error) => {
+                eprintln!("warning: the audit's heads are not noted outside the database: {error}")
+            }
+        }
     }
     Ok(config)
 }

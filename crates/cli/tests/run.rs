@@ -377,7 +377,8 @@ fn a_server_with_keys_is_shown_one_and_the_command_can_call_with_it() {
     fs::write(stage.path("deadstop.toml"), config).unwrap();
     let make = |role: &str, name: &str| {
         let args = ["keys", "create", "--role", role, "--name", name, "--data", "data"];
-        let made = stage.run(&args);
+        let any: &[&str] = if role == "agent" { &["--any-agent"] } else { &[] };
+        let made = stage.run(&[&args[..], any].concat());
         assert_eq!(made.code, 0, "{made:?}");
         let file = stage.path(name);
         fs::write(&file, made.text()).unwrap();

@@ -153,9 +153,8 @@ impl Gateway {
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
-        if caller.agent.is_some() {
-            who.agent = caller.agent;
-        }
+        let otherwise = &self.config.default_agent;
+        who.agent = caller.agent(who.agent, otherwise, (&self.auth, &self.warden)).await?;
         let credential = self.callers.credential(&self.warden, &parts.headers).await;
         let retry = is_retry(&parts.headers);
         let turns = opened.as_ref().map(request::Open::turns).unwrap_or_default();

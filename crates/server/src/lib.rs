@@ -5,6 +5,7 @@
 //! private, the demo beside its stand-in provider.
 
 mod alerts;
+mod anchor;
 mod api;
 mod backtest;
 mod config;
@@ -18,6 +19,7 @@ mod page;
 mod replay;
 mod retention;
 
+pub use anchor::Anchor;
 pub use config::{
     BadConfig, Config, DEFAULT_LISTEN, McpServer, OnKill, Provider, RawConfig, RawMcp,
     RawMcpServer, RawProvider, Secret,

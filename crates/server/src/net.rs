@@ -22,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::alerts::Courier;
+use crate::anchor;
 use crate::api;
-use crate::api::auth::{Auth, Peer};
+use crate::api::auth::{Auth, Peer, Setup};
 use crate::config::Config;
-use crate::database;
+use crate::database::{self, Notice};
 use crate::door::Lines;
 use crate::gateway::Gateway;
 use crate::mcp::Mcp;
@@ -103,7 +104,15 @@ impl Server {
         let private = config.default_session.clone();
         let only = private.map(|session| Only { agent: config.default_agent.clone(), session });
         let operators = Operators::new(config.operator.clone());
-        let auth = Arc::new(Auth::new(warden.store().cloned(), operators, only.clone()));
+        let anchor = config.anchor.clone();
+        let notice = config.data.as_deref().filter(|_| config.database.is_none()).map(Notice::new);
+        let auth = Arc::new(Auth::new(Setup {
+            store: warden.store().cloned(),
+            operators,
+            only: only.clone(),
+            grace: config.key_grace,
+            notice,
+        }));
         // Known from the first call on, also if the database is away by then.
         if let Err(problem) = auth.keyed().await {
             tracing::warn!("{}", problem.code().meaning());
@@ -111,7 +120,7 @@ impl Server {
         warden.on_change(api::reload(&warden, &auth, &config.policies));
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
-            api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
+            api: api::router(&warden, auth, metrics, &config),
             mcp: Mcp::new(&config, Arc::clone(&warden), Arc::clone(&gate_auth)),
             gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
@@ -122,6 +131,9 @@ impl Server {
             let courier = Courier::new(&warden, private_alerts).map_err(StartError::Alerts)?;
             tokio::spawn(courier.run());
             tokio::spawn(retention::run(Arc::downgrade(&warden)));
+            if let Some(anchor) = anchor {
+                tokio::spawn(anchor::run(anchor, Arc::downgrade(&warden)));
+            }
         }
         let (stop, stopping) = watch::channel(false);
         let closing = warden.closing.clone();

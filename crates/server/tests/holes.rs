@@ -2,7 +2,10 @@
 //! attack table in `docs/security.md`.
 
 mod answers;
+mod audit;
 mod bombs;
 mod files;
+mod keys;
 mod killed;
 mod paths;
+mod spread;

@@ -17,7 +17,7 @@ const LOOSEN: [&[&str]; 8] = [
     &["grant", "seeker", "--deletes", "9", "--target", "*", "--for", "1h", "--reason", "x"],
     &["policy", "set", "observe", "--reason", "x"],
     &["prices", "set", "gpt-4o", "--input", "0", "--output", "0"],
-    &["keys", "create", "--role", "admin", "--name", "mine"],
+    &["keys", "create", "--role", "admin", "--name", "mine", "--yes"],
     &["policy", "reset", "--default", "--reason", "x"],
 ];
 

@@ -58,6 +58,18 @@ impl DestructiveSettings {
         in_range(&path("window_s"), self.window_s.0, 1..=31_536_000)
     }
 
+    /// An agent's limits where nothing was typed about them: what each of its sessions may do is not
+    /// refused to the agent.
+    pub(crate) fn follow(&mut self, session: &DestructiveSettings) {
+        self.enabled &= session.enabled;
+        self.max_deletes = self.max_deletes.max(session.max_deletes);
+        self.max_same_target = self.max_same_target.max(session.max_same_target);
+        self.exempt_targets.clone_from(&session.exempt_targets);
+        if matches!(session.action, Action::Warn | Action::Steer | Action::Ask) {
+            self.action = session.action;
+        }
+    }
+
     /// What counts of what a call would destroy.
     pub(crate) fn counted<'a>(&self, call: &'a ToolCall) -> impl Iterator<Item = &'a Harm> {
         let exempt = |d: &&Harm| !self.exempt_targets.iter().any(|p| p.matches_target(&d.target));

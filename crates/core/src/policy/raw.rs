@@ -6,7 +6,8 @@
 
 use serde::Deserialize;
 
-use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
+use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, Preset, RawPolicy};
+use crate::guard::destructive::DestructiveSettings;
 use crate::guard::loops::RawLoop;
 use crate::guard::strikes::RawStrikes;
 use crate::guard::text_loop::RawTextLoop;
@@ -37,7 +38,8 @@ impl RawPolicy {
     /// assert_eq!(policies.session.budget.max_cost_usd.unwrap().0.to_string(), "$5.00");
     /// ```
     pub fn resolve(self) -> Result<PolicySet, BadSetting> {
-        let mut set = self.preset.unwrap_or_default().policies();
+        let preset = self.preset.unwrap_or_default();
+        let mut set = preset.policies();
         let RawPolicy {
             mode,
             fail_mode,
@@ -58,6 +60,15 @@ impl RawPolicy {
         own.over(&mut set.session)?;
         set.session.validate()?;
         set.nested = set.session.inside();
+        match agent.as_ref().is_some_and(|agent| agent.destructive.is_some()) {
+            // What is typed about an agent begins where a section's defaults are.
+            true if preset == Preset::Balanced => {
+                set.agent.destructive =
+                    DestructiveSettings { enabled: true, ..DestructiveSettings::default() };
+            }
+            true => {}
+            false => set.agent.destructive.follow(&set.session.destructive),
+        }
 
         for (name, raw, policy) in [
             ("agent", agent, &mut set.agent),

@@ -9,11 +9,14 @@
 //! ([`access::ROUTES`]) and hands the handler a [`Who`].
 
 mod access;
+mod bound;
+pub(crate) mod grace;
 pub(crate) mod key;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
@@ -25,14 +28,18 @@ use deadstop_core::Millis;
 use deadstop_protocol::llm::identity;
 use deadstop_store::{AuditEvent, Store, StoreError, StoredKey, StoredLogin};
 use parking_lot::RwLock;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub(crate) use access::{Need, ROUTES};
+pub(crate) use bound::Bound;
+use grace::Grace;
 pub(crate) use key::{NewKey, NoRandomness};
 
 use super::App;
 use super::problem::{Code, Problem};
+use crate::database::Notice;
 use crate::net::Only;
 use crate::operator::{OPERATOR_HEADER, Operators};
 use deadstop_warden::now;
@@ -54,6 +61,8 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
+/// The same for "there is no key", where a database elsewhere cannot tell us that there is one now.
+const BELIEVED_OPEN: Duration = Duration::from_millis(250);
 /// How long to wait for the store before that is believed a little longer.
 const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
@@ -128,7 +137,7 @@ pub(crate) struct Who {
     pub(crate) role: Role,
     /// What people call them.
     pub(crate) name: String,
-    /// The only agent that they may be, if they are bound to one.
+    /// The only agent that they may be, or a pattern for it, if they are bound.
     pub(crate) agent: Option<String>,
     /// How they have shown who they are.
     pub(crate) via: Via,
@@ -162,20 +171,26 @@ pub(crate) enum Standing {
     Operator,
     /// A browser that the operator has signed in, and the token that its changes must bring.
     SignedIn(String),
+    /// The server has keys since a moment ago, and an agent that was running has none yet.
+    Grace,
 }
 
 impl Who {
     /// Whether orders that loosen control are taken from them, if their role is enough.
     pub(crate) fn may_loosen(&self) -> bool {
-        self.via != Via::Local(Standing::Unproven) && self.role >= Role::Operator
+        !self.is_unproven() && self.role >= Role::Operator
     }
 
     /// Fails where an order loosens control and a process that may be an agent gives it.
     pub(crate) fn must_loosen(&self) -> Result<(), Problem> {
-        if self.via == Via::Local(Standing::Unproven) {
+        if self.is_unproven() {
             return Err(Problem::new(Code::OperatorRequired, OPERATOR_REQUIRED));
         }
         Ok(())
+    }
+
+    fn is_unproven(&self) -> bool {
+        matches!(self.via, Via::Local(Standing::Unproven | Standing::Grace))
     }
 
     /// What a browser's changes must bring.
@@ -194,11 +209,11 @@ impl Who {
         }
     }
 
-    /// Fails unless this agent is theirs to see: an agent's key that is bound to one sees that one.
+    /// Fails unless this agent is theirs to see: a key that is bound to an agent sees that one.
     pub(crate) fn may_see(&self, agent: &str) -> Result<(), Problem> {
-        match &self.agent {
-            Some(own) if own != agent => Err(Problem::not_found("agent")),
-            _ => Ok(()),
+        match Bound::of(self.agent.as_deref()).admits(agent) {
+            true => Ok(()),
+            false => Err(Problem::not_found("agent")),
         }
     }
 
@@ -236,19 +251,42 @@ pub(crate) struct Auth {
     logins: RwLock<HashMap<String, (StoredLogin, Instant)>>,
     /// Whether there is any key, and when that was looked up. Once there is one it stays so.
     keyed: RwLock<Option<(bool, Instant)>>,
+    /// Whether there was no key at the last look.
+    opened: AtomicBool,
+    /// Agents that were running when the first key was made.
+    pub(crate) grace: Grace,
+    /// Changes when a key is made in the database of this folder without the server.
+    notice: Option<Notice>,
+}
+
+/// What a server is told about who may do what.
+pub(crate) struct Setup {
+    pub(crate) store: Option<Store>,
+    pub(crate) operators: Operators,
+    pub(crate) only: Option<Only>,
+    pub(crate) grace: Duration,
+    pub(crate) notice: Option<Notice>,
 }
 
 impl Auth {
     /// Looks keys up in the store. A server that keeps nothing has no keys.
-    pub(crate) fn new(store: Option<Store>, operators: Operators, only: Option<Only>) -> Auth {
+    pub(crate) fn new(setup: Setup) -> Auth {
         Auth {
-            store,
-            operators,
-            only,
+            store: setup.store,
+            operators: setup.operators,
+            only: setup.only,
+            grace: Grace::new(setup.grace),
+            notice: setup.notice,
             keys: RwLock::default(),
             logins: RwLock::default(),
             keyed: RwLock::new(None),
+            opened: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this process has served without keys until the last look.
+    fn was_open(&self) -> bool {
+        self.opened.load(Ordering::Acquire)
     }
 
     /// The one run of a private gateway.
@@ -260,14 +298,22 @@ impl Auth {
     /// does not open again when the last is revoked.
     pub(crate) async fn keyed(&self) -> Result<bool, Problem> {
         let known = *self.keyed.read();
+        // Without a key, one that is made elsewhere must count at once.
+        let noticed = self.notice.as_ref().is_some_and(Notice::changed);
+        let believed = if self.notice.is_some() { BELIEVED } else { BELIEVED_OPEN };
         if let Some((keyed, at)) = known
-            && (keyed || at.elapsed() < BELIEVED)
+            && (keyed || (at.elapsed() < believed && !noticed))
         {
             return Ok(keyed);
         }
         let Some(store) = &self.store else { return Ok(false) };
         match (look_up(store.count_keys(), known.is_some()).await, known) {
-            (Ok(count), _) => {
+            (Ok(count), before) => {
+                let open = before.is_some_and(|(keyed, _)| !keyed) || self.was_open();
+                if count.ever > 0 && open {
+                    self.grace.begin();
+                }
+                self.opened.store(count.ever == 0, Ordering::Release);
                 *self.keyed.write() = Some((count.ever > 0, Instant::now()));
                 Ok(count.ever > 0)
             }
@@ -428,8 +474,11 @@ impl Auth {
             self.by_login(secret).await?
         } else if !self.keyed().await? && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
             self.local(named.clone(), self.standing(headers))
+        } else if self.grace.is_on() && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
+            let name = "agent without a key".to_owned();
+            Who { role: Role::Agent, name, ..self.local(named.clone(), Standing::Grace) }
         } else {
-            let detail = "this server wants a key: send `authorization: Bearer ds_…`";
+            let detail = KEY_REQUIRED;
             return Err(Problem::new(Code::KeyRequired, detail));
         };
         match named {
@@ -459,6 +508,10 @@ impl Auth {
         csrf.map_or(Standing::Unproven, Standing::SignedIn)
     }
 }
+
+/// What a caller without a key is told.
+const KEY_REQUIRED: &str = "this server wants a key: send `x-deadstop-key: ds_…` or `authorization: \
+    Bearer ds_…`";
 
 /// What a process is told that may be an agent.
 const OPERATOR_REQUIRED: &str = "this order loosens control, and every process of this machine \
@@ -556,6 +609,21 @@ const ORDERS: [&str; 5] = ["/api/kill", "/api/clear", "/api/reset", "/api/pause"
 /// What clients report calls with.
 const REPORTS: [&str; 5] = ["/preflight", "/proposal", "/progress", "/receipt", "/api/sessions"];
 
+/// Fails unless an agent that was running before the first key reports its own calls.
+async fn in_grace(app: &App, path: &str, need: Need) -> Result<(), Problem> {
+    let agent = path.strip_prefix("/api/sessions/").and_then(|rest| rest.split('/').next());
+    let agent = agent.map(|agent| percent_decode_str(agent).decode_utf8_lossy().into_owned());
+    // To open a session names its agent in the body; its handler looks.
+    let known = match &agent {
+        Some(agent) => app.auth.grace.admits(&app.warden, agent).await,
+        None => path == "/api/sessions",
+    };
+    if known && need.met_by(Role::Agent) {
+        return Ok(());
+    }
+    Err(Problem::new(Code::KeyRequired, KEY_REQUIRED))
+}
+
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
@@ -572,6 +640,9 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
     let who = app.auth.identify(request.headers(), peer).await?;
     let safe = matches!(*request.method(), Method::GET | Method::HEAD);
+    if who.via == Via::Local(Standing::Grace) {
+        in_grace(app, request.uri().path(), need).await?;
+    }
     if let (Some(csrf), false) = (who.csrf(), safe) {
         let token = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         if !token.is_some_and(|token| key::same(token, csrf)) {

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::Who;
+use super::auth::{Standing, Via, Who};
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
@@ -85,6 +85,10 @@ pub(crate) async fn open(
         Some(only) => (only.agent.clone(), only.session.clone()),
         None => (opening.agent, session),
     };
+    if who.via == Via::Local(Standing::Grace) && !app.auth.grace.admits(&app.warden, &agent).await {
+        let detail = format!("this server has keys now: the agent `{agent}` needs one");
+        return Err(Problem::new(Code::KeyRequired, detail));
+    }
     let chain = chain(&app, &who, &agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());

@@ -95,7 +95,7 @@ pub(crate) async fn create(
         let order =
             KeyOrder { name: format!("first admin of {name}"), role: Role::Admin, agent: None };
         let (key, stored) = keys::make(&app, &who, order, &name).await?;
-        Some(MadeKey { key, about: stored.into() })
+        Some(MadeKey::later(key, stored))
     } else {
         None
     };
