@@ -51,9 +51,8 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/messages") and body.get("stream"):
             results = [block for message in body["messages"] if isinstance(message["content"], list)
                        for block in message["content"] if block.get("type") == "tool_result"]
-            has_tools = any(tool.get("name") == "Bash" for tool in body.get("tools") or [])
-            turn = self.turn(body, body["model"], results, has_tools,
-                             lambda command: ("Bash", json.dumps({"command": command, "description": "make"})))
+            names = {tool.get("name") for tool in body.get("tools") or []}
+            turn = self.turn(body, body["model"], results, shell_of(names), lambda command: shell(names, command))
             self.stream(standin.message_events(turn, body))
         elif path.endswith("/messages"):
             self.reply(standin.message(Turn(body.get("model", "m"), None, 0)))
@@ -62,6 +61,14 @@ class Handler(BaseHTTPRequestHandler):
             names = {tool.get("name") or tool.get("type") for tool in body.get("tools") or []}
             turn = self.turn(body, body["model"], results, bool(names), lambda command: codex_tool(names, command))
             self.stream(standin.response_events(turn, body))
+        elif path.endswith("/chat/completions"):
+            results = [message for message in body["messages"] if message.get("role") == "tool"]
+            names = {tool.get("function", {}).get("name") for tool in body.get("tools") or []}
+            turn = self.turn(body, body["model"], results, shell_of(names), lambda command: shell(names, command))
+            if body.get("stream"):
+                self.stream(standin.chat_events(turn, body))
+            else:
+                self.reply(standin.chat(turn))
         elif google and google[2] == "countTokens":
             self.reply({"totalTokens": 20})
         elif google:
@@ -86,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
             number = len(server.asked)
         if len(results) >= server.rounds:
             return Turn(model, None, number)
-        return Turn(model, tool(f"touch {server.folder}/ran-{number}"), number)
+        return Turn(model, tool((server.same or f"touch {server.folder}/ran-{{number}}").format(number=number)), number)
 
     def reply(self, value):
         data = json.dumps(value).encode()
@@ -109,6 +116,17 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
+def shell_of(names):
+    """What a host calls its shell."""
+    return next((name for name in ("Bash", "bash", "run_shell_command") if name in names), None)
+
+
+def shell(names, command):
+    name = shell_of(names)
+    more = {"is_background": False} if name == "run_shell_command" else {}
+    return name, json.dumps({"command": command, "description": "make", **more})
+
+
 def codex_tool(names, command):
     """Codex calls its shell by other names from version to version."""
     if "exec_command" in names:
@@ -120,6 +138,8 @@ def codex_tool(names, command):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    #: The command that is asked for each time, instead of making files; `{number}` is another one each time.
+    same = None
 
     def handle_error(self, *_):
         pass  # Agents that are stopped leave without a word.

@@ -27,7 +27,7 @@ pub(crate) fn write(file: &str) -> anyhow::Result<()> {
         components.extend(packages(&serde_json::from_str(&text)?));
     }
     let count = components.len();
-    let document = document(env!("CARGO_PKG_VERSION"), components);
+    let document = document(env!("CARGO_PKG_VERSION"), &components);
     if let Some(folder) = std::path::Path::new(file).parent() {
         fs::create_dir_all(folder)?;
     }
@@ -36,7 +36,7 @@ pub(crate) fn write(file: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn document(version: &str, components: Vec<Value>) -> Value {
+fn document(version: &str, components: &[Value]) -> Value {
     json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -130,9 +130,7 @@ mod tests {
 
     #[test]
     fn crates_and_packages_are_listed_with_what_they_are_for() {
-        let package = |name: &str, source: Value| {
-            json!({ "id": name, "name": name, "version": "1.0.0", "source": source, "license": "MIT/Apache-2.0" })
-        };
+        let package = |name: &str, source: Value| json!({ "id": name, "name": name, "version": "1.0.0", "source": source, "license": "MIT/Apache-2.0" });
         let dep = |to: &str, kind: Value| json!({ "pkg": to, "dep_kinds": [{ "kind": kind }] });
         let metadata = json!({
             "packages": [
@@ -146,7 +144,8 @@ mod tests {
         });
         let found = crates(&metadata).unwrap();
         let told: Vec<_> = found.iter().map(|it| (text(it, "purl"), text(it, "scope"))).collect();
-        let expected = [("pkg:cargo/hyper@1.0.0", "required"), ("pkg:cargo/tempfile@1.0.0", "excluded")];
+        let expected =
+            [("pkg:cargo/hyper@1.0.0", "required"), ("pkg:cargo/tempfile@1.0.0", "excluded")];
         assert_eq!(told, expected.map(|(purl, scope)| (purl.to_owned(), scope.to_owned())));
         assert_eq!(found[0]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         let lock = json!({ "packages": {

@@ -119,6 +119,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(chart.code()))
 }
 
+/// The quick look at what is set up for this user, as if it had been typed.
+pub(crate) fn quickly() -> anyhow::Result<ExitCode> {
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+    run(&<Typed as clap::Parser>::try_parse_from(["doctor", "--quick"])?.args)
+}
+
 fn print(args: &Args, chart: &Chart) -> anyhow::Result<()> {
     if args.server.json {
         let checks: Vec<_> = chart

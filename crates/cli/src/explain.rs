@@ -68,6 +68,7 @@ fn told(incident: &Value, shown: usize) -> String {
         ("seen by", seen_by),
     ]);
     score(&mut out, &incident["scoring"]);
+    ladder(&mut out, incident["ladder"].as_array());
     evidence(&mut out, incident["evidence"].as_array(), shown);
     around(&mut out, incident);
     cost(&mut out, &incident["unstopped"]);
@@ -94,7 +95,7 @@ fn score(out: &mut String, scoring: &Value) {
     if signals.is_empty() {
         return;
     }
-    let mut table = Table::new(["signal", "count", "weight", "score"]).right([1, 2, 3]);
+    let mut table = Table::new(["signal", "count", "weight", "score"]).inside().right([1, 2, 3]);
     for signal in signals {
         let decimal = |name: &str| format!("{:.2}", signal[name].as_f64().unwrap_or_default());
         table.row([
@@ -128,6 +129,39 @@ fn bar(score: f64, threshold: f64, end: f64) -> String {
     }
     let beyond = if score > end { ">" } else { "" };
     format!("0 [{cells}{beyond}] {end:.1}")
+}
+
+/// What a loop's agent was told at which count, and what it did next.
+fn ladder(out: &mut String, rungs: Option<&Vec<Value>>) {
+    let Some(rungs) = rungs.filter(|rungs| !rungs.is_empty()) else { return };
+    let _ = writeln!(out, "\nStep by step:");
+    for rung in rungs {
+        let done = match rung["verdict"].as_str() {
+            Some("warn") => "warned",
+            Some("steer") => "steered",
+            Some("block") => "blocked",
+            Some("kill") => "stopped",
+            _ => "noticed",
+        };
+        let (first, last) = (ui::text(&rung["count"]), ui::text(&rung["last_count"]));
+        let counts = if first == last { first } else { format!("{first} to {last}") };
+        let limit = ui::text(&rung["limit"]);
+        let at = when::local(&rung["at_ms"]);
+        let _ = writeln!(out, "\n  {done} at {counts} (limit {limit}), {at}");
+        let said = match ui::text(&rung["said"]) {
+            said if said.is_empty() => "nothing; people were told".to_owned(),
+            said => said,
+        };
+        let _ = writeln!(out, "    the agent was told: {said}");
+        let next = &rung["next"];
+        let tool = ui::text(&next["name"]);
+        let did = match (next.is_null(), next["repeats"] == true) {
+            (true, _) => "no tool call since".to_owned(),
+            (false, true) => format!("repeated the loop ({tool})"),
+            (false, false) => format!("something else ({tool})"),
+        };
+        let _ = writeln!(out, "    next: {did}");
+    }
 }
 
 fn evidence(out: &mut String, pieces: Option<&Vec<Value>>, shown: usize) {
@@ -174,7 +208,8 @@ fn around(out: &mut String, incident: &Value) {
     let id = &incident["id"];
     let pieces = calls("evidence");
     let mark = |call: &Value| match () {
-        () if call["incident"] == *id => "stop",
+        () if call["incident"] == *id && call["verdict"] == "kill" => "stop",
+        () if call["incident"] == *id => "incident",
         () if pieces.iter().any(|piece| piece["call"] == call["id"]) => "evidence",
         () if after.iter().any(|later| later["id"] == call["id"]) => "after",
         () => "",

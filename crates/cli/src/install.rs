@@ -57,7 +57,7 @@ pub(crate) struct Args {
 }
 
 /// Which host's configuration.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Which {
     /// The host: claude-code, codex, gemini, cursor, opencode or copilot
     #[arg(value_parser = hook::host)]
@@ -118,9 +118,80 @@ fn without(record: &Record, path: &Path, now: &str) -> anyhow::Result<Option<Str
     Ok((!(ours_alone && matches!(text.trim(), "" | "{}"))).then_some(text))
 }
 
+/// An installation that is worked out, and not written yet.
+pub(crate) struct Prepared {
+    which: Which,
+    place: PathBuf,
+    old: Record,
+    pieces: Vec<Piece>,
+    changes: Vec<Change>,
+    notes: Vec<String>,
+}
+
+impl Prepared {
+    /// The installation for all projects of the user, with nothing but hooks.
+    pub(crate) fn usual(host: Host) -> anyhow::Result<Prepared> {
+        let which =
+            Which { host, project: false, user: true, dry_run: false, yes: true, json: false };
+        prepare(&Args {
+            which,
+            gateway: false,
+            mcp: false,
+            server: None,
+            key_file: None,
+            policy: None,
+            agent: None,
+            patience: hook::PATIENCE + 10,
+        })
+    }
+
+    /// Whether there is anything to write.
+    pub(crate) fn changes(&self) -> bool {
+        self.changes.iter().any(|change| change.now != change.next)
+    }
+
+    /// Shows what would change.
+    pub(crate) fn show(&self) -> anyhow::Result<()> {
+        show(&self.changes, &self.notes)
+    }
+
+    /// Writes it, and what was there before beside it.
+    pub(crate) fn write(&self) -> anyhow::Result<()> {
+        let mut files = Vec::new();
+        for change in &self.changes {
+            let Some(text) = change.next.clone() else {
+                change.carry_out()?;
+                continue;
+            };
+            let backup = keep(&self.place, &self.old, change, &self.pieces)?;
+            change.carry_out()?;
+            let written = Digest::of(text.as_bytes()).0;
+            files.push(Changed { path: change.path.clone(), backup, written });
+        }
+        Record { pieces: self.pieces.clone(), files }.write(&self.place)
+    }
+}
+
 /// Puts us into a host's configuration.
 pub(crate) fn install(args: &Args) -> anyhow::Result<ExitCode> {
-    let which = &args.which;
+    let prepared = prepare(args)?;
+    let which = &prepared.which;
+    if !go_ahead(which, &prepared.changes, &prepared.notes)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    prepared.write()?;
+    if !which.json {
+        eprintln!(
+            "done; `deadstop doctor` tests that blocking works, `deadstop uninstall {}{}` takes it back",
+            which.host.name(),
+            if which.project { " --project" } else { "" }
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prepare(args: &Args) -> anyhow::Result<Prepared> {
+    let which = args.which.clone();
     let wanted = wanted(args)?;
     let pieces = wanted.pieces()?;
     let place = record::place(which.host, which.level())?;
@@ -147,29 +218,24 @@ pub(crate) fn install(args: &Args) -> anyhow::Result<ExitCode> {
         let next = (now.is_some() || !text.is_empty()).then_some(text);
         changes.push(Change { path, now, next });
     }
-    if !go_ahead(which, &changes, &notes)? {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut files = Vec::new();
-    for change in &changes {
-        let Some(text) = change.next.clone() else {
-            change.carry_out()?;
-            continue;
-        };
-        let backup = keep(&place, &old, change, &pieces)?;
-        change.carry_out()?;
-        let written = Digest::of(text.as_bytes()).0;
-        files.push(Changed { path: change.path.clone(), backup, written });
-    }
-    Record { pieces, files }.write(&place)?;
-    if !which.json {
-        eprintln!(
-            "done; `deadstop doctor` proves that a deny denies, `deadstop uninstall {}{}` takes it back",
-            which.host.name(),
-            if which.project { " --project" } else { "" }
-        );
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(Prepared { which, place, old, pieces, changes, notes })
+}
+
+/// Whether we are in the user's configuration of a host.
+pub(crate) fn is_installed(host: Host) -> bool {
+    let record = record::place(host, Level::User).and_then(|place| Record::read(&place));
+    record.is_ok_and(|record| record.is_some())
+}
+
+/// Whether a host has a folder on this machine.
+pub(crate) fn is_here(host: Host) -> bool {
+    plan::folder(host, Level::User).is_ok_and(|folder| folder.is_dir())
+}
+
+/// A file's difference, with its name above it.
+pub(crate) fn shown(path: &Path, now: Option<&str>, next: &str) -> String {
+    let what = if now.is_none() { " (new)" } else { "" };
+    format!("{}{what}\n{}", path.display(), diff::diff(now.unwrap_or_default(), next))
 }
 
 /// Takes us out of a host's configuration.
@@ -296,10 +362,27 @@ fn keep(
     Ok(Some(backup))
 }
 
+/// Shows what would change.
+fn show(changes: &[Change], notes: &[String]) -> anyhow::Result<()> {
+    for change in changes.iter().filter(|change| change.now != change.next) {
+        let what = match (&change.now, &change.next) {
+            (None, _) => " (new)",
+            (_, None) => " (goes)",
+            _ => "",
+        };
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let lines = diff::diff(&text(&change.now), &text(&change.next));
+        ui::print(&format!("{}{what}\n{lines}", change.path.display()))?;
+    }
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    Ok(())
+}
+
 /// Shows what would change, and asks. False if there is nothing to do, or nobody wants it.
 fn go_ahead(which: &Which, changes: &[Change], notes: &[String]) -> anyhow::Result<bool> {
-    let differs = |change: &&Change| change.now != change.next;
-    let any = changes.iter().any(|change| differs(&change));
+    let any = changes.iter().any(|change| change.now != change.next);
     if which.json {
         let files: Vec<Value> = changes
             .iter()
@@ -320,19 +403,7 @@ fn go_ahead(which: &Which, changes: &[Change], notes: &[String]) -> anyhow::Resu
                 .to_string(),
         )?;
     } else {
-        for change in changes.iter().filter(differs) {
-            let what = match (&change.now, &change.next) {
-                (None, _) => " (new)",
-                (_, None) => " (goes)",
-                _ => "",
-            };
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            let lines = diff::diff(&text(&change.now), &text(&change.next));
-            ui::print(&format!("{}{what}\n{lines}", change.path.display()))?;
-        }
-        for note in notes {
-            eprintln!("note: {note}");
-        }
+        show(changes, notes)?;
         if !any {
             eprintln!("nothing to change");
         }

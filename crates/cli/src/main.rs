@@ -31,11 +31,13 @@ mod explain;
 mod grants;
 mod hook;
 mod incidents;
+mod init;
 mod install;
 mod keys;
 mod list;
 mod mcp;
 mod operator;
+mod papers;
 mod policy;
 mod prices;
 mod ready;
@@ -47,6 +49,7 @@ mod sign_in;
 mod table;
 mod timeline;
 mod ui;
+mod welcome;
 mod when;
 
 use std::process::ExitCode;
@@ -59,80 +62,89 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static MEMORY: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Brings a runaway AI agent to a dead stop.
+/// The version, and which commit it was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("DEADSTOP_BUILD"));
+
+/// Stops runaway AI agents.
 #[derive(Debug, Parser)]
-#[command(name = "deadstop", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "deadstop", version = VERSION, propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See two runaways stopped and a healthy agent finish, without a key or a network.
+    /// See two runaways stopped and a healthy agent finish. Needs no key and no network.
     Demo(demo::Args),
-    /// Run a command behind a gateway of its own, and end all of it when it is stopped.
+    /// Run a command with limits. A stop ends its whole process tree.
     Run(run::Args),
-    /// Run the gateway: stops agents that are pointed at it.
+    /// Start the gateway and its page.
     Serve(serve::Args),
-    /// End a session, an agent or everything, at once and for good.
+    /// Stop a session, an agent or everything, at once.
     Kill(control::Order),
-    /// Let an agent, or everything, run again.
+    /// Let a stopped agent, or everything, run again.
     Clear(control::Order),
-    /// Give a session that was ended a fresh start under its name.
+    /// Give a stopped session a fresh start under its name.
     Reset(control::Order),
     /// Hold the next call of a session, an agent or everything.
     Pause(control::Order),
-    /// Let it go on.
+    /// Continue what was paused.
     Resume(control::Order),
     /// Show who runs and what it has cost.
     Status(control::Status),
     /// Print a link that signs your browser in: the page then takes all orders.
     SignIn(remote::Server),
-    /// See whether a server can do its work: 0 if so, for health checks.
+    /// Check that a server can do its work, for health checks: 0 if it can.
     Ready(remote::Server),
     /// Follow what happens, live.
     Watch(remote::Server),
-    /// Put deadstop into a coding agent's configuration: shows the difference, keeps a backup.
+    /// Set Deadstop up: two questions, then it writes the hooks and tests them.
+    Init(init::Args),
+    /// Install hooks in a coding agent. Shows the difference, keeps a backup.
     Install(install::Args),
-    /// Take it out again.
+    /// Remove the hooks from a coding agent.
     Uninstall(install::Which),
-    /// Prove that a deny denies, at every door that is set up; says what it could not prove.
+    /// Test that blocking works everywhere Deadstop is installed.
     Doctor(doctor::Args),
-    /// Answer a coding agent's hook: reads its event from stdin, says yes or no in its words.
+    /// Answer a coding agent's hook: reads its event from stdin.
     Hook(hook::Args),
-    /// List the calls that wait for a person; approve or deny one.
+    /// List calls that wait for a person; approve or deny one.
     Approvals(approvals::Args),
-    /// Let one call pass that was held because of its harm: once, within ten minutes.
+    /// Let one refused call pass, once, within ten minutes.
     Allow(allow::Args),
-    /// Let an agent or a session destroy a batch, once, with a reason and an end.
+    /// Allow a batch of destructive calls, once, for a limited time.
     Grant(grants::Give),
-    /// List what was granted to an agent or a session; take it back.
+    /// List grants; revoke one.
     Grants(grants::Args),
-    /// Stand between an MCP client and a server; wrap a client's servers, see and accept their tools.
+    /// Guard MCP servers; list and accept their tools.
     Mcp(mcp::Args),
-    /// See what a command or a tool call would do, and what each preset says, without running it.
+    /// Show what a command or tool call would do, without running it.
     Check(check::Args),
-    /// Replay recorded agent runs through a policy and see what it would have stopped.
+    /// Replay recorded runs: what would a policy have stopped?
     Backtest(backtest::Args),
-    /// Write, check and show policies; set them on a server, and compare their versions.
+    /// Write, check, show, set and compare policies.
     Policy(policy::Args),
     /// List agents; show one, switch it on or off, tag it.
     Agents(agents::Args),
     /// List sessions; show one with its calls.
     Sessions(sessions::Args),
-    /// List what was blocked or killed; note that you have seen it.
+    /// List what was stopped; mark it as seen.
     Incidents(incidents::Args),
-    /// Explain an incident: why, on what evidence, and what it would have cost.
+    /// Explain an incident: why, with its evidence.
     Explain(explain::Args),
-    /// Show what models cost; set own prices where nobody knows.
+    /// Show model prices; set your own.
     Prices(prices::Args),
-    /// Make, list and revoke keys.
+    /// Create, list and revoke keys.
     Keys(keys::Args),
-    /// See who did what and why, check that nobody has changed it, export it.
+    /// Show who did what and why; verify and export it.
     Audit(audit::Args),
-    /// Say where alerts go, test it, see what was delivered.
+    /// Configure alerts, test them, see what was delivered.
     Alerts(alerts::Args),
+    /// Print completions for a shell.
+    Completions(papers::Completions),
+    /// Write man pages.
+    Man(papers::Man),
 }
 
 fn main() -> ExitCode {
@@ -141,7 +153,10 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = Cli::parse();
-    let done = match cli.command {
+    let Some(command) = cli.command else {
+        return welcome::run().unwrap_or_else(|error| ui::fail(&error));
+    };
+    let done = match command {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
@@ -154,6 +169,7 @@ fn main() -> ExitCode {
         Command::SignIn(server) => sign_in::run(&server),
         Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
+        Command::Init(args) => init::run(&args),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),
         Command::Doctor(args) => doctor::run(&args),
@@ -174,6 +190,8 @@ fn main() -> ExitCode {
         Command::Keys(args) => keys::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Alerts(args) => alerts::run(&args),
+        Command::Completions(args) => papers::completions(&args),
+        Command::Man(args) => papers::man(&args),
     };
     match done {
         Ok(code) => code,

@@ -37,6 +37,13 @@ impl Server {
         Server { server: Some(url.to_owned()), key_file, project, json: false, keyless: false }
     }
 
+    /// The server that is asked when the command line names none.
+    pub(crate) fn usual() -> Server {
+        let file = filled("DEADSTOP_KEY_FILE").map(PathBuf::from);
+        let project = filled("DEADSTOP_PROJECT");
+        Server { server: None, key_file: file, project, json: false, keyless: false }
+    }
+
     /// The same for one that is ours alone: it has no keys, and hears of none.
     pub(crate) fn without_key(self) -> Server {
         Server { keyless: true, ..self }

@@ -116,7 +116,7 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
         match Anchor::open(&folder, &database) {
             Ok(anchor) => config.anchor = Some(Arc::new(anchor)),
             Err(error) => {
-                eprintln!("warning: the audit's heads are not noted outside the database: {error}")
+                eprintln!("warning: the audit's heads are not noted outside the database: {error}");
             }
         }
     }

@@ -11,7 +11,8 @@ pub(crate) fn table(calls: &[Value], mark: Option<&dyn Fn(&Value) -> &'static st
         "", "call", "at", "after", "kind", "name", "verdict", "guard", "status", "took", "tokens",
         "cost",
     ])
-    .right([1, 3, 9, 10, 11]);
+    .right([1, 3, 9, 10, 11])
+    .inside();
     let mut before = None;
     for call in calls {
         let at = call["at_ms"].as_u64();

@@ -143,8 +143,8 @@ fn people_get_a_table_and_the_sentences() {
     let output = deadstop(&["backtest", &examples(), "--policy", "strict"]);
     let text = stdout(&output);
     for expected in [
-        "| examples |      6 |    68 |      0 |       0 |     0 |       1 |      3 | destructive 1, loop 2, text_loop 1 |",
-        "0 of 2 |",
+        "examples       6     68       0        0      0        1       3  destructive 1, loop 2, text_loop 1",
+        "0 of 2\n",
         "  same-error at call 8 of 14\n    stopped: restore_backup tried 8 times and failed the same way each time (limit 8) (6 calls",
         "  chant at message 2 of 2\n    blocked: the answer says the same 27 times over: \"I apologise for the confusion, let me try that again.\"",
         "Assumed:\n  tokens: 6 of 6 traces do not have them all.",
@@ -164,9 +164,9 @@ fn explain_shows_the_calls_side_by_side() {
         "ping-pong (examples)\ntask: Close OPS-7 once its build is green.\n",
         "stopped: the same 2 calls, get_build next, go round with the same results: 8 calls repeated (limit 8)\n",
         "at tool call 10 of 18 (message 20): guard loop, reason ping_pong, measured 8, limit 8",
-        "| same  | 2    | 4       | B    | get_build {\"id\":\"b-12\"}   | 2      | status: blocked by ticket |",
-        "| kill  | 10   | 20      | B    | get_build {\"id\":\"b-12\"}   |",
-        "| after | 11 ",
+        "same   2     4        B     get_build {\"id\":\"b-12\"}    2       status: blocked by ticket\n",
+        "kill   10    20       B     get_build {\"id\":\"b-12\"}  ",
+        "after  11 ",
         "Calls that ask for B: 2, 4, 6, 8, 10.",
         "After it, 8 more tool calls",
     ] {

@@ -20,7 +20,8 @@ mod pattern;
 mod policy;
 mod scope;
 mod settings;
-mod share;
+/// For engines on several nodes that count one scope together.
+pub mod share;
 pub mod text;
 mod trip;
 mod units;
@@ -32,7 +33,7 @@ pub use call::{
 };
 pub use engine::{
     Admission, Decision, Progress, Ticket, admit, admit_approved, admit_recorded, progress,
-    progress_held, prompt_counted, settle,
+    prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
@@ -56,7 +57,6 @@ pub use pattern::Pattern;
 pub use policy::{FailMode, Mode, Policy, PolicySet, Preset, RawPolicy, RawSessionLimits};
 pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, ScopeState};
 pub use settings::{BadSetting, Dollars, Seconds};
-pub use share::{Bounds, Held, Totals, settle_buried, settle_late};
 pub use text::{Gist, Sketch, TextFacts, TextHasher};
 pub use trip::{Action, Context, Ends, GuardId, Measure, RefusalKind, Signal, Trip, Verdict, Wait};
 pub use units::{Millis, NanoUsd, Time, Tokens};

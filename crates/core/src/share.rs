@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 
 use crate::call::{Call, Outcome};
+pub use crate::engine::progress_held;
 use crate::engine::{Decision, Ticket, settle};
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use deadstop_core::{
-    Bounds, Held, Link, NanoUsd, Policy, PolicySet, ScopeState, Time, Tokens, Totals,
-};
+use deadstop_core::share::{Bounds, Held, Totals};
+use deadstop_core::{Link, NanoUsd, Policy, PolicySet, ScopeState, Time, Tokens};
 use smallvec::SmallVec;
 
 use crate::cell::{Cell, Snapshot, counts_of, era_mark};

@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use deadstop_core::{Held, NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Tokens, Totals};
+use deadstop_core::share::{Held, Totals};
+use deadstop_core::{NanoUsd, PolicySet, ScopeKind, ScopeState, Spent, Tokens};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use deadstop_core::{Held, PolicySet};
+use deadstop_core::PolicySet;
+use deadstop_core::share::Held;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use thiserror::Error;

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use deadstop_core::{Bounds, Held, Time};
+use deadstop_core::Time;
+use deadstop_core::share::{Bounds, Held};
 
 use crate::record::Version;
 use crate::wire::{Beat, Commit, Era, Moved, Reply, Sum, Sums, Touched};

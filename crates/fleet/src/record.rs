@@ -1,6 +1,7 @@
 //! A record: what Redis keeps of a scope under one key, and its version.
 
-use deadstop_core::{BadBlob, Held, ScopeState};
+use deadstop_core::share::Held;
+use deadstop_core::{BadBlob, ScopeState};
 use serde::{Deserialize, Serialize};
 
 /// Versions of each node that a record lists. A node that got no answer to a commit finds its

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use deadstop_core::{Held, NanoUsd, Time, Tokens};
+use deadstop_core::share::Held;
+use deadstop_core::{NanoUsd, Time, Tokens};
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;

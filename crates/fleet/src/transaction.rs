@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use deadstop_core::share::{Held, progress_held, settle_buried, settle_late};
 use deadstop_core::{
-    Admission, Call, Decision, Held, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
-    admit_approved, progress, progress_held, settle, settle_buried, settle_late,
+    Admission, Call, Decision, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
+    admit_approved, progress, settle,
 };
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use deadstop_core::{Bounds, Held, NanoUsd, ScopeState, Time, Tokens};
+use deadstop_core::share::{Bounds, Held};
+use deadstop_core::{NanoUsd, ScopeState, Time, Tokens};
 
 use crate::lane::Unreachable;
 use crate::record::Version;

@@ -8,7 +8,8 @@
 
 use std::process::{Command, Stdio};
 
-use deadstop_core::{Bounds, Held, NanoUsd, Time, Tokens};
+use deadstop_core::share::{Bounds, Held};
+use deadstop_core::{NanoUsd, Time, Tokens};
 use deadstop_fleet::model::Model;
 use deadstop_fleet::{COUNTERS, Commit, Era, Item, Redis, Reply, Sum, Sums, Version, Write};
 use proptest::prelude::*;

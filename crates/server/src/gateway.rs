@@ -120,6 +120,9 @@ impl Gateway {
                         send the path that you mean";
             return plain(StatusCode::BAD_REQUEST, text);
         }
+        if wants_websocket(request.headers()) {
+            return websocket_refused();
+        }
         // Shed before anything is read: memory is bounded by the calls in flight.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             self.warden.metrics.shed();
@@ -389,6 +392,22 @@ struct Exchange {
 fn is_retry(headers: &HeaderMap) -> bool {
     let count = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok());
     count.is_some_and(|count| count.trim().parse::<u32>().is_ok_and(|count| count > 0))
+}
+
+/// Whether a client wants to go on as a WebSocket, where calls could not be judged.
+fn wants_websocket(headers: &HeaderMap) -> bool {
+    let named = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    named.is_some_and(|name| name.eq_ignore_ascii_case("websocket"))
+}
+
+/// Clients that can also speak HTTP, such as Codex, fall back at once on this status. Others end up
+/// in a retry after a minute if they are told anything else.
+fn websocket_refused() -> Response<Body> {
+    let text = "deadstop does not judge calls over WebSocket, so it refuses them; \
+                use the same API over HTTP";
+    let mut response = plain(StatusCode::UPGRADE_REQUIRED, text);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn not_found(config: &Config) -> Response<Body> {

@@ -20,7 +20,7 @@ use deadstop_warden::now;
 
 /// The header that carries the token.
 pub const OPERATOR_HEADER: &str = "x-deadstop-operator";
-/// A token that somebody chose must have so many characters.
+/// A token that an operator chose must have so many characters.
 const SHORTEST: usize = 16;
 /// A file that is longer holds no token.
 const LONGEST: u64 = 4096;

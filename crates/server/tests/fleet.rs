@@ -33,6 +33,7 @@ mod gate;
 mod mcp;
 #[path = "fleet/place.rs"]
 mod place;
+mod steers;
 mod stops;
 mod streams;
 #[expect(dead_code, reason = "some of it is for cases about one server")]

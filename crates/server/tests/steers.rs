@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Gate, Reply, Said, Seen, Speech, Turn};
+use crate::support::{ALL, Ask, Gate, Reply, Said, Seen, Speech, Turn};
 
 fn speech_of(seen: &Seen) -> (Speech, bool) {
     let stream = seen.json()["stream"] == true || seen.target.contains("streamGenerate");
@@ -67,8 +67,9 @@ async fn run(gate: &Gate, speech: Speech, stream: bool, most: usize) -> Vec<u16>
 
 #[tokio::test]
 async fn an_agent_that_listens_finishes_in_every_dialect() {
+    let (gate, sent) = gate(json!({}), true).await;
     for (speech, stream) in ALL.into_iter().flat_map(|s| [(s, false), (s, true)]) {
-        let (gate, sent) = gate(json!({}), true).await;
+        sent.lock().unwrap().clear();
         let statuses = run(&gate, speech, stream, 12).await;
         // The third call is steered; its result carries the note, and the fourth answer is the last.
         assert_eq!(statuses, [200; 4], "{speech:?} {stream}");
@@ -77,9 +78,13 @@ async fn an_agent_that_listens_finishes_in_every_dialect() {
         assert_eq!(told, [false, false, false, true], "{speech:?}");
         let note = "You have called `read_file` 3 times with the same arguments";
         assert!(sent[3].contains(note), "{}", sent[3]);
-        let scope = gate.scope(&format!("{speech:?}-{stream}")).await;
+        let session = format!("{speech:?}-{stream}");
+        let scope = gate.scope(&session).await;
         assert_eq!(scope["state"], "running", "{scope}");
-        gate.stop().await;
+        let (_, ladder) = incident(&gate, &session).await;
+        assert_eq!(steps(&ladder), ["steer 3-3"], "{ladder}");
+        assert!(ladder[0]["said"].as_str().unwrap().contains("3 times"), "{ladder}");
+        assert_eq!(ladder[0]["next"], Value::Null, "it called no tool any more: {ladder}");
     }
 }
 
@@ -104,14 +109,64 @@ async fn an_agent_that_does_not_listen_is_ended() {
         let state = gate.scope(session).await["state"].clone();
         assert_eq!(state == "killed", asked == 10, "{asked}: {state}");
     }
+    // All steps are one incident, which says what the agent was told and what it did next.
+    let (incident, ladder) = incident(&gate, session).await;
+    assert_eq!(incident["verdict"], "kill", "{incident}");
+    assert!(incident["last_ms"].as_u64() > incident["at_ms"].as_u64(), "{incident}");
+    assert_eq!(steps(&ladder), ["steer 3-4", "block 5-9", "kill 10-10"], "{ladder}");
+    for rung in &ladder.as_array().unwrap()[..2] {
+        assert_eq!(rung["next"]["repeats"], true, "{rung}");
+        assert_eq!(rung["next"]["name"], "read_file", "{rung}");
+    }
+    let agent = gate.ask(&Ask::get("/api/agents/reader")).await.json();
+    assert_eq!((&agent["incidents"], &agent["loops"]), (&json!(1), &json!(1)), "{agent}");
+    // Each call of the loop stands once in the evidence.
+    let pieces = incident["evidence"].as_array().unwrap();
+    let mut calls: Vec<_> = pieces.iter().map(|piece| piece["call"].to_string()).collect();
+    calls.dedup();
+    assert_eq!(calls.len(), pieces.len(), "{pieces:?}");
+}
+
+/// The only incident of a session, and its ladder.
+async fn incident(gate: &Gate, session: &str) -> (Value, Value) {
+    let path = format!("/api/incidents?agent=reader&session={session}");
+    let listed = gate.ask(&Ask::get(&path)).await.json();
+    assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{listed}");
+    let id = listed["items"][0]["id"].as_str().unwrap();
+    let incident = gate.ask(&Ask::get(&format!("/api/incidents/{id}"))).await.json();
+    let ladder = incident["ladder"].clone();
+    (incident, ladder)
+}
+
+fn steps(ladder: &Value) -> Vec<String> {
+    let step = |rung: &Value| {
+        let verdict = rung["verdict"].as_str().unwrap_or_default();
+        format!("{verdict} {}-{}", rung["count"], rung["last_count"])
+    };
+    ladder.as_array().unwrap().iter().map(step).collect()
+}
+
+/// Found from outside: 1,000 calls of a loop without an incident.
+#[tokio::test]
+async fn a_loop_that_only_warns_is_one_incident() {
+    let (gate, _) = gate(json!({ "preset": "observe" }), false).await;
+    assert_eq!(run(&gate, Speech::Chat, false, 12).await, [200; 12]);
+    let (shown, ladder) = incident(&gate, "Chat-false").await;
+    assert_eq!((&shown["verdict"], &shown["guard"]), (&json!("warn"), &json!("loop")), "{shown}");
+    assert_eq!(ladder.as_array().map(Vec::len), Some(1), "{ladder}");
+    assert_eq!((&ladder[0]["count"], &ladder[0]["said"]), (&json!(5), &json!(null)), "{ladder}");
+    assert!(ladder[0]["last_count"].as_u64() > Some(9), "{ladder}");
+    let agent = gate.ask(&Ask::get("/api/agents/reader")).await.json();
+    assert_eq!((&agent["health"], &agent["incidents"]), (&json!("warning"), &json!(1)), "{agent}");
 }
 
 /// What a provider has cached is the beginning of the request before.
 #[tokio::test]
 async fn the_prefix_stays_the_same_after_a_note() {
     let policy = json!({ "loop": { "steer_at": 3, "block_at": "off", "end_at": "off" } });
+    let (gate, sent) = gate(policy, false).await;
     for speech in ALL {
-        let (gate, sent) = gate(policy.clone(), false).await;
+        sent.lock().unwrap().clear();
         assert_eq!(run(&gate, speech, false, 14).await, [200; 14]);
         let sent = sent.lock().unwrap().clone();
         assert!(sent[3].contains("[Deadstop] "), "{speech:?}");
@@ -124,7 +179,6 @@ async fn the_prefix_stays_the_same_after_a_note() {
                 "{speech:?}: {rest}"
             );
         }
-        gate.stop().await;
     }
 }
 

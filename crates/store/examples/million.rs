@@ -430,12 +430,14 @@ fn incident(session: &StoredSession, call: i64) -> StoredIncident {
         id: incident_id(call),
         project: "default".into(),
         at: Numbers::time(call),
+        last: Numbers::time(call),
         agent: session.agent.clone(),
         session: session.name.clone(),
         session_number: Some(session.number),
         call: Some(call),
         provider: Some("anthropic".into()),
         trip: trip(session),
+        rungs: Vec::new(),
         acknowledged: None,
     }
 }

@@ -673,6 +673,7 @@ fn sqlite_migrations() -> Migrator {
         ("tools", include_str!("../migrations/sqlite/0004_tools.sql")),
         ("versions", include_str!("../migrations/sqlite/0005_versions.sql")),
         ("turns", include_str!("../migrations/sqlite/0006_turns.sql")),
+        ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
     ])
 }
 
@@ -683,6 +684,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("tools", include_str!("../migrations/postgres/0003_tools.sql")),
         ("versions", include_str!("../migrations/postgres/0004_versions.sql")),
         ("turns", include_str!("../migrations/postgres/0005_turns.sql")),
+        ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
     ])
 }
 

@@ -23,7 +23,7 @@ pub struct Batch {
     pub calls: Vec<StoredCall>,
     /// What was said in them.
     pub payloads: Vec<Payload>,
-    /// New incidents.
+    /// New incidents, and known ones that grew; all trips of one incident count.
     pub incidents: Vec<StoredIncident>,
     /// What they are about.
     pub evidence: Vec<Evidence>,
@@ -94,7 +94,7 @@ impl Store {
         }
         costs::add(&mut tx, &calls, &counted).await?;
         evidence::write_payloads(&mut tx, &last(&batch.payloads, |row| row.call)).await?;
-        incidents::write(&mut tx, &last(&batch.incidents, |row| &row.id)).await?;
+        incidents::write(&mut tx, &incidents::grown(&batch.incidents)).await?;
         let items = last(&batch.evidence, |row| (&row.incident, row.position));
         evidence::write(&mut tx, &items).await?;
         alerts::enqueue(&mut tx, &batch.deliveries).await?;

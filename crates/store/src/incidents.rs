@@ -1,6 +1,13 @@
-//! Incidents: trips that blocked or killed, one by one and in groups.
+//! Incidents: trips that blocked or killed, and loops from their first warning on, one by one and in
+//! groups.
+//!
+//! All trips of one loop have the same incident id. Each write adds its rungs: the row shows the
+//! strictest and newest trip, and the rungs say at which counts the agent was warned, steered, blocked
+//! and ended.
 
-use deadstop_core::{GuardId, Time, Trip};
+use std::collections::BTreeMap;
+
+use deadstop_core::{GuardId, Time, Trip, Verdict};
 
 use crate::audit::AuditEvent;
 use crate::backend::{Query, Row, Tx, sql};
@@ -14,8 +21,10 @@ pub struct StoredIncident {
     pub id: String,
     /// Its project.
     pub project: String,
-    /// When it happened.
+    /// When it happened, or began.
     pub at: Time,
+    /// When it last grew.
+    pub last: Time,
     /// The agent it happened to.
     pub agent: String,
     /// The session it happened in.
@@ -28,8 +37,70 @@ pub struct StoredIncident {
     pub provider: Option<String>,
     /// What happened.
     pub trip: Trip,
-    /// Whether a person has seen it. A batch never changes that: see [`Store::acknowledge`].
+    /// What was done about it, one rung for each verdict. Lists leave them out:
+    /// see [`Store::rungs`].
+    pub rungs: Vec<StoredRung>,
+    /// Whether a person has seen it: see [`Store::acknowledge`]. A batch opens it again if it grew
+    /// stricter.
     pub acknowledged: Option<Acknowledged>,
+}
+
+/// One rung of an incident's ladder: all its trips with one verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRung {
+    /// What was done.
+    pub verdict: Verdict,
+    /// When first.
+    pub at: Time,
+    /// When last.
+    pub last: Time,
+    /// The guard's count at the first of these trips.
+    pub count: u64,
+    /// The guard's count at the last one.
+    pub last_count: u64,
+    /// The count from which on this is done.
+    pub limit: u64,
+    /// The trip in a sentence, at the last count.
+    pub sentence: String,
+    /// What the model was told, at the last count.
+    pub advice: Option<String>,
+    /// The call of the first of these trips.
+    pub call: Option<i64>,
+    /// The call of the last one.
+    pub last_call: Option<i64>,
+}
+
+impl StoredRung {
+    /// Takes in another trip, or several, with the same verdict.
+    fn grow(&mut self, other: &StoredRung) {
+        if (other.at, other.count) < (self.at, self.count) {
+            (self.at, self.count, self.call) = (other.at, other.count, other.call);
+        }
+        if (other.last, other.last_count) >= (self.last, self.last_count) {
+            let StoredRung { at, count, call, .. } = *self;
+            *self = StoredRung { at, count, call, ..other.clone() };
+        }
+    }
+}
+
+impl StoredIncident {
+    /// Takes in a later or earlier trip of the same incident.
+    pub fn grow(&mut self, other: StoredIncident) {
+        let newer = (other.trip.verdict, other.last) >= (self.trip.verdict, self.last);
+        let (at, last) = (self.at.min(other.at), self.last.max(other.last));
+        let mut rungs = std::mem::take(&mut self.rungs);
+        for rung in &other.rungs {
+            match rungs.iter_mut().find(|own| own.verdict == rung.verdict) {
+                Some(own) => own.grow(rung),
+                None => rungs.push(rung.clone()),
+            }
+        }
+        if newer {
+            let acknowledged = self.acknowledged.take();
+            *self = StoredIncident { acknowledged, ..other };
+        }
+        (self.at, self.last, self.rungs) = (at, last, rungs);
+    }
 }
 
 /// A person has seen an incident.
@@ -108,6 +179,20 @@ impl Store {
         found.as_ref().map(read).transpose()
     }
 
+    /// The rungs of an incident's ladder, the mildest first.
+    pub async fn rungs(
+        &self,
+        project: &str,
+        incident: &str,
+    ) -> Result<Vec<StoredRung>, StoreError> {
+        let query = sql("SELECT * FROM incident_rungs WHERE incident = $1 AND project = $2");
+        let found = self.backend.rows(query.bind(incident).bind(project)).await?;
+        let mut rungs: Vec<StoredRung> =
+            found.iter().map(read_rung).collect::<Result<_, StoreError>>()?;
+        rungs.sort_by_key(|rung| rung.verdict);
+        Ok(rungs)
+    }
+
     /// Incidents by agent, guard and reason, the group with the newest first; at most a thousand.
     pub async fn incident_groups(
         &self,
@@ -122,10 +207,10 @@ impl Store {
         }
         let query = sql("SELECT agent, guard, reason, COUNT(*) AS seen, \
              COUNT(*) - COUNT(acknowledged_ms) AS open, MIN(at_ms) AS first_ms, \
-             MAX(at_ms) AS last_ms FROM incidents");
+             MAX(last_ms) AS grown_ms FROM incidents");
         let query = select(query, project, filter);
         let query = query
-            .then(" GROUP BY agent, guard, reason ORDER BY last_ms DESC, agent, guard, reason")
+            .then(" GROUP BY agent, guard, reason ORDER BY grown_ms DESC, agent, guard, reason")
             .with(" LIMIT ", paging.rows())
             .with(" OFFSET ", from);
         let read = |row: &Row| {
@@ -136,7 +221,7 @@ impl Store {
                 count: row.unsigned("seen")?,
                 open: row.unsigned("open")?,
                 first: Time(row.unsigned("first_ms")?),
-                last: Time(row.unsigned("last_ms")?),
+                last: Time(row.unsigned("grown_ms")?),
             })
         };
         let found = self.backend.rows(query).await?;
@@ -184,12 +269,13 @@ fn select<'q>(query: Query<'q>, project: &'q str, filter: &'q IncidentFilter) ->
     }
 }
 
-/// Writes incidents; one that is there stays as it is.
-pub(crate) async fn write(tx: &mut Tx, incidents: &[&StoredIncident]) -> Result<(), StoreError> {
+/// Writes incidents. One that is there grows: it keeps its beginning and shows the strictest trip, and
+/// of equally strict ones the newest. Writing the same twice changes nothing.
+pub(crate) async fn write(tx: &mut Tx, incidents: &[StoredIncident]) -> Result<(), StoreError> {
     tx.insert(
-        "INSERT INTO incidents (id, project, at_ms, agent, session, session_number, call_id, \
-         provider, guard, reason, verdict, sentence, trip)",
-        "ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO incidents (id, project, at_ms, last_ms, agent, session, session_number, \
+         call_id, provider, guard, reason, verdict, strictness, sentence, trip)",
+        GROW,
         incidents,
         |incident, values| {
             let trip = &incident.trip;
@@ -197,6 +283,7 @@ pub(crate) async fn write(tx: &mut Tx, incidents: &[&StoredIncident]) -> Result<
                 incident.id.as_str().into(),
                 incident.project.as_str().into(),
                 incident.at.into(),
+                incident.last.into(),
                 incident.agent.as_str().into(),
                 incident.session.as_str().into(),
                 incident.session_number.into(),
@@ -205,13 +292,180 @@ pub(crate) async fn write(tx: &mut Tx, incidents: &[&StoredIncident]) -> Result<
                 trip.guard.name().into(),
                 trip.reason.as_str().into(),
                 trip.verdict.to_string().into(),
+                strictness(trip.verdict).into(),
                 trip.explain().into(),
                 serde_json::to_string(trip).unwrap_or_default().into(),
             ]);
         },
     )
     .await?;
+    let rungs: Vec<(&StoredIncident, &StoredRung)> = incidents
+        .iter()
+        .flat_map(|incident| incident.rungs.iter().map(move |rung| (incident, rung)))
+        .collect();
+    tx.insert(
+        "INSERT INTO incident_rungs (incident, strictness, project, at_ms, last_ms, count_first, \
+         count_last, count_limit, sentence, advice, call_id, last_call_id)",
+        GROW_RUNG,
+        &rungs,
+        |(incident, rung), values| {
+            values.extend([
+                incident.id.as_str().into(),
+                strictness(rung.verdict).into(),
+                incident.project.as_str().into(),
+                rung.at.into(),
+                rung.last.into(),
+                rung.count.into(),
+                rung.last_count.into(),
+                rung.limit.into(),
+                rung.sentence.as_str().into(),
+                (&rung.advice).into(),
+                rung.call.into(),
+                rung.last_call.into(),
+            ]);
+        },
+    )
+    .await?;
     Ok(())
+}
+
+/// Incidents of a batch, each id once, in the order of their ids.
+pub(crate) fn grown(incidents: &[StoredIncident]) -> Vec<StoredIncident> {
+    let mut by_id: BTreeMap<&str, StoredIncident> = BTreeMap::new();
+    for incident in incidents {
+        match by_id.get_mut(incident.id.as_str()) {
+            Some(known) => known.grow(incident.clone()),
+            None => drop(by_id.insert(&incident.id, incident.clone())),
+        }
+    }
+    by_id.into_values().collect()
+}
+
+/// Whether the new row is to be shown: it is stricter, or as strict and newer.
+macro_rules! newer {
+    () => {
+        "(excluded.strictness > incidents.strictness OR (excluded.strictness = \
+         incidents.strictness AND excluded.last_ms >= incidents.last_ms))"
+    };
+}
+
+/// A column of the new row if that is to be shown.
+macro_rules! shown {
+    ($column:literal) => {
+        concat!(
+            $column,
+            " = CASE WHEN ",
+            newer!(),
+            " THEN excluded.",
+            $column,
+            " ELSE incidents.",
+            $column,
+            " END, "
+        )
+    };
+}
+
+/// A column that a stricter row empties.
+macro_rules! opened {
+    ($column:literal) => {
+        concat!(
+            $column,
+            " = CASE WHEN excluded.strictness > incidents.strictness THEN NULL ELSE \
+             incidents.",
+            $column,
+            " END, "
+        )
+    };
+}
+
+const GROW: &str = concat!(
+    "ON CONFLICT (id) DO UPDATE SET ",
+    shown!("call_id"),
+    shown!("provider"),
+    shown!("session"),
+    shown!("session_number"),
+    shown!("reason"),
+    shown!("verdict"),
+    shown!("sentence"),
+    shown!("trip"),
+    opened!("acknowledged_by"),
+    opened!("acknowledged_ms"),
+    opened!("acknowledged_note"),
+    "strictness = CASE WHEN excluded.strictness > incidents.strictness \
+     THEN excluded.strictness ELSE incidents.strictness END, \
+     at_ms = CASE WHEN excluded.at_ms < incidents.at_ms \
+     THEN excluded.at_ms ELSE incidents.at_ms END, \
+     last_ms = CASE WHEN excluded.last_ms > incidents.last_ms \
+     THEN excluded.last_ms ELSE incidents.last_ms END \
+     WHERE incidents.project = excluded.project"
+);
+
+/// A column of a rung, from its first trip.
+macro_rules! first {
+    ($column:literal) => {
+        concat!(
+            $column,
+            " = CASE WHEN excluded.count_first < incident_rungs.count_first THEN \
+             excluded.",
+            $column,
+            " ELSE incident_rungs.",
+            $column,
+            " END, "
+        )
+    };
+}
+
+/// A column of a rung, from its last trip.
+macro_rules! last {
+    ($column:literal) => {
+        concat!(
+            $column,
+            " = CASE WHEN excluded.last_ms >= incident_rungs.last_ms THEN excluded.",
+            $column,
+            " ELSE incident_rungs.",
+            $column,
+            " END, "
+        )
+    };
+}
+
+const GROW_RUNG: &str = concat!(
+    "ON CONFLICT (incident, strictness) DO UPDATE SET ",
+    first!("at_ms"),
+    first!("call_id"),
+    last!("count_last"),
+    last!("count_limit"),
+    last!("sentence"),
+    last!("advice"),
+    last!("last_call_id"),
+    "count_first = CASE WHEN excluded.count_first < incident_rungs.count_first \
+     THEN excluded.count_first ELSE incident_rungs.count_first END, \
+     last_ms = CASE WHEN excluded.last_ms > incident_rungs.last_ms \
+     THEN excluded.last_ms ELSE incident_rungs.last_ms END"
+);
+
+/// Verdicts by strictness, as the database compares them.
+const VERDICTS: [Verdict; 6] =
+    [Verdict::Allow, Verdict::Warn, Verdict::Steer, Verdict::Ask, Verdict::Block, Verdict::Kill];
+
+fn strictness(verdict: Verdict) -> u64 {
+    VERDICTS.iter().filter(|milder| **milder < verdict).count() as u64
+}
+
+fn read_rung(row: &Row) -> Result<StoredRung, StoreError> {
+    let strictness = usize::try_from(row.unsigned("strictness")?).unwrap_or(usize::MAX);
+    Ok(StoredRung {
+        verdict: VERDICTS.get(strictness).copied().ok_or(StoreError::unreadable("strictness"))?,
+        at: Time(row.unsigned("at_ms")?),
+        last: Time(row.unsigned("last_ms")?),
+        count: row.unsigned("count_first")?,
+        last_count: row.unsigned("count_last")?,
+        limit: row.unsigned("count_limit")?,
+        sentence: row.get("sentence")?,
+        advice: row.get("advice")?,
+        call: row.get("call_id")?,
+        last_call: row.get("last_call_id")?,
+    })
 }
 
 fn read(row: &Row) -> Result<StoredIncident, StoreError> {
@@ -228,12 +482,14 @@ fn read(row: &Row) -> Result<StoredIncident, StoreError> {
         id: row.get("id")?,
         project: row.get("project")?,
         at: Time(row.unsigned("at_ms")?),
+        last: Time(row.unsigned("last_ms")?),
         agent: row.get("agent")?,
         session: row.get("session")?,
         session_number: row.get("session_number")?,
         call: row.get("call_id")?,
         provider: row.get("provider")?,
         trip: serde_json::from_str(&trip).map_err(|_| StoreError::unreadable("trip"))?,
+        rungs: Vec::new(),
         acknowledged,
     })
 }

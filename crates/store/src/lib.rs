@@ -43,7 +43,7 @@ pub use calls::{CallFilter, CallKind, ListedCall, StoredCall};
 pub use costs::{CostBy, CostFilter, CostLine};
 pub use error::{StoreError, Trouble};
 pub use evidence::{Evidence, Exchange, Payload};
-pub use incidents::{Acknowledged, IncidentFilter, IncidentGroup, StoredIncident};
+pub use incidents::{Acknowledged, IncidentFilter, IncidentGroup, StoredIncident, StoredRung};
 pub use keys::{KeyCount, Role, StoredKey, StoredLogin};
 pub use look::{Look, look};
 pub use number::Numbers;

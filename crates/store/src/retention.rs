@@ -25,6 +25,8 @@ pub enum Kept {
     Scopes,
     /// Incidents, with their evidence.
     Incidents,
+    /// What was done about them, step by step.
+    Rungs,
     /// Alerts that were delivered or given up.
     Deliveries,
     /// Logins that have ended.
@@ -33,7 +35,7 @@ pub enum Kept {
 
 impl Kept {
     /// Every kind.
-    pub const ALL: [Kept; 9] = [
+    pub const ALL: [Kept; 10] = [
         Kept::Calls,
         Kept::Hours,
         Kept::Payloads,
@@ -41,6 +43,7 @@ impl Kept {
         Kept::Sessions,
         Kept::Scopes,
         Kept::Incidents,
+        Kept::Rungs,
         Kept::Deliveries,
         Kept::Logins,
     ];
@@ -55,6 +58,7 @@ impl Kept {
             Kept::Sessions => "sessions",
             Kept::Scopes => "scopes",
             Kept::Incidents => "incidents",
+            Kept::Rungs => "rungs",
             Kept::Deliveries => "deliveries",
             Kept::Logins => "logins",
         }
@@ -112,6 +116,12 @@ fn delete(project: &str, kept: Kept, before: Time) -> Query<'_> {
         Kept::Incidents => (
             "DELETE FROM incidents WHERE id IN (SELECT id FROM incidents \
              WHERE project = $1 AND at_ms < $2 ORDER BY at_ms LIMIT $3)",
+            false,
+        ),
+        Kept::Rungs => (
+            "DELETE FROM incident_rungs WHERE (incident, strictness) IN (SELECT incident, \
+             strictness FROM incident_rungs WHERE project = $1 AND last_ms < $2 \
+             ORDER BY last_ms LIMIT $3)",
             false,
         ),
         Kept::Deliveries => (

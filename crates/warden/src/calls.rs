@@ -533,6 +533,7 @@ impl Warden {
     ) {
         let incident = self.record(chain, call, id, &decision.trips, || said.clone());
         let trip = decision.trips.first().or(warned.as_deref());
+        let incident = incident.or_else(|| record::streak_id(chain, warned.as_deref()?));
         let ended = record::Ended { id, number, admitted, outcome, trip, incident, said };
         self.ended(chain, call, ended);
     }

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
-use deadstop_core::{GuardId, ScopeKind};
-use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall, StoredIncident};
+use deadstop_core::{Digest, GuardId, Measure, ScopeKind};
+use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall};
+use deadstop_store::{StoredIncident, StoredRung};
 use serde::{Deserialize, Serialize};
 
 use super::recent::Exhibit;
-use super::step::is_incident;
+use super::step::{is_incident, is_overruled};
 use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
 use crate::metrics::Kind;
@@ -34,10 +35,56 @@ pub(super) struct Ended<'a> {
     pub(super) said: Said,
 }
 
-/// An incident to write.
+/// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
+const SHOWN: u64 = 5;
+
+/// An incident to write, or what it grew by.
 pub(super) struct NewIncident {
     pub(super) incident: StoredIncident,
     pub(super) exhibits: Vec<Exhibit>,
+}
+
+impl NewIncident {
+    /// Takes in another trip of the same incident.
+    pub(super) fn grow(&mut self, other: NewIncident) {
+        self.incident.grow(other.incident);
+        for exhibit in other.exhibits {
+            self.exhibits.retain(|known| known.call != exhibit.call);
+            self.exhibits.push(exhibit);
+        }
+        self.exhibits.sort_by_key(|exhibit| exhibit.call);
+    }
+}
+
+/// The id of the incident that a trip of a loop belongs to; `None` for a trip that is an incident of its
+/// own. Every node comes to the same id, so that the steps of a loop meet in one incident.
+pub(super) fn streak_id(chain: &Chain, trip: &Trip) -> Option<String> {
+    let first = trip.streak?;
+    let scope = chain.scopes().get(trip.context.depth)?.number();
+    let name = format!("{}/{scope}/{}/{first}", chain.project.name, trip.guard);
+    let halves = ["a", "b"].map(|half| Digest::of(format!("{half}{name}").as_bytes()).0);
+    let [high, low] = halves.map(u128::from);
+    let bytes = (high << 64 | low).to_be_bytes();
+    Some(uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string())
+}
+
+/// The step of the ladder that a trip took, where it counts.
+fn rung(trip: &Trip, call: i64, at: Time) -> Option<StoredRung> {
+    let (Measure::Count(count), Measure::Count(limit)) = (trip.measured, trip.limit) else {
+        return None;
+    };
+    Some(StoredRung {
+        verdict: trip.verdict,
+        at,
+        last: at,
+        count,
+        last_count: count,
+        limit,
+        sentence: trip.explain(),
+        advice: trip.advice.clone().filter(|_| trip.verdict >= Verdict::Steer),
+        call: Some(call),
+        last_call: Some(call),
+    })
 }
 
 /// The facts of a call that a backtest needs, without texts.
@@ -79,6 +126,7 @@ impl Warden {
     ) -> Option<String> {
         let mut first = None;
         for trip in trips {
+            let recorded = is_incident(trip) && !is_overruled(trip, trips);
             self.metrics.verdict(trip.guard, trip.verdict);
             let what = match trip.verdict {
                 _ if trip.guard == GuardId::Killed => continue,
@@ -91,7 +139,8 @@ impl Warden {
             };
             let mut trip = trip.clone();
             trip.because = chain.project.redact_reason(&trip.because);
-            let incident = is_incident(&trip).then(|| uuid::Uuid::now_v7().to_string());
+            let own = || uuid::Uuid::now_v7().to_string();
+            let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
             self.tell(chain, what, trip.explain(), incident.clone());
             self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
@@ -113,27 +162,32 @@ impl Warden {
         let (agent, session) = chain.names();
         let scope = chain.innermost().number();
         let settings = Arc::clone(&chain.project.settings.read());
-        let mut exhibits = match settings.capture {
-            Capture::None => Vec::new(),
-            _ => self.recent.find(scope, &trip.evidence, FEW),
+        let kept = settings.capture != Capture::None && shows(&trip);
+        let mut exhibits = match kept {
+            false => Vec::new(),
+            true => self.recent.find(scope, &trip.evidence, FEW),
         };
-        if settings.capture != Capture::None && !said.request.is_empty() {
+        if kept && !said.request.is_empty() {
             exhibits.retain(|exhibit| exhibit.call != id);
             exhibits.push(Exhibit { scope, number: u64::MAX, call: id, said });
         }
+        let at = now();
+        let rungs = trip.streak.and_then(|_| rung(&trip, id, at)).into_iter().collect();
         let incident = StoredIncident {
             id: incident,
             project: chain.project.name.clone(),
-            at: now(),
+            at,
+            last: at,
             agent: agent.to_owned(),
             session: session.to_owned(),
             session_number: chain.session().map(|scope| scope.number()),
             call: Some(id),
             provider: server(call).map(str::to_owned),
             trip,
+            rungs,
             acknowledged: None,
         };
-        self.outbox.lock().incidents.push(NewIncident { incident, exhibits });
+        self.outbox.lock().incident(NewIncident { incident, exhibits });
     }
 
     /// The incident that ended the scope which refuses a call, if a guard did.
@@ -369,6 +423,16 @@ impl Warden {
             Some(project) => project.redact(text),
             None => Redactor::default().redact(text).into_owned(),
         }
+    }
+}
+
+/// Whether the calls of a trip are kept as evidence: of a rung the first few.
+fn shows(trip: &Trip) -> bool {
+    match (trip.streak, trip.measured, trip.limit) {
+        (Some(_), Measure::Count(count), Measure::Count(limit)) => {
+            trip.verdict == Verdict::Kill || count < limit.saturating_add(SHOWN)
+        }
+        _ => true,
     }
 }
 

@@ -131,7 +131,7 @@ impl Retention {
             Kept::Payloads => self.payloads_days,
             Kept::Evidence => self.evidence_days,
             Kept::Sessions | Kept::Scopes => self.sessions_days,
-            Kept::Incidents => self.incidents_days,
+            Kept::Incidents | Kept::Rungs => self.incidents_days,
             Kept::Deliveries => self.deliveries_days,
             Kept::Logins => Some(1),
         }

@@ -198,11 +198,11 @@ impl Step<'_, '_, '_> {
                 continue;
             }
             let tag = trip.guard.tag(trip.verdict);
-            if tag == "loop_detected" && self.conversation.begins(trip) {
-                self.counts.loops += 1;
-                self.changed |= trip.streak.is_some();
-            }
-            self.counts.incidents += u64::from(is_incident(trip));
+            // All trips of one loop are one incident.
+            let begins = !is_overruled(trip, trips) && self.conversation.begins(trip);
+            self.changed |= begins && trip.streak.is_some();
+            self.counts.loops += u64::from(begins && tag == "loop_detected");
+            self.counts.incidents += u64::from(begins && is_incident(trip));
             if !self.counts.tags.contains(&tag) {
                 self.counts.tags.push(tag);
             }
@@ -210,12 +210,18 @@ impl Step<'_, '_, '_> {
     }
 }
 
-/// Whether a trip becomes an incident: it blocked or killed, and not by an operator's order.
+/// Whether a trip becomes an incident, or part of one: it blocked or killed, and not by an operator's
+/// order; or it belongs to a loop, which is an incident from its first warning on.
 pub(super) fn is_incident(trip: &Trip) -> bool {
     let waits = trip.waits == Some(Wait::Settle);
-    trip.verdict >= Verdict::Block
-        && !waits
-        && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
+    let from = if trip.streak.is_some() { Verdict::Warn } else { Verdict::Block };
+    trip.verdict >= from && !waits && !matches!(trip.guard, GuardId::Paused | GuardId::Killed)
+}
+
+/// Whether a milder step of a loop did not come about, because another guard refused the call.
+pub(super) fn is_overruled(trip: &Trip, trips: &[Trip]) -> bool {
+    let refused = trips.iter().any(|trip| trip.verdict >= Verdict::Block);
+    trip.streak.is_some() && trip.verdict < Verdict::Block && refused
 }
 
 /// The outcome of a cancelled call.

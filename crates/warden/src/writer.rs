@@ -5,6 +5,8 @@
 //! bounded: when the database cannot keep up, single calls are dropped and counted. Kills,
 //! incidents, charges and the audit are never dropped.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,7 +43,8 @@ pub(super) struct Outbox {
     /// Project, call and its texts.
     payloads: Vec<(String, i64, Said)>,
     payload_bytes: usize,
-    pub(super) incidents: Vec<NewIncident>,
+    /// By their ids: the steps of a loop are one incident.
+    incidents: BTreeMap<String, NewIncident>,
     pub(super) audit: Vec<AuditEvent>,
     pub(super) deliveries: Vec<Delivery>,
 }
@@ -54,6 +57,14 @@ impl Outbox {
             return;
         }
         self.calls.push(call);
+    }
+
+    /// Adds an incident, or what a known one grew by.
+    pub(super) fn incident(&mut self, new: NewIncident) {
+        match self.incidents.entry(new.incident.id.clone()) {
+            Entry::Occupied(mut known) => known.get_mut().grow(new),
+            Entry::Vacant(free) => drop(free.insert(new)),
+        }
     }
 
     /// Adds the texts of a call, if there is room.
@@ -74,7 +85,7 @@ impl Outbox {
                 }
             }
         }
-        for NewIncident { incident, .. } in &mut self.incidents {
+        for NewIncident { incident, .. } in self.incidents.values_mut() {
             if incident.session_number == Some(old) {
                 incident.session_number = Some(new);
             }
@@ -213,8 +224,11 @@ impl Warden {
                 Seen::Nothing => {}
             }
         }
-        for NewIncident { incident, exhibits } in &outbox.incidents {
-            for (exhibit, position) in exhibits.iter().zip(0..) {
+        for NewIncident { incident, exhibits } in outbox.incidents.values() {
+            // A loop's evidence grows, perhaps on several nodes: its calls are told apart by their ids.
+            let by_call = incident.trip.streak.is_some();
+            for (exhibit, place) in exhibits.iter().zip(0..) {
+                let position = if by_call { exhibit.call.unsigned_abs() } else { place };
                 batch.evidence.push(Evidence {
                     project: incident.project.clone(),
                     incident: incident.id.clone(),
@@ -257,7 +271,9 @@ impl Warden {
             self.mark(&scope);
         }
         let mut new = self.outbox.lock();
-        new.incidents.splice(0..0, old.incidents);
+        for incident in old.incidents.into_values() {
+            new.incident(incident);
+        }
         new.audit.splice(0..0, old.audit);
         new.deliveries.splice(0..0, old.deliveries);
         let room = MOST.saturating_sub(new.calls.len());

@@ -4697,7 +4697,7 @@ export interface components {
             agent: string;
             /**
              * Format: int64
-             * @description When it happened.
+             * @description When it happened, or began.
              */
             at_ms: number;
             /** @description Why, in a sentence. */
@@ -4706,6 +4706,11 @@ export interface components {
             guard: string;
             /** @description Its id. */
             id: string;
+            /**
+             * Format: int64
+             * @description When it last grew: all steps of one loop are one incident.
+             */
+            last_ms: number;
             /** @description The provider that the call was for. */
             provider: string | null;
             /** @description Why, in a word that stays the same. */
@@ -4726,7 +4731,7 @@ export interface components {
             threshold: number | null;
             /** @description The trip in full. */
             trip: unknown;
-            /** @description `block` or `kill`. */
+            /** @description The strictest so far: `warn`, `steer`, `block` or `kill`. */
             verdict: string;
             /**
              * Format: int32
@@ -4742,6 +4747,11 @@ export interface components {
             before: components["schemas"]["Call"][];
             /** @description The requests and answers that it is about, secrets removed. */
             evidence: components["schemas"]["Piece"][];
+            /**
+             * @description The steps of a loop's ladder that were taken, the mildest first: what the agent was told, at
+             *     which count, and what it did next. Empty for incidents that are no loop.
+             */
+            ladder: components["schemas"]["Rung"][];
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
         };
@@ -4962,6 +4972,20 @@ export interface components {
             target?: string | null;
             /** @description Only by these tools; `*` stands for any characters. */
             tool?: string | null;
+        };
+        /** @description The first tool call after a step. */
+        Next: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description The call's id. */
+            call: string;
+            /** @description The tool. */
+            name: string;
+            /** @description Whether it went on with the loop. */
+            repeats: boolean;
         };
         /** @description A session that is open. */
         Opened: {
@@ -5365,7 +5389,7 @@ export interface components {
                 agent: string;
                 /**
                  * Format: int64
-                 * @description When it happened.
+                 * @description When it happened, or began.
                  */
                 at_ms: number;
                 /** @description Why, in a sentence. */
@@ -5374,6 +5398,11 @@ export interface components {
                 guard: string;
                 /** @description Its id. */
                 id: string;
+                /**
+                 * Format: int64
+                 * @description When it last grew: all steps of one loop are one incident.
+                 */
+                last_ms: number;
                 /** @description The provider that the call was for. */
                 provider: string | null;
                 /** @description Why, in a word that stays the same. */
@@ -5394,7 +5423,7 @@ export interface components {
                 threshold: number | null;
                 /** @description The trip in full. */
                 trip: unknown;
-                /** @description `block` or `kill`. */
+                /** @description The strictest so far: `warn`, `steer`, `block` or `kill`. */
                 verdict: string;
                 /**
                  * Format: int32
@@ -5910,6 +5939,44 @@ export interface components {
             used_ms: number;
             /** @description Why it is paused or killed. */
             why: string | null;
+        };
+        /** @description One step of a ladder. */
+        Rung: {
+            /**
+             * Format: int64
+             * @description When first.
+             */
+            at_ms: number;
+            /**
+             * Format: int64
+             * @description The count at which it was done first.
+             */
+            count: number;
+            /** @description Why, in a sentence, at the last count. */
+            explain: string;
+            /**
+             * Format: int64
+             * @description The count at which it was done last.
+             */
+            last_count: number;
+            /**
+             * Format: int64
+             * @description When last.
+             */
+            last_ms: number;
+            /**
+             * Format: int64
+             * @description The count from which on it is done.
+             */
+            limit: number;
+            next: components["schemas"]["Next"] | null;
+            /**
+             * @description What the agent was told: the note to the model, or the reason of the refusal. Null where
+             *     only people were told.
+             */
+            said: string | null;
+            /** @description What was done: `warn` (people were told), `steer` (the model was told), `block` or `kill`. */
+            verdict: string;
         };
         /** @description A scope that runs, and how near it is to its limits. */
         Running: components["schemas"]["Row"] & {

@@ -118,7 +118,8 @@ fn letter(index: usize) -> String {
 fn side_by_side(shown: &[Shown<'_>], stop: usize, verdict: Verdict) -> Table {
     let first = shown.iter().find(|s| s.evidence).map_or(stop, |s| s.nth);
     let from = first.saturating_sub(AROUND).max(stop.saturating_sub(MOST)).max(1);
-    let mut table = Table::new(["", "call", "message", "asks", "what", "brings", "result"]);
+    let mut table =
+        Table::new(["", "call", "message", "asks", "what", "brings", "result"]).inside();
     for s in shown.iter().filter(|s| (from..=stop + AROUND).contains(&s.nth)) {
         let mark = match () {
             () if s.nth == stop => verdict.to_string(),

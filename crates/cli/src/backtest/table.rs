@@ -148,7 +148,8 @@ impl Table {
             "cost after",
             "successes stopped",
         ])
-        .right([1, 2, 3, 4, 5, 6, 7, 9, 10, 11]);
+        .right([1, 2, 3, 4, 5, 6, 7, 9, 10, 11])
+        .inside();
         for (name, counts) in &self.datasets {
             let verdict = |verdict| counts.verdicts.get(&verdict).copied().unwrap_or(0);
             let guards: Vec<String> =

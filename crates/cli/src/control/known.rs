@@ -44,7 +44,7 @@ fn unknown(kind: &str, name: &str, known: Vec<String>) -> anyhow::Error {
     near.truncate(3);
     let near: Vec<String> = near.into_iter().map(|(_, known)| format!("`{known}`")).collect();
     let meant = match near.is_empty() {
-        true => format!("`deadstop {kind}s` lists what the server knows"),
+        true => format!("`deadstop {kind}s` lists what the server knows."),
         false => format!("did you mean {}?", near.join(" or ")),
     };
     let problem = format!("nothing was done: the server knows no {kind} `{name}`");

@@ -197,7 +197,7 @@ pub(crate) fn hooks_file(host: Host, level: Level) -> anyhow::Result<PathBuf> {
 }
 
 /// The folder of a host's configuration.
-fn folder(host: Host, level: Level) -> anyhow::Result<PathBuf> {
+pub(crate) fn folder(host: Host, level: Level) -> anyhow::Result<PathBuf> {
     if level == Level::Project {
         return Ok(PathBuf::from(match host {
             Host::ClaudeCode => ".claude",

@@ -31,7 +31,7 @@ enum Presence {
     IfSet,
 }
 
-const FAMILIES: [Family; 4] = [
+const FAMILIES: [Family; 5] = [
     Family {
         provider: "openai",
         api: Api::OpenAi,
@@ -58,6 +58,14 @@ const FAMILIES: [Family; 4] = [
         api: Api::OpenAi,
         variables: &["AZURE_OPENAI_ENDPOINT"],
         version: "",
+        presence: Presence::IfSet,
+    },
+    // Copilot CLI with a provider of the user's own.
+    Family {
+        provider: "copilot",
+        api: Api::OpenAi,
+        variables: &["COPILOT_PROVIDER_BASE_URL"],
+        version: "/v1",
         presence: Presence::IfSet,
     },
 ];
@@ -274,6 +282,7 @@ mod tests {
         check("ANTHROPIC_BASE_URL", "http://h", "/anthropic", "http://h");
         check("ANTHROPIC_BASE_URL", "http://h/v1", "/anthropic", "http://h/v1");
         check("GOOGLE_GEMINI_BASE_URL", "http://h/g", "/gemini", "http://h/g");
+        check("COPILOT_PROVIDER_BASE_URL", "http://own/v1", "/copilot/v1", "http://own");
         check("AZURE_OPENAI_ENDPOINT", "https://me.azure", "/azure", "https://me.azure");
     }
 

@@ -37,7 +37,7 @@ fn the_first_key_is_made_before_anybody_may_reach_the_server() {
     assert!(made.err.contains("it is not shown again"), "{made:?}");
 }
 
-/// Issue 19, number 16: whoever makes the first key is told which agents it stops, and is asked.
+/// Issue 19, number 16: a person who makes the first key is told which agents it stops, and is asked.
 #[test]
 fn hole_16_the_first_key_is_asked_about() {
     let house = House::new();

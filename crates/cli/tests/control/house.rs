@@ -34,12 +34,14 @@ pub(crate) struct Said {
 impl Said {
     /// The rows of its table as cells, without the head.
     pub(crate) fn rows(&self) -> Vec<Vec<String>> {
-        let cells = |line: &str| {
-            let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
-            inner.split('|').map(|cell| cell.trim().to_owned()).collect()
-        };
-        let rows = self.out.lines().filter(|line| line.starts_with('|'));
-        rows.skip(2).map(cells).collect()
+        let cells = |line: &str| line.split('\t').map(str::to_owned).collect();
+        self.out.lines().filter(|line| line.contains('\t')).skip(1).map(cells).collect()
+    }
+
+    /// The lines of a timeline, below its head.
+    pub(crate) fn calls(&self) -> Vec<&str> {
+        let lines = self.out.lines().skip_while(|line| !line.contains("  verdict  "));
+        lines.skip(1).take_while(|line| !line.is_empty()).collect()
     }
 
     /// Its lines of JSON.

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deadstop_core::{Held, NanoUsd, Tokens};
+use deadstop_core::share::Held;
+use deadstop_core::{NanoUsd, Tokens};
 use parking_lot::Mutex;
 
 /// Whether a call still runs.

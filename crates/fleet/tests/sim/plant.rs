@@ -1,6 +1,6 @@
 //! Bugs planted on purpose: the simulation must find each of them.
 
-use deadstop_core::Bounds;
+use deadstop_core::share::Bounds;
 use deadstop_fleet::model::Model;
 use deadstop_fleet::{COUNTERS, Commit, Version};
 

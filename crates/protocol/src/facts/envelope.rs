@@ -15,10 +15,12 @@ pub(crate) struct Opened<'a> {
 /// Takes a result out of the envelope of a known host.
 ///
 /// Codex has two: lines (`Chunk ID:`, `Wall time:`, `Process exited with code`, `Output:`) and JSON
-/// (`{"output":…, "metadata":{"exit_code":…}}`). The exit code stays with the text, everything else
-/// of the envelope is different each time.
+/// (`{"output":…, "metadata":{"exit_code":…}}`). Gemini CLI and Qwen Code write lines (`Output:`,
+/// `Exit Code:`, `Process Group PGID:`). The exit code stays with the text, everything else of the
+/// envelope is different each time.
 pub(crate) fn open(result: &str) -> Opened<'_> {
     let found = codex_lines(result).or_else(|| codex_json(result));
+    let found = found.or_else(|| gemini_lines(result));
     found.unwrap_or(Opened { text: Cow::Borrowed(result), failed: false })
 }
 
@@ -59,6 +61,28 @@ fn codex_json(result: &str) -> Option<Opened<'_>> {
     let code = value["metadata"]["exit_code"].as_i64()?;
     let output = value["output"].as_str()?;
     let text = if code == 0 { Cow::Owned(output.to_owned()) } else { exited(code, output) };
+    Some(Opened { text, failed: code != 0 })
+}
+
+fn gemini_lines(result: &str) -> Option<Opened<'_>> {
+    let inner = result.trim().trim_start_matches("<untrusted_context>").trim_start();
+    let inner = inner.trim_end_matches("</untrusted_context>");
+    if !["Output: ", "Command: ", "Output:\n"].iter().any(|head| inner.starts_with(head)) {
+        return None;
+    }
+    // What follows the output: the last lines, whatever the output itself says.
+    let tail = |line: &&str| {
+        ["Error: ", "Exit Code: ", "Signal: ", "Background PIDs: ", "Process Group PGID: "]
+            .iter()
+            .any(|head| line.starts_with(head))
+    };
+    let last: Vec<&str> = inner.lines().rev().take(8).take_while(tail).collect();
+    let code = last.iter().find_map(|line| line.strip_prefix("Exit Code: "))?;
+    let code = code.trim().parse().unwrap_or(0);
+    let lines = inner.lines().count() - last.len();
+    let output = inner.lines().take(lines).filter(|line| !line.starts_with("Directory: "));
+    let output = output.collect::<Vec<_>>().join("\n");
+    let text = if code == 0 { Cow::Owned(output) } else { exited(code, &output) };
     Some(Opened { text, failed: code != 0 })
 }
 
@@ -120,8 +144,22 @@ mod tests {
         assert_eq!(opened(&lines("a", 2)), ("exit 2\nno such file\nreally".to_owned(), true));
         let json = r#"{"output":"boom\n","metadata":{"exit_code":1,"duration_seconds":0.1}}"#;
         assert_eq!(opened(json), ("exit 1\nboom\n".to_owned(), true));
+        let gemini = |code: i64, group: u32| {
+            format!(
+                "<untrusted_context>\nOutput: cat: x: No such file\nExit Code: {code}\n\
+                 Process Group PGID: {group}\n</untrusted_context>"
+            )
+        };
+        let failed = ("exit 1\nOutput: cat: x: No such file".to_owned(), true);
+        assert_eq!(opened(&gemini(1, 1623)), failed);
+        assert_eq!(opened(&gemini(1, 1624)), failed);
+        assert!(!opened(&gemini(0, 1)).1);
+        let older = "Command: cat x\nDirectory: (root)\nOutput: no\nError: (none)\nExit Code: 2\n\
+                     Signal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 7";
+        assert_eq!(opened(older), ("exit 2\nCommand: cat x\nOutput: no".to_owned(), true));
         for other in [
             "",
+            "Output: the log says\nExit Code: 1\nand goes on",
             "Wall time: 3 s",
             "Chunk ID: x\nsomething else\nOutput:\n",
             "{\"output\": 3}",

@@ -1,5 +1,6 @@
-//! Incidents: what was blocked or killed, why, on what evidence, and what it would have cost.
+//! Incidents: what was blocked or killed, and loops from their first warning on: why, on what evidence, and what it would have cost.
 
+mod ladder;
 mod pace;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict};
 use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
 use deadstop_warden::now;
+use ladder::Rung;
 use pace::Pace;
 
 /// Calls shown before and after an incident.
@@ -32,8 +34,10 @@ const AROUND: u32 = 20;
 pub(crate) struct Incident {
     /// Its id.
     id: String,
-    /// When it happened.
+    /// When it happened, or began.
     at_ms: u64,
+    /// When it last grew: all steps of one loop are one incident.
+    last_ms: u64,
     /// The agent it happened to.
     agent: String,
     /// The session it happened in.
@@ -45,7 +49,7 @@ pub(crate) struct Incident {
     guard: &'static str,
     /// Why, in a word that stays the same.
     reason: String,
-    /// `block` or `kill`.
+    /// The strictest so far: `warn`, `steer`, `block` or `kill`.
     verdict: String,
     /// Why, in a sentence.
     explain: String,
@@ -101,6 +105,7 @@ impl From<StoredIncident> for Incident {
         Incident {
             id: stored.id,
             at_ms: stored.at.0,
+            last_ms: stored.last.0,
             agent: stored.agent,
             session: stored.session,
             provider: stored.provider,
@@ -279,6 +284,9 @@ pub(crate) struct IncidentDetail {
     /// How its score was made; null where it was no score.
     #[schema(required)]
     scoring: Option<Scoring>,
+    /// The steps of a loop's ladder that were taken, the mildest first: what the agent was told, at
+    /// which count, and what it did next. Empty for incidents that are no loop.
+    ladder: Vec<Rung>,
     /// The requests and answers that it is about, secrets removed.
     evidence: Vec<Piece>,
     /// The session's last calls before it, oldest first.
@@ -319,6 +327,7 @@ async fn detail(
     incident: StoredIncident,
 ) -> Result<IncidentDetail, Problem> {
     let evidence = store.evidence(project, &incident.id).await?;
+    let ladder = ladder::of(store, project, &incident).await?;
     let (mut before, mut after) = (Vec::new(), Vec::new());
     if let Some(session) = incident.session_number {
         let calls = |period, order| CallFilter {
@@ -328,7 +337,7 @@ async fn detail(
             ..CallFilter::default()
         };
         let paging = Paging::first(AROUND);
-        let then = Some(Time(incident.at.0 + 1));
+        let then = Some(Time(incident.last.0 + 1));
         let earlier = calls(Period { from: None, to: then }, Order::Newest);
         let later = calls(Period { from: then, to: None }, Order::Oldest);
         before = store.calls(project, &earlier, &paging).await?.items;
@@ -337,15 +346,17 @@ async fn detail(
     }
     Ok(IncidentDetail {
         scoring: Scoring::of(&incident.trip),
+        ladder,
         evidence: evidence
             .into_iter()
-            .map(|piece| Piece {
-                position: piece.position,
+            .zip(0..)
+            .map(|(piece, position)| Piece {
+                position,
                 call: piece.call.map(|id| id.to_string()),
                 said: piece.exchange.into(),
             })
             .collect(),
-        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.at, now()),
+        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.last, now()),
         before: before.into_iter().map(Call::from).collect(),
         after: after.into_iter().map(Call::from).collect(),
         incident: incident.into(),

@@ -1,5 +1,6 @@
 //! Where a request goes: the provider and the agent that its path names.
 
+use deadstop_protocol::llm::request::versioned;
 use http::Uri;
 
 use crate::config::{Config, Provider};
@@ -30,6 +31,9 @@ impl<'a> Route<'a> {
             None => (rest, "/".to_owned()),
         };
         let (name, provider) = config.providers.get_key_value(name)?;
+        let base = &provider.base_url;
+        let upstream = (base.host().unwrap_or_default(), base.path());
+        let path = versioned(provider.api, upstream, &path).into_owned();
         Some(Route { agent, session, name, provider, path, query: uri.query().map(str::to_owned) })
     }
 
@@ -83,6 +87,18 @@ mod tests {
         );
         check("/agent/a/session/s/own/v1", Some(("own", Some("a"), "http://127.0.0.1:9/base/v1")));
         check("/own/v1/x%2Fy", Some(("own", None, "http://127.0.0.1:9/base/v1/x%2Fy")));
+        // With and without the version in the client's base URL.
+        for path in ["/anthropic/messages", "/anthropic/v1/messages", "/anthropic/v1/v1/messages"] {
+            check(path, Some(("anthropic", None, "https://api.anthropic.com/v1/messages")));
+        }
+        let chat = "https://api.openai.com/v1/chat/completions";
+        for path in ["/openai/chat/completions", "/openai/v1/v1/chat/completions"] {
+            check(path, Some(("openai", None, chat)));
+        }
+        let models = "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent";
+        check("/gemini/models/m:generateContent", Some(("gemini", None, models)));
+        // What a base URL with a path of its own means is its owner's business.
+        check("/own/messages", Some(("own", None, "http://127.0.0.1:9/base/messages")));
         check("/own", Some(("own", None, "http://127.0.0.1:9/base/")));
         for nowhere in ["/", "/nobody/v1", "/agent/x", "/agent/x/nobody/v1", "/https://evil/v1"] {
             check(nowhere, None);

@@ -90,12 +90,14 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         id: format!("wall-incident-{project}"),
         project: project.to_owned(),
         at: Time(started.0 + 60_000),
+        last: Time(started.0 + 60_000),
         agent: AGENT.into(),
         session: SESSION.into(),
         session_number: Some(session_number),
         call: Some(calls[3].id),
         provider: Some("openai".into()),
         trip: trip(),
+        rungs: Vec::new(),
         acknowledged: None,
     };
     let evidence = Evidence {

@@ -69,3 +69,31 @@ async fn paths_that_climb_are_refused() {
     assert_eq!(gate.ask(&Ask::get("/own/v1/a..b")).await.status, 200);
     assert_eq!(gate.upstream.last().target, "/below/here/v1/a..b");
 }
+
+/// OpenCode and the AI SDK want the version in the base URL, and Anthropic's SDK adds it itself.
+#[tokio::test]
+async fn a_base_url_may_hold_the_version_or_not() {
+    for path in ["/anthropic/messages", "/anthropic/v1/messages", "/anthropic/v1/v1/messages"] {
+        let gate = evil(Speech::Anthropic).await;
+        let got = gate.ask(&says(Speech::Anthropic, path)).await;
+        assert_eq!(got.status, 403, "{path}: {}", got.text());
+        assert_eq!(gate.upstream.last().target, "/v1/messages");
+    }
+}
+
+/// Codex tries a WebSocket first. On 426 it falls back to HTTP at once, and nothing has failed.
+#[tokio::test]
+async fn a_websocket_is_refused_before_the_provider_hears_of_it() {
+    let gate = evil(Speech::Responses).await;
+    for _ in 0..10 {
+        let ask = Ask::get("/openai/v1/responses").by("codex", "s1");
+        let ask = ask.with("connection", "Upgrade").with("upgrade", "websocket");
+        let got = gate.ask(&ask).await;
+        assert_eq!(got.status, 426, "{}", got.text());
+        assert!(got.text().contains("over HTTP"), "{}", got.text());
+    }
+    assert_eq!(gate.upstream.requests(), 0);
+    let got = gate.ask(&says(Speech::Responses, "/openai/v1/responses")).await;
+    assert_eq!(got.status, 403, "judged, and no breaker is open: {}", got.text());
+    assert!(got.text().contains("delete_asset"), "{}", got.text());
+}

@@ -2,8 +2,9 @@
 
 use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
-    AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept, ListedCall, Paging,
-    Payload, Period, SessionState, StoredAgent, StoredCall, StoredScope, StoredSession, StoredTool,
+    Acknowledged, AgentFilter, Batch, CostBy, CostFilter, Counters, Evidence, Exchange, Kept,
+    ListedCall, Paging, Payload, Period, SessionState, StoredAgent, StoredCall, StoredIncident,
+    StoredRung, StoredScope, StoredSession, StoredTool,
 };
 
 use crate::place::{Place, on_both};
@@ -18,7 +19,64 @@ on_both![
     costs_add_up,
     old_rows_go_in_small_pieces,
     tools_as_they_were_seen,
+    the_steps_of_a_loop_grow_one_incident,
 ];
+
+fn rung(ms: u64, verdict: Verdict, count: u64) -> StoredRung {
+    StoredRung {
+        verdict,
+        at: at(ms),
+        last: at(ms),
+        count,
+        last_count: count,
+        limit: 3,
+        sentence: format!("{verdict} at {count}"),
+        advice: (verdict == Verdict::Steer).then(|| format!("told at {count}")),
+        call: Some(number(ms)),
+        last_call: Some(number(ms)),
+    }
+}
+
+/// Two nodes write the steps of one loop, not in their order, and one of them twice.
+async fn the_steps_of_a_loop_grow_one_incident(place: &Place) {
+    let store = place.open().await;
+    let step = |ms: u64, verdict: Verdict, count: u64| {
+        let mut grown = incident("loop", "a", ms);
+        grown.trip.verdict = verdict;
+        grown.call = Some(number(ms));
+        grown.rungs.push(rung(ms, verdict, count));
+        grown
+    };
+    let write = async |incidents: &[StoredIncident]| {
+        let batch = Batch { incidents: incidents.to_vec(), ..Batch::default() };
+        store.write(&batch).await.unwrap();
+    };
+    let later = [step(6, Verdict::Steer, 4), step(7, Verdict::Block, 5)];
+    write(&later).await;
+    write(&[step(5, Verdict::Steer, 3)]).await;
+    write(&later).await;
+    let shown = store.incident("default", "loop").await.unwrap().unwrap();
+    assert_eq!((shown.at, shown.last, shown.trip.verdict), (at(5), at(7), Verdict::Block));
+    assert_eq!(shown.call, Some(number(7)));
+    let rungs = store.rungs("default", "loop").await.unwrap();
+    let counts: Vec<_> = rungs.iter().map(|r| (r.verdict, r.count, r.last_count)).collect();
+    assert_eq!(counts, [(Verdict::Steer, 3, 4), (Verdict::Block, 5, 5)]);
+    assert_eq!(rungs[0].advice.as_deref(), Some("told at 4"));
+    assert_eq!((rungs[0].call, rungs[0].last_call), (Some(number(5)), Some(number(6))));
+    assert!(store.rungs("other", "loop").await.unwrap().is_empty());
+
+    // A person has seen it. It stays seen until it grows stricter.
+    let seen = Acknowledged { by: "ada".into(), at: at(8), note: "fine".into() };
+    assert!(store.acknowledge("default", "loop", &seen, None).await.unwrap());
+    write(&[step(9, Verdict::Block, 6)]).await;
+    let shown = store.incident("default", "loop").await.unwrap().unwrap();
+    assert_eq!(shown.acknowledged, Some(seen));
+    write(&[step(10, Verdict::Kill, 10)]).await;
+    let shown = store.incident("default", "loop").await.unwrap().unwrap();
+    assert_eq!((shown.acknowledged, shown.trip.verdict), (None, Verdict::Kill));
+    assert_eq!(store.rungs("default", "loop").await.unwrap().len(), 3);
+    assert_eq!(store.prune("default", Kept::Rungs, at(8), 10).await.unwrap(), 1);
+}
 
 async fn tools_as_they_were_seen(place: &Place) {
     let store = place.open().await;
@@ -319,6 +377,11 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
     };
     let payload =
         |n: u64| Payload { project: "default".into(), call: number(n), exchange: exchange.clone() };
+    let grown = |n: u64| {
+        let mut grown = incident(&format!("i{n}"), "ada", n);
+        grown.rungs.push(rung(n, Verdict::Warn, 5));
+        grown
+    };
     let aged = |n: u64| StoredScope {
         updated: at(n),
         killed: n == 0,
@@ -331,7 +394,7 @@ async fn old_rows_go_in_small_pieces(place: &Place) {
             calls: runs.iter().map(|run| call(run, run.number)).collect(),
             sessions: runs,
             payloads: numbers.clone().map(payload).collect(),
-            incidents: numbers.clone().map(|n| incident(&format!("i{n}"), "ada", n)).collect(),
+            incidents: numbers.clone().map(grown).collect(),
             evidence: numbers.clone().map(evidence).collect(),
             audit: vec![event(1)],
             deliveries: numbers.clone().map(|n| delivery(number(n), 1)).collect(),

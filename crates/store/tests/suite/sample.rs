@@ -121,12 +121,14 @@ pub(crate) fn incident(id: &str, agent: &str, ms: u64) -> StoredIncident {
         id: id.into(),
         project: "default".into(),
         at: at(ms),
+        last: at(ms),
         agent: agent.into(),
         session: "s".into(),
         session_number: Some(1),
         call: Some(2),
         provider: Some("openai".into()),
         trip: trip(),
+        rungs: Vec::new(),
         acknowledged: None,
     }
 }

@@ -72,6 +72,62 @@ pub fn dialect_by_body(by_path: Dialect, method: &str, path: &str, body: &[u8]) 
     }
 }
 
+/// A path under an upstream's base URL (its host and its path), whether or not the client's own base
+/// URL had the API's version in it: OpenCode and the AI SDK want `/v1` there, Anthropic's SDK adds it
+/// itself. A version is added to known endpoints only, and where the upstream is known to want it:
+/// some that speak OpenAI's API have none in their paths.
+///
+/// ```
+/// use deadstop_protocol::llm::{Api, request::versioned};
+/// let anthropic = ("api.anthropic.com", "");
+/// assert_eq!(versioned(Api::Anthropic, anthropic, "/messages"), "/v1/messages");
+/// assert_eq!(versioned(Api::Anthropic, anthropic, "/v1/v1/messages"), "/v1/messages");
+/// let router = ("openrouter.ai", "/api/v1");
+/// assert_eq!(versioned(Api::OpenAi, router, "/v1/chat/completions"), "/chat/completions");
+/// ```
+pub fn versioned<'a>(api: Api, (host, base): (&str, &str), path: &'a str) -> Cow<'a, str> {
+    let (version, wants_it, endpoints): (&str, bool, &[&str]) = match api {
+        Api::OpenAi => ("v1", host == "api.openai.com", &OPENAI_ENDPOINTS),
+        Api::Anthropic => ("v1", true, &["messages", "complete", "models", "files"]),
+        Api::Gemini => {
+            let googles = host == "generativelanguage.googleapis.com";
+            ("v1beta", googles, &["models", "cachedContents", "files"])
+        }
+    };
+    let base = base.trim_end_matches('/');
+    let has_version = base.rsplit('/').next() == Some(version);
+    let inner = path.strip_prefix('/').unwrap_or(path);
+    let without = |path: &'a str| {
+        let rest = path.strip_prefix(version)?;
+        rest.starts_with('/').then_some(rest)
+    };
+    let first = inner.split('/').next().unwrap_or_default();
+    match without(inner) {
+        // The upstream has the version already, or the client has said it twice.
+        Some(rest) if has_version || without(&rest[1..]).is_some() => Cow::Borrowed(rest),
+        None if wants_it && base.is_empty() && endpoints.contains(&first) => {
+            Cow::Owned(format!("/{version}/{inner}"))
+        }
+        Some(_) | None => Cow::Borrowed(path),
+    }
+}
+
+/// The first part of the paths of OpenAI's API, behind its version.
+const OPENAI_ENDPOINTS: [&str; 12] = [
+    "assistants",
+    "audio",
+    "batches",
+    "chat",
+    "completions",
+    "conversations",
+    "embeddings",
+    "files",
+    "images",
+    "models",
+    "moderations",
+    "responses",
+];
+
 /// Whether a path climbs with `..`, in any spelling, and so could leave what a base URL allows.
 ///
 /// ```
