@@ -60,14 +60,12 @@ impl RawPolicy {
         own.over(&mut set.session)?;
         set.session.validate()?;
         set.nested = set.session.inside();
-        match agent.as_ref().is_some_and(|agent| agent.destructive.is_some()) {
-            // What is typed about an agent begins where a section's defaults are.
-            true if preset == Preset::Balanced => {
-                set.agent.destructive =
-                    DestructiveSettings { enabled: true, ..DestructiveSettings::default() };
-            }
-            true => {}
-            false => set.agent.destructive.follow(&set.session.destructive),
+        set.agent.destructive.follow(&set.session.destructive);
+        let typed = agent.as_ref().and_then(|agent| agent.destructive.as_ref());
+        // Switched on by hand, it begins where the section's own defaults are.
+        if preset == Preset::Balanced && typed.is_some_and(|raw| raw.enabled == Some(true)) {
+            set.agent.destructive =
+                DestructiveSettings { enabled: true, ..DestructiveSettings::default() };
         }
 
         for (name, raw, policy) in [
