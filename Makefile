@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -165,6 +165,22 @@ sim: ## Ten thousand seeds of the simulated fleet, and the scripts in Redis agai
 deny: ## Check licences, duplicates and sources of dependencies (installs cargo-deny if it is missing)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
+
+# Each says what it could not reach: no advisories found is not the same as none asked for.
+advisories: ## Known vulnerabilities of crates and npm packages, where their databases can be reached
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	@$(CARGO) deny fetch db >/dev/null 2>&1 || { echo "advisories: RustSec's database cannot be reached; crates were NOT checked"; touch $(TARGET)/unreached; }
+	@if [ -e $(TARGET)/unreached ]; then rm $(TARGET)/unreached; else $(CARGO) deny check advisories; fi
+	@for folder in dashboard bindings/node tests/page; do \
+		[ -f $$folder/package-lock.json ] || continue; \
+		said=$$(cd $$folder && $(NPM) audit --omit=optional 2>&1); code=$$?; \
+		if echo "$$said" | grep -q 'audit endpoint returned an error\|ENOTFOUND\|ECONN'; then \
+			echo "advisories: npm's database cannot be reached; $$folder was NOT checked"; \
+		else echo "$$folder: $$said"; [ $$code -eq 0 ] || exit $$code; fi; \
+	done
+
+sbom: ## List what the program is made of, as CycloneDX, in target/sbom
+	$(CARGO) xtask sbom $(TARGET)/sbom/deadstop.cdx.json
 
 soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked

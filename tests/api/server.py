@@ -12,6 +12,8 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Nothing of the machine's own settings: no proxies, no keys, no configuration.
+# What orders bring that loosen control, while there are no keys.
+OPERATOR = "the-operator-of-these-tests"
 OWN = re.compile(r"proxy|^(OPENAI|ANTHROPIC|GOOGLE|GEMINI|DEADSTOP)_", re.I)
 
 
@@ -35,7 +37,8 @@ class Server:
         arguments = ["serve", "--listen", "127.0.0.1:0", "--data", self.data,
                      "--config", folder / "deadstop.toml", "--policy", policy]
         self.environment = {name: value for name, value in os.environ.items() if not OWN.search(name)}
-        self.environment |= {"DEADSTOP_LOG": log, "RUST_LOG": log, "RUST_BACKTRACE": "1"}
+        self.environment |= {"DEADSTOP_LOG": log, "RUST_LOG": log, "RUST_BACKTRACE": "1",
+                             "DEADSTOP_OPERATOR_TOKEN": OPERATOR}
         with self.log.open("wb") as out:
             self.process = subprocess.Popen([binary, *map(str, arguments)], stdout=out, stderr=out,
                                             cwd=folder, env=self.environment)
@@ -50,6 +53,7 @@ class Server:
     def ask(self, method, path, body=None, headers=None, seconds=30):
         """A request and its answer: status, headers, bytes."""
         headers = dict(headers or {})
+        headers.setdefault("x-deadstop-operator", OPERATOR)
         if self.key:
             headers.setdefault("x-deadstop-key", self.key)
         if body is not None and not isinstance(body, bytes):

@@ -22,6 +22,9 @@ test('the first key is made on the page, and the page signs in with it', async (
   await page.goto(`${world.url}/settings/keys`);
   await page.getByLabel('Name').fill('the boss');
   await page.getByRole('button', { name: 'Make' }).click();
+  // An agent is running: it will need a key, and the page says so before.
+  await page.getByText('1 agent will fail without a key: worker').waitFor();
+  await page.getByRole('button', { name: 'Press again to make it' }).click();
   const admin = await page.locator('code', { hasText: /^ds_a_/ }).innerText();
   await page.getByText('the boss · admin').first().waitFor();
   world.useKey(admin);

@@ -11,6 +11,8 @@ import { standin } from './standin.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const run = promisify(execFile);
+/** The operator's token, where a server wants one. */
+export const OPERATOR = 'the-operator-of-these-tests';
 
 export function program() {
   const folder = process.env.CARGO_TARGET_DIR ?? join(here, '../../target');
@@ -48,9 +50,10 @@ async function seed(folder, bin, how) {
 
 /**
  * A server with everything it needs; `stop` takes it all away again. `seeded` is what its database holds at
- * first, `says` what the provider answers before its own mind is asked.
+ * first, `says` what the provider answers before its own mind is asked; `trusted` takes every order from
+ * every page, else loosening control takes the operator's token.
  */
-export async function rig({ policy = 'strict', seeded = false, says } = {}) {
+export async function rig({ policy = 'strict', seeded = false, says, trusted = true } = {}) {
   const bin = program();
   const folder = mkdtempSync(join(tmpdir(), 'deadstop-page-'));
   if (seeded) console.log(await seed(join(folder, 'data'), bin, seeded === true ? [] : [seeded]));
@@ -63,7 +66,9 @@ export async function rig({ policy = 'strict', seeded = false, says } = {}) {
 
   async function start() {
     const args = ['serve', '--listen', address, '--data', join(folder, 'data'), '--config', config, '--policy', policy];
-    server = spawn(bin, args, { stdio: ['ignore', 'ignore', process.env.RIG_LOG ? 'inherit' : 'ignore'] });
+    // Every page of these tests is the operator's, unless a test is about that.
+    const env = trusted ? { ...process.env, DEADSTOP_TRUST_LOCAL: '1' } : { ...process.env, DEADSTOP_OPERATOR_TOKEN: OPERATOR };
+    server = spawn(bin, args, { env, stdio: ['ignore', 'ignore', process.env.RIG_LOG ? 'inherit' : 'ignore'] });
     await until('the server', async () => (await fetch(`${url}/healthz`)).ok);
   }
   async function halt(signal = 'SIGTERM') {
@@ -100,7 +105,7 @@ export async function rig({ policy = 'strict', seeded = false, says } = {}) {
   return {
     url, api, call, start, halt, folder,
     useKey(text) { key = text; },
-    cli: (...args) => run(bin, args, { env: { ...process.env, DEADSTOP_URL: url, DEADSTOP_SERVER: url } }),
+    cli: (...args) => run(bin, args, { env: { ...process.env, DEADSTOP_URL: url, DEADSTOP_SERVER: url, DEADSTOP_OPERATOR_TOKEN: OPERATOR } }),
     async stop() {
       await halt();
       await provider.close();

@@ -44,6 +44,9 @@ export async function thrown(work) {
   throw new Error('nothing was thrown');
 }
 
+/** What orders bring that loosen control. */
+const OPERATOR = 'the-operator-of-these-tests';
+
 /** `deadstop serve` on a free port. */
 export class Server {
   constructor(t, folder) {
@@ -65,7 +68,10 @@ export class Server {
     const file = join(this.folder, `log-${performance.now()}`);
     const log = openSync(file, 'w');
     const options = ['--listen', `127.0.0.1:${port}`, '--data', join(this.folder, 'data'), '--policy', join(this.folder, 'policy.json')];
-    this.process = spawn(DEADSTOP_BIN, ['serve', ...options], { stdio: ['ignore', log, log] });
+    this.process = spawn(DEADSTOP_BIN, ['serve', ...options], {
+      env: { ...process.env, DEADSTOP_OPERATOR_TOKEN: OPERATOR },
+      stdio: ['ignore', log, log],
+    });
     this.ended = new Promise((resolve) => this.process.once('exit', resolve));
     await eventually(() => {
       const text = readFileSync(file, 'utf8');
@@ -76,7 +82,7 @@ export class Server {
   }
 
   async ask(method, path, body, more = {}) {
-    const headers = { 'content-type': 'application/json', ...more };
+    const headers = { 'content-type': 'application/json', 'x-deadstop-operator': OPERATOR, ...more };
     const answer = await fetch(this.url + path, { method, headers, body: body && JSON.stringify(body) });
     return answer.json();
   }

@@ -60,6 +60,10 @@ def anthropic_client(provider):
     return anthropic.Anthropic(api_key="k", base_url=provider, max_retries=2)
 
 
+#: What orders bring that loosen control.
+OPERATOR = "the-operator-of-these-tests"
+
+
 class Server:
     """`deadstop serve` on a free port."""
 
@@ -70,7 +74,8 @@ class Server:
         command = [BINARY, "serve", "--listen", f"127.0.0.1:{port}", "--data", folder / "data",
                    "--policy", folder / "policy.toml"]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
+            self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log,
+                                            env=os.environ | {"DEADSTOP_OPERATOR_TOKEN": OPERATOR})
         until = time.monotonic() + 60
         while not (found := re.search(r"listens on (http://\S+)", self.log.read_text())):
             assert self.process.poll() is None and time.monotonic() < until, self.log.read_text()
@@ -80,6 +85,7 @@ class Server:
     def ask(self, method: str, path: str, body: object = None, headers: dict | None = None) -> dict:
         import httpx
 
+        headers = {"x-deadstop-operator": OPERATOR} | (headers or {})
         got = httpx.request(method, self.url + path, json=body, headers=headers, timeout=60)
         return got.json()
 

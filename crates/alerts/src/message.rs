@@ -79,6 +79,10 @@ pub struct Message {
     /// Where more can be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
+    /// The head of the project's audit when it was sent, as SEQ:HASH: kept here, it shows later
+    /// whether the audit was cut (`deadstop audit verify --since`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_head: Option<String>,
 }
 
 impl Message {
@@ -107,6 +111,7 @@ impl Message {
             first_seen: at,
             last_seen: at,
             link: None,
+            audit_head: None,
         }
     }
 

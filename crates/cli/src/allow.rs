@@ -16,20 +16,7 @@ use serde_json::json;
 use crate::approvals::{confirmed, told};
 use crate::client::encoded;
 use crate::remote::{self, Server};
-use crate::ui;
-
-/// Variables with which hosts mark what their agents run.
-const MARKS: &[&str] = &[
-    "CLAUDECODE",
-    "CLAUDE_CODE_ENTRYPOINT",
-    "GEMINI_CLI",
-    "CURSOR_AGENT",
-    "OPENCODE",
-    "COPILOT_AGENT",
-    "DEADSTOP_SESSION",
-];
-/// Beginnings of such variables.
-const MARKED: &[&str] = &["CODEX_SANDBOX", "CODEX_THREAD", "CODEX_SESSION"];
+use crate::{operator, ui};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -47,14 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let names: Vec<String> =
-        std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
-    if let Some(mark) = names.iter().find(|name| is_mark(name)) {
-        return Err(ui::Hinted::error(
-            format!("an agent's session cannot allow its own calls ({mark} is set)"),
-            "run this in a terminal of your own",
-        ));
-    }
+    operator::must_not_be_agent()?;
     if !args.yes && !std::io::stdin().is_terminal() {
         return Err(ui::Hinted::error(
             "a person must allow a call, and there is no terminal here",
@@ -107,8 +87,4 @@ fn at_server(args: &Args) -> anyhow::Result<ExitCode> {
     let what = ui::text(&done["harms"][0]["because"]);
     ui::print(&format!("allowed once within 10 minutes: {whose}: {what}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_mark(name: &str) -> bool {
-    MARKS.contains(&name) || MARKED.iter().any(|start| name.starts_with(start))
 }

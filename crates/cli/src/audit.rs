@@ -31,7 +31,7 @@ enum Command {
     /// List what was done, the newest first.
     List(List),
     /// Check the chain of hashes from its first entry to its last; 1 if it is broken.
-    Verify(Source),
+    Verify(Verify),
     /// Write all of it, oldest first, a line of JSON an entry.
     Export(Export),
 }
@@ -57,6 +57,15 @@ struct List {
 }
 
 #[derive(Debug, clap::Args)]
+struct Verify {
+    /// A head that was noted elsewhere (in an alert, a log, an earlier verify): the chain must hold it
+    #[arg(long, value_name = "SEQ:HASH")]
+    since: Option<String>,
+    #[command(flatten)]
+    source: Source,
+}
+
+#[derive(Debug, clap::Args)]
 struct Export {
     /// The file to write, which must not be there yet [default: stdout]
     #[arg(long, value_name = "FILE")]
@@ -73,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => list(&args.list, server),
         Some(Command::List(args)) => list(args, server),
-        Some(Command::Verify(source)) => verify(source, server),
+        Some(Command::Verify(args)) => verify(args, server),
         Some(Command::Export(args)) => export(args, server),
     }
 }
@@ -141,12 +150,16 @@ fn list_here(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify(source: &Source, server: &Server) -> anyhow::Result<ExitCode> {
-    let place = source.place(server)?;
+fn verify(args: &Verify, server: &Server) -> anyhow::Result<ExitCode> {
+    let place = args.source.place(server)?;
+    let since = args.since.as_deref();
     let chains = ui::runtime()?.block_on(async {
         match place {
-            None => verify_at(&server.client()?, server.project()).await.map(|chain| vec![chain]),
-            Some(place) => verify_in(&place, server.project()).await,
+            None => {
+                let chain = verify_at(&server.client()?, server.project(), since).await?;
+                Ok(vec![chain])
+            }
+            Some(place) => verify_in(&place, server.project(), since).await,
         }
     })?;
     let mut code = ExitCode::SUCCESS;
@@ -162,8 +175,13 @@ fn verify(source: &Source, server: &Server) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-async fn verify_at(client: &Client, project: Option<&str>) -> anyhow::Result<Value> {
-    let mut chain = client.get("/api/audit/verify").await?;
+async fn verify_at(
+    client: &Client,
+    project: Option<&str>,
+    since: Option<&str>,
+) -> anyhow::Result<Value> {
+    let query = Query::new("/api/audit/verify").some("since", since);
+    let mut chain = client.get(query.path()).await?;
     if let Some(project) = project {
         chain["project"] = json!(project);
     }
@@ -180,9 +198,13 @@ async fn verify_at(client: &Client, project: Option<&str>) -> anyhow::Result<Val
 }
 
 /// The chains of a database: one project's, or all.
-async fn verify_in(place: &Place, project: Option<&str>) -> anyhow::Result<Vec<Value>> {
+async fn verify_in(
+    place: &Place,
+    project: Option<&str>,
+    since: Option<&str>,
+) -> anyhow::Result<Vec<Value>> {
     let database = database::open(place, Make::Never).await?;
-    let found = chains(&database, project).await.map_err(|error| database::hinted(&error));
+    let found = chains(&database, project, since).await.map_err(|error| database::hinted(&error));
     database.close().await;
     found
 }
@@ -190,11 +212,12 @@ async fn verify_in(place: &Place, project: Option<&str>) -> anyhow::Result<Vec<V
 async fn chains(
     database: &Database,
     project: Option<&str>,
+    since: Option<&str>,
 ) -> Result<Vec<Value>, deadstop_server::DatabaseError> {
     let projects = database.audited_projects().await?;
     let mut chains = Vec::new();
     for name in projects.iter().filter(|name| project.is_none_or(|project| project == *name)) {
-        let mut chain = database.verify_audit(name).await?;
+        let mut chain = database.verify_audit(name, since).await?;
         chain["project"] = json!(name);
         if let Some(seq) = chain["broken_at"].as_i64()
             && let Some((lines, _)) = database.audit_lines(name, seq - 1).await?
@@ -215,7 +238,11 @@ fn told(chain: &Value) -> String {
     };
     let Some(seq) = chain["broken_at"].as_i64() else {
         let entries = counted(chain["entries"].as_u64().unwrap_or_default());
-        return format!("{project}whole: {entries}, the last hash is {}", ui::text(&chain["head"]));
+        let head = ui::text(&chain["head"]);
+        let seq = ui::text(&chain["entries"]);
+        return format!(
+            "{project}whole: {entries}, the last hash is {head} (--since {seq}:{head})"
+        );
     };
     let mut text = format!("{project}broken at entry {seq}: {}", ui::text(&chain["why"]));
     let entry = &chain["entry"];

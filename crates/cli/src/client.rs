@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
+use deadstop_server::{OPERATOR_HEADER, OperatorToken};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
@@ -14,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+use crate::operator;
 use crate::ui::{Hinted, printable};
 
 /// How long a server may take to be reached.
@@ -126,8 +128,21 @@ impl Client {
         body: Option<&Value>,
         version: Option<i64>,
     ) -> anyhow::Result<Value> {
-        let response = self.send(method, path, body, version).await?;
-        self.read(accepted(response, path).await?).await
+        let response = self.send(method.clone(), path, body, version).await?;
+        let response = match accepted(response, path).await {
+            Err(error) if Hinted::is_for_operator(&error) && self.is_near() => {
+                let token = operator::token()?;
+                let response = self.send_as(Some(&token), method, path, body, version).await?;
+                accepted(response, path).await?
+            }
+            other => other?,
+        };
+        self.read(response).await
+    }
+
+    /// Whether the server is on this machine: the operator's token goes nowhere else.
+    fn is_near(&self) -> bool {
+        self.base.parse::<Uri>().is_ok_and(|uri| is_near(&uri))
     }
 
     async fn read(&self, response: Response<Incoming>) -> anyhow::Result<Value> {
@@ -149,6 +164,18 @@ impl Client {
         body: Option<&Value>,
         version: Option<i64>,
     ) -> anyhow::Result<Response<Incoming>> {
+        self.send_as(None, method, path, body, version).await
+    }
+
+    /// The same with the operator's token, which is shown only where a server asks for it.
+    async fn send_as(
+        &self,
+        operator: Option<&OperatorToken>,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        version: Option<i64>,
+    ) -> anyhow::Result<Response<Incoming>> {
         let text = body.map(Value::to_string).unwrap_or_default();
         let mut request = Request::builder()
             .method(method)
@@ -159,6 +186,11 @@ impl Client {
         let known = [(KEY, &self.key), (PROJECT, &self.project)];
         for (name, value) in known.into_iter().filter_map(|(n, v)| Some((n, v.clone()?))) {
             headers.insert(name, value);
+        }
+        if let Some(token) = operator {
+            let mut value = HeaderValue::from_str(token.reveal())?;
+            value.set_sensitive(true);
+            headers.insert(OPERATOR_HEADER, value);
         }
         if let Some(version) = version {
             headers.insert("if-match", HeaderValue::from_str(&format!("\"{version}\""))?);
@@ -171,6 +203,13 @@ impl Client {
             )
         })
     }
+}
+
+/// Whether an address is on this machine.
+pub(crate) fn is_near(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Text as a part of a path, or as a parameter.
@@ -201,7 +240,11 @@ async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Re
     };
     let problem = format!("the server says no ({status}): {}", printable(&detail));
     let code = value["code"].as_str().unwrap_or_default();
-    Err(Hinted::error(problem, hint(status, code, &detail, path)))
+    let hint = hint(status, code, &detail, path);
+    match code {
+        "operator_required" => Err(Hinted::for_operator(problem, hint)),
+        _ => Err(Hinted::error(problem, hint)),
+    }
 }
 
 /// What to do about a refusal.
@@ -212,6 +255,7 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
             "check DEADSTOP_KEY or --key-file; on the server's machine, `deadstop keys create \
              --data DIR` makes another"
         }
+        "operator_required" => "run this as the user that runs the server, in a terminal",
         "forbidden" => "use a key with that role, or ask an admin for one",
         "not_found" if detail.starts_with("there is no project") => {
             "check --project and DEADSTOP_PROJECT; without them it is `default`"

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
+use crate::when;
 
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
@@ -123,6 +124,12 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         (project["state"].as_str().unwrap_or_default(), project["why"].as_str())
     {
         println!("everything is {}: {why}\n", project["state"].as_str().unwrap_or_default());
+    }
+    if let Some(until) = answer["key_grace"]["until_ms"].as_u64() {
+        let agents = ui::text(&answer["key_grace"]["agents"]);
+        let agents = if agents.is_empty() { "none so far".to_owned() } else { agents };
+        let until = when::local(&until.into());
+        println!("keys are required; agents that call without one until {until}: {agents}\n");
     }
     let none = Vec::new();
     let scopes = answer["scopes"].as_array().unwrap_or(&none);

@@ -1,7 +1,7 @@
 //! `deadstop keys`: who may do what. A key is shown once, when it is made.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::database::{self, Make, Source};
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::Hinted;
-use crate::{list, ui, when};
+use crate::{list, operator, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -47,9 +47,15 @@ struct Create {
     /// What people will call it
     #[arg(long)]
     name: String,
-    /// The only agent that it may be; for the role agent
-    #[arg(long, value_name = "NAME")]
+    /// For the role agent: the only agent that it may be, or a pattern such as 'team-*'
+    #[arg(long, value_name = "NAME|PATTERN")]
     agent: Option<String>,
+    /// For the role agent: it may be any agent, also under a new name that no kill is about
+    #[arg(long, conflicts_with = "agent")]
+    any_agent: bool,
+    /// Make the first key without asking, although agents are running that will need one
+    #[arg(long, short)]
+    yes: bool,
     /// Write the key to a new file that only you can read, instead of showing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -96,11 +102,79 @@ fn create(order: &Create, server: &Server) -> anyhow::Result<ExitCode> {
 /// Makes a key, with a server or without.
 fn make(order: &Create, server: &Server) -> anyhow::Result<Value> {
     if let Some(place) = order.source.place(server)? {
+        operator::must_not_be_agent()?;
         return create_in(&place, order, server);
     }
     let client = server.client()?;
-    let body = json!({ "name": order.name, "role": order.role, "agent": order.agent });
-    ui::runtime()?.block_on(client.post("/api/keys", &body))
+    let body = json!({ "name": order.name, "role": order.role, "agent": order.bound()? });
+    let made = ui::runtime()?.block_on(async {
+        let who = client.get("/api/whoami").await?;
+        if who["key"].is_null() {
+            let agents = client.get("/api/status?kind=agent").await?;
+            let none = Vec::new();
+            let rows = agents["scopes"].as_array().unwrap_or(&none);
+            order.confirm(&rows.iter().map(|row| ui::text(&row["name"])).collect::<Vec<_>>())?;
+        }
+        client.post("/api/keys", &body).await
+    })?;
+    if let Some(until) = made["grace_until_ms"].as_u64() {
+        let until = when::local(&until.into());
+        eprintln!(
+            "orders take a key now; agents that were running may call without one until {until}"
+        );
+    }
+    Ok(made)
+}
+
+impl Create {
+    /// The agent that an agent's key is for.
+    fn bound(&self) -> anyhow::Result<Option<&str>> {
+        match (&self.agent, self.any_agent, self.role.as_str()) {
+            (None, false, "agent") => Err(Hinted::error(
+                "an agent's key is for one agent, and none is named",
+                "add --agent NAME, a pattern such as --agent 'team-*', or --any-agent",
+            )),
+            (None, true, _) => Ok(Some("*")),
+            (agent, _, _) => Ok(agent.as_deref()),
+        }
+    }
+
+    /// Asks before a first key is made while agents are running: their calls fail without one.
+    fn confirm(&self, running: &[String]) -> anyhow::Result<()> {
+        if running.is_empty() {
+            return Ok(());
+        }
+        let shown: Vec<&str> = running.iter().take(10).map(String::as_str).collect();
+        let more = running.len().saturating_sub(shown.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        eprintln!(
+            "This is the first key: every client will need one. Orders need it at once. {} agent(s) made calls \
+             in the last 24 hours and will fail with 401 when the grace ends (key_grace_seconds, 15 \
+             minutes by default): {}{more}.\nGive each one a key in the header x-deadstop-key: deadstop keys \
+             create --role agent --name NAME --agent NAME",
+            running.len(),
+            shown.join(", "),
+        );
+        if self.yes {
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() {
+            return Err(Hinted::error(
+                "the first key was not made",
+                "add --yes if this is what you want",
+            ));
+        }
+        eprint!("Make it? [y/N] ");
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer).context("no answer")?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Hinted::error(
+                "the first key was not made",
+                "answer y to make it, or add --yes",
+            )),
+        }
+    }
 }
 
 /// A file that is new, and that only its owner can read.
@@ -134,12 +208,14 @@ fn create_in(place: &Place, order: &Create, server: &Server) -> anyhow::Result<V
     let wanted = KeyWanted {
         name: order.name.clone(),
         role: Role::named(&order.role).context("there is no such role")?,
-        agent: order.agent.clone(),
+        agent: order.bound()?.map(str::to_owned),
         project: server.project().map(str::to_owned),
         by: remote::operator().unwrap_or_else(|| "local user".to_owned()),
     };
     ui::runtime()?.block_on(async {
         let database = database::open(place, Make::IfMissing).await?;
+        let stops = database.first_key_stops().await.map_err(|error| database::hinted(&error))?;
+        order.confirm(&stops)?;
         let made = database.create_key(wanted).await.map_err(|error| database::hinted(&error));
         database.close().await;
         made

@@ -36,6 +36,7 @@ mod install;
 mod keys;
 mod list;
 mod mcp;
+mod operator;
 mod papers;
 mod policy;
 mod prices;
@@ -44,6 +45,7 @@ mod remote;
 mod run;
 mod serve;
 mod sessions;
+mod sign_in;
 mod table;
 mod timeline;
 mod ui;
@@ -91,6 +93,8 @@ enum Command {
     Resume(control::Order),
     /// Show who runs and what it has cost.
     Status(control::Status),
+    /// Print a link that signs your browser in: the page then takes all orders.
+    SignIn(remote::Server),
     /// Check that a server can do its work, for health checks: 0 if it can.
     Ready(remote::Server),
     /// Follow what happens, live.
@@ -165,6 +169,7 @@ fn main() -> ExitCode {
         Command::Pause(order) => control::order("pause", &order),
         Command::Resume(order) => control::order("resume", &order),
         Command::Status(args) => control::status(&args),
+        Command::SignIn(server) => sign_in::run(&server),
         Command::Ready(server) => ready::run(&server),
         Command::Watch(server) => control::watch(&server),
         Command::Init(args) => init::run(&args),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hyper::Uri;
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::ui::Hinted;
 
 /// The server that is asked when none is named.
@@ -114,10 +114,7 @@ impl Server {
     /// Whether others on the way could read along.
     fn is_overheard(&self) -> bool {
         let uri: Uri = self.url().parse().unwrap_or_default();
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let near = host.eq_ignore_ascii_case("localhost")
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        uri.scheme_str() == Some("http") && !near
+        uri.scheme_str() == Some("http") && !client::is_near(&uri)
     }
 }
 

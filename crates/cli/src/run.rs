@@ -32,7 +32,7 @@ use self::limits::Limits;
 use self::summary::{Fate, Summary};
 use self::supervise::{Heard, Over, Signals, Supervisor};
 use self::watch::{Look, Used, Watch};
-use crate::ui;
+use crate::{operator, ui};
 
 /// Exit code of a command that Deadstop stopped. No shell, signal, `timeout` (124) or sysexits (64
 /// to 78) uses it, and scripts do not take it for "try again", as they take 75.
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", conflicts_with_all = ["policy", "data", "config"])]
     server: Option<String>,
     /// With --server: a file with the key to show; DEADSTOP_KEY may hold it as well. The command gets
-    /// it too, so it should be an agent's
+    /// an agent's key; in place of an admin's it gets one of its own, for the time of this run
     #[arg(long, env = "DEADSTOP_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// With --server: the project, where the key does not decide it
@@ -130,6 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(why) = look.ended {
             let fate = Fate::NotStarted { why };
             let summary = Summary { used: look.used, ..summary(&run, fate, begun) };
+            gateway.close(None).await;
             return tell(args, &summary);
         }
         introduce(args, &run, &gateway);
@@ -137,7 +138,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let mut guardian = guardian();
         let tree = match start(args, &gateway) {
             Ok(tree) => tree,
-            Err(error) => return Ok(not_started(&args.command, &error)),
+            Err(error) => {
+                gateway.close(None).await;
+                return Ok(not_started(&args.command, &error));
+            }
         };
         watch(guardian.as_mut(), &tree);
         let (news, hearing) = mpsc::unbounded_channel();
@@ -254,7 +258,11 @@ fn start(args: &Args, gateway: &Gateway) -> io::Result<Tree> {
     let (program, arguments) =
         args.command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(gateway.variables.iter().map(|(name, value)| (name, value)));
+    command.args(arguments);
+    for secret in operator::SECRETS {
+        command.env_remove(secret);
+    }
+    command.envs(gateway.variables.iter().map(|(name, value)| (name, value)));
     Tree::spawn(&mut command)
 }
 

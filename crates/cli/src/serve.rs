@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
-use deadstop_server::{Config, Server, StartError};
+use deadstop_server::{Anchor, Config, OperatorToken, Server, StartError};
 
-use crate::{config, policy, ui};
+use crate::{config, operator, policy, ui};
 
 /// Arguments of `deadstop serve`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,10 @@ pub(crate) struct Args {
     /// Keep nothing: no database, everything in memory until the server stops
     #[arg(long)]
     no_store: bool,
+    /// While there are no keys, take every order from every process of this machine, the agents
+    /// included; for throw-away servers
+    #[arg(long, env = "DEADSTOP_TRUST_LOCAL", value_parser = clap::builder::FalseyValueParser::new())]
+    trust_local: bool,
     /// The configuration [default: deadstop.toml here, or in the XDG config folder]
     #[arg(long, env = "DEADSTOP_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -37,6 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = configure(args)?;
+    let token = config.operator.clone();
     // Said here, where it is known: the key has to be made in the database that this server uses.
     let place = match (&config.database, &config.data) {
         (Some(_), _) => "--database URL".to_owned(),
@@ -65,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::Hinted::error(error.to_string(), hint)
         })?;
         let interrupted = ui::interrupted();
-        eprint!("{}", welcome(&server));
+        eprint!("{}", welcome(&server, token.as_ref()).await);
         if args.no_store {
             eprintln!("Nothing is kept: what was spent, stopped and set is gone when it stops.");
         }
@@ -91,13 +97,45 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
     }
     let source = args.policy.clone().or_else(|| raw.policy.clone());
     let policies = policy::load(source.as_deref().unwrap_or("balanced"))?;
-    raw.resolve(policies, |name| std::env::var(name).ok()).context("bad configuration")
+    let url = raw.database.clone();
+    let trusts = args.trust_local || raw.trust_local;
+    let resolved = raw.resolve(policies, |name| std::env::var(name).ok());
+    let mut config = resolved.context("bad configuration")?;
+    if !trusts {
+        config.operator = Some(operator::of_server()?);
+    }
+    let database = match (&config.database, &config.data) {
+        // Its address may hold a password; the anchor keeps a hash of it.
+        (Some(_), _) => url,
+        (None, Some(folder)) => Some(std::path::absolute(folder)?.display().to_string()),
+        (None, None) => None,
+    };
+    if let (Some(database), Some(folder)) =
+        (database, config::xdg("XDG_STATE_HOME", ".local/state"))
+    {
+        match Anchor::open(&folder, &database) {
+            Ok(anchor) => config.anchor = Some(Arc::new(anchor)),
+            Err(error) => {
+                eprintln!("warning: the audit's heads are not noted outside the database: {error}");
+            }
+        }
+    }
+    Ok(config)
 }
 
-fn welcome(server: &Server) -> String {
+async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {
     let url = format!("http://{}", server.address());
+    // With keys, a browser signs in with one.
+    let link = match token {
+        Some(token) if !server.has_keys().await => token.sign_in_link(&url).ok(),
+        _ => None,
+    };
+    let page = match link {
+        Some(link) => format!("The page, signed in (this link works once): {link}\n"),
+        None => format!("The page: {url}\n"),
+    };
     format!(
-        "deadstop listens on {url} (open it in a browser for a first look)\n\n\
+        "deadstop listens on {url}\n{page}\n\
          Point an agent at it (name it, if you like, with /agent/NAME in front):\n  \
            export OPENAI_BASE_URL={url}/openai/v1\n  \
            export ANTHROPIC_BASE_URL={url}/anthropic\n  \

@@ -10,24 +10,55 @@ use serde_json::Value;
 pub(crate) struct Hinted {
     problem: String,
     hint: String,
-    /// Whether it is that no server answers.
-    away: bool,
+    kind: Kind,
+}
+
+/// What callers tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// No server answers.
+    Away,
+    /// The order takes the operator's token.
+    ForOperator,
+    /// All else.
+    Other,
 }
 
 impl Hinted {
     /// An error with a hint.
     pub(crate) fn error(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into(), away: false })
+        Hinted::of(Kind::Other, problem, hint)
+    }
+
+    fn of(kind: Kind, problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into(), kind })
     }
 
     /// The error that no server answers.
     pub(crate) fn away(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Hinted { problem: problem.into(), hint: hint.into(), away: true })
+        Hinted::of(Kind::Away, problem, hint)
+    }
+
+    /// The error that an order takes the operator's token.
+    pub(crate) fn for_operator(
+        problem: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> anyhow::Error {
+        Hinted::of(Kind::ForOperator, problem, hint)
+    }
+
+    /// Whether an error is that an order takes the operator's token.
+    pub(crate) fn is_for_operator(error: &anyhow::Error) -> bool {
+        Hinted::is(error, Kind::ForOperator)
     }
 
     /// Whether an error is that no server answers.
     pub(crate) fn is_away(error: &anyhow::Error) -> bool {
-        error.chain().filter_map(|cause| cause.downcast_ref::<Hinted>()).any(|it| it.away)
+        Hinted::is(error, Kind::Away)
+    }
+
+    fn is(error: &anyhow::Error, kind: Kind) -> bool {
+        error.chain().filter_map(|cause| cause.downcast_ref::<Hinted>()).any(|it| it.kind == kind)
     }
 }
 

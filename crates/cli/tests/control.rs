@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 mod access;
 #[path = "control/house.rs"]
 mod house;
+#[path = "control/operator.rs"]
+mod operator;
 
 use house::{House, Said};
 

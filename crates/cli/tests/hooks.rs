@@ -338,8 +338,10 @@ fn asked(stage: &Stage, client: &Client, id: &str, word: &str) -> Output {
                 None => assert!(!hook.is_finished(), "no person was asked"),
             }
         };
-        let path = format!("/api/approvals/{waiting}/{word}");
-        let _: Value = client.post(&path, &json!({ "reason": "because" })).unwrap();
+        let mut decide = stage.command();
+        decide.args(["approvals", word, &waiting, "--reason", "because"]);
+        let decided = stage.run(decide.env("DEADSTOP_OPERATOR_TOKEN", server::OPERATOR), "");
+        assert_eq!(decided.code, 0, "{decided:?}");
         hook.join().unwrap()
     })
 }

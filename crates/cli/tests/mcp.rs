@@ -122,7 +122,9 @@ pub(crate) fn serve(folder: &Path, policy: &str) -> server::Server {
 
 /// The program's answer about a server.
 pub(crate) fn ask(url: &str, words: &[&str]) -> String {
-    let output = deadstop().args(words).args(["--server", url]).output().unwrap();
+    let mut command = deadstop();
+    command.args(words).args(["--server", url]).env("DEADSTOP_OPERATOR_TOKEN", server::OPERATOR);
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

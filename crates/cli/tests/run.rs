@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+#[path = "run/child.rs"]
+mod child;
 #[path = "run/stage.rs"]
 mod stage;
 
@@ -412,13 +414,15 @@ fn a_server_with_keys_is_shown_one_and_the_command_can_call_with_it() {
     fs::write(stage.path("deadstop.toml"), config).unwrap();
     let make = |role: &str, name: &str| {
         let args = ["keys", "create", "--role", role, "--name", name, "--data", "data"];
-        let made = stage.run(&args);
+        let any: &[&str] = if role == "agent" { &["--any-agent"] } else { &[] };
+        let made = stage.run(&[&args[..], any].concat());
         assert_eq!(made.code, 0, "{made:?}");
         let file = stage.path(name);
         fs::write(&file, made.text()).unwrap();
         file.display().to_string()
     };
     let (admin, agent) = (make("admin", "root"), make("agent", "bot"));
+    let operator = make("operator", "op");
     let script = "deadstop serve --listen 127.0.0.1:0 --data data 2> served";
     let script = script.replace("deadstop ", &format!("{} ", env!("CARGO_BIN_EXE_deadstop")));
     let serving = stage.start(&["run", "--quiet", "--", "sh", "-c", &script]);
@@ -435,10 +439,25 @@ fn a_server_with_keys_is_shown_one_and_the_command_can_call_with_it() {
     let by_agent = run(&["--key-file", &agent]);
     assert_eq!(by_agent.code, 0, "{by_agent:?}");
     assert!(by_agent.stderr.contains("1 model call"), "{}", by_agent.stderr);
-    assert!(!by_agent.stderr.contains("lift its own stop"), "{}", by_agent.stderr);
+    // An operator's key is not given to a command, and an admin's lends it one of its own.
+    let by_operator = run(&["--key-file", &operator]);
+    assert_eq!(by_operator.code, 2, "{by_operator:?}");
+    assert!(by_operator.stderr.contains("lift its own stop"), "{}", by_operator.stderr);
     let by_admin = run(&["--key-file", &admin]);
     assert_eq!(by_admin.code, 0, "{by_admin:?}");
-    assert!(by_admin.stderr.contains("lift its own stop"), "{}", by_admin.stderr);
+    let show = "echo $DEADSTOP_KEY $DEADSTOP_KEY_FILE; env | grep -c ds_a_";
+    let args = ["run", "--quiet", "--server", server, "--agent", "shower", "--key-file", &admin];
+    let shown = Stage::new().run(&[&args[..], &["--", "sh", "-c", show]].concat());
+    let (lent, rest) = shown.stdout.split_at(5);
+    assert_eq!(lent, b"ds_g_", "{shown:?}");
+    assert!(String::from_utf8_lossy(rest).ends_with("\n0\n"), "{shown:?}");
+    let listed =
+        Stage::new().run(&["keys", "list", "--json", "--server", server, "--key-file", &admin]);
+    let keys: Vec<serde_json::Value> =
+        listed.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lent: Vec<_> = keys.iter().filter(|key| key["agent"] == "shower").collect();
+    assert_eq!(lent.len(), 1, "{keys:?}");
+    assert!(!lent[0]["revoked_ms"].is_null(), "it is given back: {lent:?}");
     serving.signal("TERM");
     assert_eq!(stage.finish(serving).code, 143);
 }

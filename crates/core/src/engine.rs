@@ -275,6 +275,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
             call,
             ticket: &mut ticket,
             granted: cover.is_some(),
+            approved: matches!(word, Word::Approved | Word::AllowedOnce),
             innermost: depth == last,
             below,
             now,

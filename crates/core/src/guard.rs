@@ -115,6 +115,8 @@ pub(crate) struct Note<'a> {
     pub(crate) ticket: &'a mut Ticket,
     /// Whether a grant covers the call.
     pub(crate) granted: bool,
+    /// Whether a person has approved this one call.
+    pub(crate) approved: bool,
     pub(crate) innermost: bool,
     /// The sub-agents that the call is made in, if it is made in one.
     pub(crate) below: Option<Below>,

@@ -100,7 +100,11 @@ impl Preset {
                 agent.warn_only();
                 agent
             }
-            Preset::Balanced => Policy { loops: spread(Rung::Off, Rung::Off), ..breaking() },
+            Preset::Balanced => Policy {
+                destructive: spread_over_sessions(),
+                loops: spread(Rung::Off, Rung::Off),
+                ..breaking()
+            },
             Preset::Strict => Policy {
                 destructive: across_sessions(Action::Terminate),
                 loops: spread(Rung::At(10), Rung::At(20)),
@@ -118,6 +122,18 @@ fn across_sessions(action: Action) -> DestructiveSettings {
         max_deletes: 100,
         max_same_target: 5,
         action,
+        ..DestructiveSettings::default()
+    }
+}
+
+/// One agent that deletes a little in each of many sessions. Only the call is refused: the agent's
+/// other sessions may be other people's.
+fn spread_over_sessions() -> DestructiveSettings {
+    DestructiveSettings {
+        enabled: true,
+        max_deletes: 5,
+        max_same_target: 5,
+        action: Action::Block,
         ..DestructiveSettings::default()
     }
 }

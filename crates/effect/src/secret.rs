@@ -127,6 +127,7 @@ const ENDS: &[&str] = &[
     ".terraform.d/credentials.tfrc.json",
     ".claude/.credentials.json",
     ".codex/auth.json",
+    "deadstop/operator-token",
     "etc/shadow",
     "etc/gshadow",
     "etc/master.passwd",

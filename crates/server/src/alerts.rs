@@ -107,6 +107,7 @@ impl Courier {
             serde_json::from_str(body).map_err(|_| never("the message cannot be read"))?;
         message.count = times;
         message.last_seen = message.last_seen.max(last);
+        message.audit_head = head(warden, &project.name).await;
         match self.sender.deliver(&target, &message).await {
             Ok(receipt) => Ok(format!("{} {}", receipt.status, receipt.reply)),
             Err(error) if error.retry() => {
@@ -118,6 +119,13 @@ impl Courier {
             Err(error) => Err(Undelivered::Never(error.to_string())),
         }
     }
+}
+
+/// The head of a project's audit, so that every receiver has one that the database cannot change.
+async fn head(warden: &Warden, project: &str) -> Option<String> {
+    let heads = warden.store()?.audit_heads().await.ok()?;
+    let head = heads.into_iter().find(|head| head.project == project)?;
+    Some(format!("{}:{}", head.seq, head.hash))
 }
 
 /// Why a message did not arrive.

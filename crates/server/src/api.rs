@@ -48,6 +48,8 @@ use serde_json::Value;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::anchor::Anchor;
+use crate::config::Config;
 use auth::{Auth, Who};
 use deadstop_warden::metrics::Metrics;
 use deadstop_warden::{Project, Reload, Warden, now};
@@ -60,6 +62,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// The policies that the server was started with: the default of a project that has none.
     pub(crate) base: PolicySet,
+    /// Where the heads of the audit are noted outside the database.
+    anchor: Option<Arc<Anchor>>,
     /// Changes of policies come one after the other.
     policy_turn: tokio::sync::Mutex<()>,
     document: Value,
@@ -160,19 +164,20 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
 
 /// All routes, each behind the gate.
 pub(crate) fn router(
-    warden: Arc<Warden>,
+    warden: &Arc<Warden>,
     auth: Arc<Auth>,
     metrics: Arc<Metrics>,
-    base: PolicySet,
+    config: &Config,
 ) -> Router {
     let (routes, document) = handlers().split_for_parts();
     let document = openapi::complete(&document);
     let policy_turn = tokio::sync::Mutex::new(());
     let app = Arc::new(App {
-        warden,
+        warden: Arc::clone(warden),
         auth,
         metrics,
-        base,
+        base: config.policies.clone(),
+        anchor: config.anchor.clone(),
         policy_turn,
         document,
         reels: crate::replay::Reels::default(),

@@ -14,6 +14,9 @@ use deadstop_protocol::prices::Terms;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::anchor::Anchor;
+use crate::operator::OperatorToken;
+
 /// The port that everything is on.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4141";
 
@@ -58,6 +61,13 @@ pub struct Config {
     pub default_agent: String,
     /// Who a call belongs to when it names no session: for a private gateway, its one run.
     pub default_session: Option<String>,
+    /// Where the heads of the audit are noted outside the database.
+    pub anchor: Option<Arc<Anchor>>,
+    /// How long agents that were running may call without a key after the first one was made.
+    pub key_grace: Duration,
+    /// What an order that loosens control must bring while there are no keys. `None` takes such
+    /// orders from every process of this machine.
+    pub operator: Option<OperatorToken>,
 }
 
 /// Where calls of a provider go.
@@ -142,6 +152,8 @@ pub struct RawConfig {
     pub behind_proxy: bool,
     /// Whether alerts may go to addresses of the local network.
     pub private_alerts: bool,
+    /// Whether every process of this machine may give every order while there are no keys.
+    pub trust_local: bool,
     /// A policy file, or the name of a preset.
     pub policy: Option<String>,
     /// What an agent is told when it was killed.
@@ -160,6 +172,8 @@ pub struct RawConfig {
     pub upstream_timeout_seconds: Option<u64>,
     /// How long calls in flight may go on when the server shuts down.
     pub shutdown_grace_seconds: Option<u64>,
+    /// How long agents that were running may call without a key after the first one was made.
+    pub key_grace_seconds: Option<u64>,
     /// Providers by name.
     pub providers: BTreeMap<String, RawProvider>,
     /// MCP.
@@ -333,6 +347,9 @@ impl RawConfig {
             shutdown_grace: Duration::from_secs(self.shutdown_grace_seconds.unwrap_or(10)),
             default_agent: "default".to_owned(),
             default_session: None,
+            key_grace: Duration::from_secs(self.key_grace_seconds.unwrap_or(15 * 60)),
+            anchor: None,
+            operator: None,
         })
     }
 }

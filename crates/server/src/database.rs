@@ -4,8 +4,10 @@
 //! Access to the database is the only permission needed: with it a person can change everything
 //! anyway. Each change is written to the audit log.
 
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use deadstop_protocol::llm::identity;
 use deadstop_store::{AuditEvent, Role, Store, StoreError};
@@ -13,7 +15,7 @@ use serde_json::Value;
 
 use crate::api::audit;
 use crate::api::auth::{DEFAULT_PROJECT, NoRandomness};
-use crate::api::keys::{Key, KeyOrder, MadeKey, made_detail};
+use crate::api::keys::{KeyOrder, MadeKey, made_detail};
 use crate::config::Secret;
 use crate::net::StartError;
 use deadstop_warden::now;
@@ -23,6 +25,43 @@ const FILE: &str = "deadstop.db";
 
 /// The file that is locked for as long as a server uses the folder.
 const LOCK: &str = "deadstop.lock";
+
+/// The file that changes when a key is made in the database without the server that uses it.
+const NOTICE: &str = "deadstop.keys";
+
+/// Tells a running server that a key was made beside it: it looks at once, not at its next turn.
+#[derive(Debug)]
+pub(crate) struct Notice {
+    path: PathBuf,
+    seen: parking_lot::Mutex<Option<SystemTime>>,
+}
+
+impl Notice {
+    pub(crate) fn new(folder: &Path) -> Notice {
+        let path = folder.join(NOTICE);
+        let seen = parking_lot::Mutex::new(modified(&path));
+        Notice { path, seen }
+    }
+
+    /// Whether there was a change since the last time.
+    pub(crate) fn changed(&self) -> bool {
+        let found = modified(&self.path);
+        let mut seen = self.seen.lock();
+        let changed = *seen != found;
+        *seen = found;
+        changed
+    }
+}
+
+fn touch(path: &Path, key: &str) -> std::io::Result<()> {
+    let mut options = std::fs::File::options();
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(path)?;
+    writeln!(file, "{key}")
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|about| about.modified()).ok()
+}
 
 /// Takes a data folder for one server. A second one would decide by its own memory, and ignore what
 /// was killed or spent at the first. The lock ends with the process, however that ends.
@@ -100,6 +139,8 @@ impl From<NoRandomness> for DatabaseError {
 #[derive(Debug)]
 pub struct Database {
     store: Store,
+    /// Where a server that uses it looks for news.
+    notice: Option<PathBuf>,
 }
 
 impl Database {
@@ -120,7 +161,11 @@ impl Database {
             Place::Url(url) => open(None, Some(url)).await?,
         };
         let missing = || DatabaseError::Missing("the place that was named".to_owned());
-        Ok(Database { store: store.ok_or_else(missing)? })
+        let notice = match place {
+            Place::Folder(folder) => Some(folder.join(NOTICE)),
+            Place::Url(_) => None,
+        };
+        Ok(Database { store: store.ok_or_else(missing)?, notice })
     }
 
     /// Makes a key, and writes so into the audit. Gives what `POST /api/keys` answers: the key is in
@@ -151,8 +196,27 @@ impl Database {
             detail: made_detail(&stored).to_string(),
         };
         self.store.create_key(&stored, Some(&event)).await?;
-        let made = MadeKey { key: text, about: Key::from(stored) };
+        if let Some(notice) = &self.notice
+            && let Err(error) = touch(notice, &stored.id)
+        {
+            tracing::warn!("a running server hears of the key 2 s later: {error}");
+        }
+        let made = MadeKey::later(text, stored);
         Ok(serde_json::to_value(made).unwrap_or_default())
+    }
+
+    /// The agents that a first key would stop sooner or later: those that did something in the last
+    /// 24 hours. None if there is a key already.
+    pub async fn first_key_stops(&self) -> Result<Vec<String>, DatabaseError> {
+        if self.store.count_keys().await?.ever > 0 {
+            return Ok(Vec::new());
+        }
+        let filter = deadstop_store::AgentFilter::default();
+        let first = deadstop_store::Paging::first(1000);
+        let found = self.store.agents(DEFAULT_PROJECT, &filter, &first).await?;
+        let since = now().0.saturating_sub(24 * 60 * 60 * 1000);
+        let recent = found.items.into_iter().filter(|agent| agent.used.0 >= since);
+        Ok(recent.map(|agent| agent.name).collect())
     }
 
     /// The projects that have an audit.
@@ -160,9 +224,15 @@ impl Database {
         Ok(self.store.audited_projects().await?)
     }
 
-    /// Checks a project's chain. Gives what `GET /api/audit/verify` answers.
-    pub async fn verify_audit(&self, project: &str) -> Result<Value, DatabaseError> {
-        let chain = audit::check(&self.store, project).await?;
+    /// Checks a project's chain, and that it holds a head that was noted elsewhere. Gives what `GET /api/audit/verify` answers.
+    pub async fn verify_audit(
+        &self,
+        project: &str,
+        since: Option<&str>,
+    ) -> Result<Value, DatabaseError> {
+        let wrong = || DatabaseError::Wrong("a head is SEQ:HASH, as `verify` prints it".to_owned());
+        let since = since.map(|text| audit::since_head(project, text).ok_or_else(wrong));
+        let chain = audit::check(&self.store, project, since.transpose()?.as_ref()).await?;
         Ok(serde_json::to_value(chain).unwrap_or_default())
     }
 

@@ -18,6 +18,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::api::auth::{KEY_HEADER, PROJECT_HEADER};
 use crate::net::slow::Timed;
+use crate::operator::OPERATOR_HEADER;
 pub(crate) use caller::Caller;
 pub(crate) use line::{Answer, Lines};
 
@@ -95,8 +96,14 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers that are for us and not for the provider.
-pub(crate) const OURS: [&str; 5] =
-    ["x-deadstop-agent", "x-deadstop-session", "x-deadstop-scope", KEY_HEADER, PROJECT_HEADER];
+pub(crate) const OURS: [&str; 6] = [
+    "x-deadstop-agent",
+    "x-deadstop-session",
+    "x-deadstop-scope",
+    KEY_HEADER,
+    PROJECT_HEADER,
+    OPERATOR_HEADER,
+];
 
 /// Keeps some headers, in their order: removing one by one would reorder the others.
 pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {

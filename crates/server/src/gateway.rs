@@ -159,9 +159,8 @@ impl Gateway {
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
-        if caller.agent.is_some() {
-            who.agent = caller.agent;
-        }
+        let otherwise = &self.config.default_agent;
+        who.agent = caller.agent(who.agent, otherwise, (&self.auth, &self.warden)).await?;
         if let Some(only) = &self.config.default_session {
             // A private gateway has one agent and one session, whatever a client calls itself: under
             // another name it would start with fresh limits.

@@ -5,6 +5,7 @@
 //! private, the demo beside its stand-in provider.
 
 mod alerts;
+mod anchor;
 mod api;
 mod backtest;
 mod config;
@@ -13,13 +14,16 @@ mod door;
 mod gateway;
 mod mcp;
 mod net;
+mod operator;
 mod page;
 mod replay;
 mod retention;
 
+pub use anchor::Anchor;
 pub use config::{
     BadConfig, Config, DEFAULT_LISTEN, McpServer, OnKill, Provider, RawConfig, RawMcp,
     RawMcpServer, RawProvider, Secret,
 };
 pub use database::{Database, DatabaseError, KeyWanted, Place};
 pub use net::{Server, StartError};
+pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};

@@ -145,7 +145,10 @@ impl Mcp {
             return Ok(answer::pass(onward, None, place).await);
         }
 
-        let chain = self.chain(&caller, &self.who(route, caller.agent.as_ref(), &parts)).await?;
+        let mut who = self.who(route, &parts);
+        who.agent =
+            caller.agent(who.agent, &self.default_agent, (&self.auth, &self.warden)).await?;
+        let chain = self.chain(&caller, &who).await?;
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
@@ -262,7 +265,7 @@ impl Mcp {
         }
     }
 
-    fn who(&self, route: &Route, bound: Option<&String>, parts: &Parts) -> Identity {
+    fn who(&self, route: &Route, parts: &Parts) -> Identity {
         let mut who = identify(route.agent.as_deref(), &parts.headers, &BodyHints::default());
         if let Some(session) = &route.session {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
@@ -274,9 +277,6 @@ impl Mcp {
                 who.session = Some(session);
                 who.source = Source::SessionHeader;
             }
-        }
-        if let Some(agent) = bound {
-            who.agent = Some(agent.clone());
         }
         who
     }

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,13 +23,15 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::alerts::Courier;
+use crate::anchor;
 use crate::api;
-use crate::api::auth::{Auth, Peer};
+use crate::api::auth::{Auth, Peer, Setup};
 use crate::config::Config;
-use crate::database;
+use crate::database::{self, Notice};
 use crate::door::Lines;
 use crate::gateway::Gateway;
 use crate::mcp::Mcp;
+use crate::operator::Operators;
 use crate::page;
 use crate::retention;
 use deadstop_store::{Store, StoreError};
@@ -101,7 +104,18 @@ impl Server {
             TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
-        let auth = Arc::new(Auth::new(warden.store().cloned()));
+        let private = config.default_session.clone();
+        let only = private.map(|session| Only { agent: config.default_agent.clone(), session });
+        let operators = Operators::new(config.operator.clone());
+        let anchor = config.anchor.clone();
+        let notice = config.data.as_deref().filter(|_| config.database.is_none()).map(Notice::new);
+        let auth = Arc::new(Auth::new(Setup {
+            store: warden.store().cloned(),
+            operators,
+            only: only.clone(),
+            grace: config.key_grace,
+            notice,
+        }));
         // Known from the first call on, also if the database is away by then.
         if let Err(problem) = auth.keyed().await {
             tracing::warn!("{}", problem.code().meaning());
@@ -109,18 +123,22 @@ impl Server {
         warden.on_change(api::reload(&warden, &auth, &config.policies));
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
-            api: api::router(Arc::clone(&warden), auth, metrics, config.policies.clone()),
+            api: api::router(&warden, auth, metrics, &config),
             mcp: Mcp::new(&config, Arc::clone(&warden), Arc::clone(&gate_auth)),
             gateway: Gateway::new(config, Arc::clone(&warden), gate_auth),
             address,
             body_timeout,
             client_timeout,
+            only,
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
         if warden.store().is_some() {
             let courier = Courier::new(&warden, private_alerts).map_err(StartError::Alerts)?;
             tokio::spawn(courier.run());
             tokio::spawn(retention::run(Arc::downgrade(&warden)));
+            if let Some(anchor) = anchor {
+                tokio::spawn(anchor::run(anchor, Arc::downgrade(&warden)));
+            }
         }
         let (stop, stopping) = watch::channel(false);
         let closing = warden.closing.clone();
@@ -131,6 +149,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether callers must bring a key.
+    pub async fn has_keys(&self) -> bool {
+        has_key(self.warden.store()).await.unwrap_or(true)
     }
 
     /// Lets calls in flight end, settles them, and writes everything down.
@@ -190,6 +213,36 @@ struct Door {
     body_timeout: Duration,
     /// How long a client may keep us waiting with an answer.
     client_timeout: Duration,
+    /// The one run that a private gateway is for.
+    only: Option<Only>,
+}
+
+/// The agent and the session of a private gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Only {
+    pub(crate) agent: String,
+    pub(crate) session: String,
+}
+
+impl Only {
+    /// A path of the API with the run's own names in place of those that a client has chosen: under
+    /// another name it would start with fresh limits.
+    fn path(&self, path: &str) -> Option<String> {
+        let mut parts = path.strip_prefix("/api/sessions/")?.splitn(3, '/');
+        let (_agent, _session, rest) = (parts.next()?, parts.next()?, parts.next());
+        let name = |name| utf8_percent_encode(name, NON_ALPHANUMERIC);
+        let rest = rest.map(|rest| format!("/{rest}")).unwrap_or_default();
+        Some(format!("/api/sessions/{}/{}{rest}", name(&self.agent), name(&self.session)))
+    }
+}
+
+/// Replaces the path of a request, and leaves its query.
+fn redirect(request: &mut Request<Incoming>, path: &str) {
+    let uri = request.uri();
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    if let Ok(uri) = format!("{path}{query}").parse() {
+        *request.uri_mut() = uri;
+    }
 }
 
 async fn accept(
@@ -272,6 +325,10 @@ impl Door {
         }
         if api::serves(request.uri().path()) {
             request.extensions_mut().insert(Peer(peer));
+            let path = self.only.as_ref().and_then(|only| only.path(request.uri().path()));
+            if let Some(path) = path {
+                redirect(&mut request, &path);
+            }
             let limit = self.body_timeout;
             let request = request.map(|body| Body::new(Timed::new(body, limit)));
             let answered = self.api.clone().oneshot(request).await;
@@ -323,6 +380,23 @@ fn is_loopback(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_private_gateway_has_one_session() {
+        let only = Only { agent: "my bot".into(), session: "run/1".into() };
+        for (path, expected) in [
+            ("/api/sessions/other/s/preflight", Some("/api/sessions/my%20bot/run%2F1/preflight")),
+            ("/api/sessions/other/s", Some("/api/sessions/my%20bot/run%2F1")),
+            (
+                "/api/sessions/o/s/calls/7/state",
+                Some("/api/sessions/my%20bot/run%2F1/calls/7/state"),
+            ),
+            ("/api/sessions", None),
+            ("/api/agents/other", None),
+        ] {
+            assert_eq!(only.path(path).as_deref(), expected, "{path}");
+        }
+    }
 
     #[test]
     fn only_this_machine() {

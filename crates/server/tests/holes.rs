@@ -2,8 +2,11 @@
 //! attack table in `docs/security.md`.
 
 mod answers;
+mod audit;
 mod bombs;
 mod files;
+mod keys;
 mod killed;
 mod paths;
 mod slow;
+mod spread;

@@ -63,6 +63,17 @@ pub struct AuditFilter {
     pub period: Period,
 }
 
+/// The last entry of a project's chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The project.
+    pub project: String,
+    /// Its place.
+    pub seq: i64,
+    /// Its hash.
+    pub hash: String,
+}
+
 /// What checking a chain has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verified {
@@ -160,6 +171,23 @@ impl Store {
         let query = sql("SELECT project FROM audit_heads UNION SELECT project FROM audit \
              ORDER BY project");
         self.backend.rows(query).await?.iter().map(|row| row.get("project")).collect()
+    }
+
+    /// The heads of all chains.
+    pub async fn audit_heads(&self) -> Result<Vec<Head>, StoreError> {
+        let query = sql("SELECT project, seq, hash FROM audit_heads ORDER BY project");
+        let read = |row: &Row| {
+            Ok(Head { project: row.get("project")?, seq: row.get("seq")?, hash: row.get("hash")? })
+        };
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
+
+    /// Whether a chain holds an entry that once was its last.
+    pub async fn holds_head(&self, head: &Head) -> Result<bool, StoreError> {
+        let query = sql("SELECT hash FROM audit WHERE project = $1 AND seq = $2");
+        let found = self.backend.row(query.bind(&head.project).bind(head.seq)).await?;
+        let hash: Option<String> = found.map(|row| row.get("hash")).transpose()?;
+        Ok(hash.as_deref() == Some(&head.hash))
     }
 
     /// Checks a project's chain from its first entry to its last.

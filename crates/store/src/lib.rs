@@ -36,7 +36,7 @@ use backend::{Backend, Query, sql};
 
 pub use agents::{AgentFilter, Counters, StoredAgent, StoredProject};
 pub use alerts::{AlertTarget, Attempt, Delivery, DeliveryFilter, DeliveryState, StoredDelivery};
-pub use audit::{AuditEntry, AuditEvent, AuditFilter, Verified};
+pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;
 pub use calls::{CallFilter, CallKind, ListedCall, StoredCall};
 pub use costs::{CostBy, CostFilter, CostLine};

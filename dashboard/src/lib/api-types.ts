@@ -1702,7 +1702,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Opens a login with a key. */
+        /** Opens a login with a key, or with a sign-in link. */
         post: {
             parameters: {
                 query?: never;
@@ -4597,7 +4597,7 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description A command or a tool call to try. */
         CommandToTry: {
             /**
@@ -4655,7 +4655,7 @@ export interface components {
         };
         /** @description A key to log in with. */
         Credentials: {
-            /** @description The key. */
+            /** @description The key; on a server without keys the operator's token, or the code of a sign-in link. */
             key: string;
         };
         /** @description What was decided. */
@@ -4949,6 +4949,11 @@ export interface components {
             key: string | null;
             /** @description What people call them. */
             name: string;
+            /**
+             * @description Whether orders that loosen control are taken from them: by their role, and on a server without
+             *     keys only with the operator's token.
+             */
+            operator: boolean;
             /** @description The project. */
             project: string;
             /** @description What they may do. */

@@ -10,12 +10,20 @@ class Me {
   state = $state<'asking' | 'known' | 'stranger' | 'unreachable'>('asking');
   detail = $state('');
 
-  /** Why this person may not do something that takes a role; null if they may. */
-  barred(role: Role): string | null {
+  /** Whether this browser is on a server without keys, and not signed in: it may be an agent's. */
+  get unproven(): boolean {
+    return this.identity !== null && this.identity.key === null && !this.identity.operator;
+  }
+
+  /**
+   * Why this person may not do something that takes a role; null if they may. Without keys, what only looks
+   * or tightens control is open to everybody on the machine.
+   */
+  barred(role: Role, effect: 'loosens' | 'tightens' | 'looks' = 'loosens'): string | null {
     const own = this.identity?.role;
     if (!own) return 'Sign in first';
-    if (RANK[own] >= RANK[role]) return null;
-    return `This takes the role ${role}; yours is ${own}`;
+    if (RANK[own] < RANK[role]) return `This takes the role ${role}; yours is ${own}`;
+    return this.unproven && effect === 'loosens' ? 'Sign in first: run deadstop sign-in in a terminal, and open its link' : null;
   }
 
   async ask(): Promise<void> {
@@ -34,8 +42,10 @@ class Me {
   }
 
   async signOut(): Promise<void> {
+    const keyless = this.identity?.key === null;
     await post('/api/logout', {});
-    this.#left();
+    if (keyless) await this.ask();
+    else this.#left();
   }
 
   #became(identity: Schemas['Identity']): void {

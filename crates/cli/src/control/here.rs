@@ -6,6 +6,7 @@ use deadstop_client::Server as Asked;
 use deadstop_gate::{Gate, Order, OrderError, Setup, Whom};
 use serde_json::json;
 
+use crate::operator;
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
@@ -45,6 +46,9 @@ fn whom(order: &super::Order) -> anyhow::Result<Whom> {
 pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode> {
     let Some(wanted) = Order::named(what) else { anyhow::bail!("there is no order {what}") };
     let whom = whom(order)?;
+    if !matches!(wanted, Order::Kill | Order::Pause) {
+        operator::must_be_operator()?;
+    }
     let by = remote::operator().unwrap_or_else(|| "operator".to_owned());
     let done = gate(&order.server).order(wanted, &whom, &by, &order.reason);
     let here = done.map_err(|error| {

@@ -19,7 +19,8 @@ pub(super) const AGENT: &str = "deadstop-doctor";
 /// Most that a hook may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
-/// The gateway: an agent that is switched off may not call a model.
+/// The gateway: a session that was killed may not call a model. A session and not an agent: its end
+/// is final, so nothing has to be cleared afterwards, which takes the operator's token.
 pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     let Some(client) = client else {
         chart.notes.push("no server runs: the gateway was not tried".to_owned());
@@ -27,21 +28,18 @@ pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
     };
     let session = canary();
     let knock = || -> Result<(u16, String), ClientError> {
-        // Fails if the canary agent is killed already: an earlier doctor was interrupted.
         let _ = client.open(AGENT, Some(&session), None);
-        let order = json!({ "agent": AGENT, "reason": "deadstop doctor: a canary" });
-        let _: Value = client.post("/api/kill", &order)?;
+        let _: Value = client.post("/api/kill", &order(&session))?;
         let call = json!({ "model": "canary", "max_tokens": 1,
             "messages": [{ "role": "user", "content": "canary" }] });
-        let path = format!("/agent/{AGENT}/anthropic/v1/messages");
+        let path = format!("/agent/{AGENT}/session/{session}/anthropic/v1/messages");
         let answer = client.send("POST", &path, Some(&call));
-        let _: Value = client.post("/api/clear", &order)?;
         answer.map(|answer| (answer.status, answer.body))
     };
     match knock() {
         Ok((403, body)) if body.contains("\"deadstop\"") => {
             chart.doors += 1;
-            chart.add("gateway", State::Proven, "a call of an agent that was killed is refused");
+            chart.add("gateway", State::Proven, "a call of a session that was killed is refused");
         }
         Ok((status, _)) => {
             chart.add("gateway", State::Wrong, format!("a call that must be refused got {status}"));
@@ -52,6 +50,11 @@ pub(super) fn gateway(chart: &mut Chart, client: Option<&Client>) {
         }
         Err(error) => chart.add("gateway", State::Unknown, error.to_string()),
     }
+}
+
+/// The order that ends a canary's session.
+pub(super) fn order(session: &str) -> Value {
+    json!({ "agent": AGENT, "session": session, "reason": "deadstop doctor: a canary" })
 }
 
 /// The hooks of every host that has ours.

@@ -15,7 +15,7 @@ use deadstop_protocol::hook::Host;
 use deadstop_protocol::mcp;
 use serde_json::{Value, json};
 
-use super::doors::{AGENT, LONGEST};
+use super::doors::{AGENT, LONGEST, order};
 use super::{Chart, State, canary};
 use crate::install::jsonc::Jsonc;
 use crate::install::plan::{Level, mcp_files};
@@ -69,11 +69,11 @@ fn name(rest: &str) -> &str {
 }
 
 fn knock(client: &Client, server: &str) -> Result<Value, ClientError> {
-    let _ = client.open(AGENT, Some(&canary()), None);
-    let order = json!({ "agent": AGENT, "reason": "deadstop doctor: a canary" });
-    let _: Value = client.post("/api/kill", &order)?;
-    let answer = client.send("POST", &format!("/agent/{AGENT}/mcp/{server}"), Some(&call()));
-    let _: Value = client.post("/api/clear", &order)?;
+    let session = canary();
+    let _ = client.open(AGENT, Some(&session), None);
+    let _: Value = client.post("/api/kill", &order(&session))?;
+    let path = format!("/agent/{AGENT}/session/{session}/mcp/{server}");
+    let answer = client.send("POST", &path, Some(&call()));
     answer.map(|answer| serde_json::from_str(&answer.body).unwrap_or(Value::String(answer.body)))
 }
 

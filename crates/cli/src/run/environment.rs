@@ -195,6 +195,12 @@ pub(super) fn shared(
             variables.push((variable.to_owned(), ours));
         }
     }
+    if let Some(key) = &shown.key {
+        variables.push(("DEADSTOP_KEY".to_owned(), key.clone()));
+    }
+    if let Some(project) = &shown.project {
+        variables.push(("DEADSTOP_PROJECT".to_owned(), project.clone()));
+    }
     for (variable, between) in HEADERS {
         let headers = [
             ("x-deadstop-session", Some(names.session)),

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use deadstop_server::Server;
+use serde_json::json;
 
 use super::environment::{self, Names, Shown};
 use super::join::{self, Join, Settings};
 use super::limits::Limits;
-use super::watch::{Reach, Watch};
+use super::watch::{Begun, Reach, Watch};
 use super::{Args, Run};
-use crate::{config, policy, remote};
+use crate::client::encoded;
+use crate::ui::Hinted;
+use crate::{config, operator, policy, remote};
 
 /// A gateway that is ready, and what the command has to be told of it.
 pub(super) struct Gateway {
@@ -22,6 +25,40 @@ pub(super) struct Gateway {
     pub(super) variables: Vec<(String, String)>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
+    /// The key that the command has for the time of this run.
+    lent: Option<Lent>,
+}
+
+/// A key for the command alone: an agent's, bound to this agent. The one that `deadstop run` was given
+/// may do more, and stays here.
+struct Lent {
+    id: String,
+    key: String,
+}
+
+impl Lent {
+    async fn borrow(access: &remote::Server, run: &Run, role: &str) -> anyhow::Result<Lent> {
+        let order = json!({ "name": run.session, "role": "agent", "agent": run.agent });
+        let made = match role {
+            "admin" => access.client()?.post("/api/keys", &order).await?,
+            _ => {
+                let problem = format!(
+                    "the key has the role {role}: with it the command could lift its own stop"
+                );
+                let hint = "use an agent's key: deadstop keys create --role agent --agent NAME";
+                return Err(Hinted::error(problem, hint));
+            }
+        };
+        let text = |field: &str| made[field].as_str().unwrap_or_default().to_owned();
+        Ok(Lent { id: text("id"), key: text("key") })
+    }
+
+    async fn give_back(&self, access: &remote::Server) {
+        let Ok(client) = access.client() else { return };
+        if let Err(error) = client.delete(&format!("/api/keys/{}", encoded(&self.id))).await {
+            eprintln!("warning: the command's key {} is still in force: {error:#}", self.id);
+        }
+    }
 }
 
 impl Gateway {
@@ -47,12 +84,19 @@ impl Gateway {
         let (key_file, project) = (args.key_file.clone(), args.project.clone());
         let access = Arc::new(remote::Server::named(&url, key_file, project));
         let names = Names { agent: &run.agent, session: &run.session };
-        let shown = Shown { key: access.key()?, project: access.project().map(str::to_owned) };
-        let (variables, mut notes) = environment::shared(&url, &names, &shown, variable);
         let reach = Reach::Agent { before: HashMap::new() };
-        let mut watch = watch(access, run, reach, args.limits.clone());
-        notes.extend(watch.begin().await?);
-        Ok(Gateway { server: None, watch, variables, notes })
+        let mut watch = watch(Arc::clone(&access), run, reach, args.limits.clone());
+        let (key, lent) = match watch.begin().await? {
+            Begun::WithOwnKey => (access.key()?, None),
+            Begun::WithKeyOfRole(role) => {
+                let lent = Lent::borrow(&access, run, &role).await?;
+                (Some(lent.key.clone()), Some(lent))
+            }
+            Begun::WithoutKey => (None, None),
+        };
+        let shown = Shown { key, project: access.project().map(str::to_owned) };
+        let (variables, notes) = environment::shared(&url, &names, &shown, variable);
+        Ok(Gateway { server: None, watch, variables, notes, lent })
     }
 
     async fn private(args: &Args, run: &Run) -> anyhow::Result<Gateway> {
@@ -73,6 +117,7 @@ impl Gateway {
             .context("bad configuration (deadstop.toml, or a base URL in the environment)")?;
         config.default_agent.clone_from(&run.agent);
         config.default_session = Some(run.session.clone());
+        config.operator = Some(operator::of_server()?);
         let server = Server::start(config).await?;
         // Opens the session, so that it can be seen and ended before its first call.
         server.session(&run.agent, &run.session).await;
@@ -81,7 +126,7 @@ impl Gateway {
         let variables = environment::private(&url, &roads, &names, variable);
         let access = Arc::new(remote::Server::named(&url, None, None).without_key());
         let watch = watch(access, run, Reach::Everything, limits);
-        Ok(Gateway { server: Some(server), watch, variables, notes: Vec::new() })
+        Ok(Gateway { server: Some(server), watch, variables, notes: Vec::new(), lent: None })
     }
 
     /// The name of the guard that ended the session, where that is known.
@@ -93,6 +138,9 @@ impl Gateway {
 
     /// Writes down what there is to write.
     pub(super) async fn close(self, data: Option<&Path>) {
+        if let Some(lent) = &self.lent {
+            lent.give_back(&self.watch.server).await;
+        }
         if let (Some(server), Some(_)) = (self.server, data) {
             server.stop().await;
         }

@@ -84,6 +84,16 @@ pub(super) enum News {
     Silence,
 }
 
+/// With which key a server was asked.
+pub(super) enum Begun {
+    /// An agent's: the command may have it.
+    WithOwnKey,
+    /// One that may do more: the command must not have it.
+    WithKeyOfRole(String),
+    /// None: the server has no keys.
+    WithoutKey,
+}
+
 impl Watch {
     /// Reports events until the supervisor stops listening.
     pub(super) async fn run(self, news: UnboundedSender<News>) {
@@ -183,32 +193,29 @@ impl Watch {
     }
 
     /// Remembers what the agent's sessions used before this run, which does not count against it.
-    /// Returns what the user should know about the key.
-    pub(super) async fn begin(&mut self) -> anyhow::Result<Option<String>> {
+    /// Says with which key the server was asked.
+    pub(super) async fn begin(&mut self) -> anyhow::Result<Begun> {
         let client = self.server.client()?;
         let who = timeout(PATIENCE, client.get("/api/whoami")).await??;
         if who["role"] == "agent" {
             self.reach = Reach::Session;
             let order = json!({ "agent": self.agent, "session": self.session });
             timeout(PATIENCE, client.post("/api/sessions", &order)).await??;
-            return Ok(None);
+            return Ok(Begun::WithOwnKey);
         }
-        let note = self.server.key()?.map(|_| {
-            let role = who["role"].as_str().unwrap_or("unknown");
-            format!(
-                "the command gets the key, which has the role {role}, and could lift its own stop \
-                 with it: an agent's key cannot (deadstop keys create --role agent)"
-            )
-        });
+        let begun = match who["key"].as_str() {
+            Some(_) => Begun::WithKeyOfRole(who["role"].as_str().unwrap_or("unknown").to_owned()),
+            None => Begun::WithoutKey,
+        };
         let status = timeout(PATIENCE, client.get(&self.status_path())).await??;
-        let Reach::Agent { before } = &mut self.reach else { return Ok(note) };
+        let Reach::Agent { before } = &mut self.reach else { return Ok(begun) };
         for row in rows(&status) {
             if row["kind"] == "session" && row["agent"] == self.agent.as_str() {
                 let name = row["name"].as_str().unwrap_or_default().to_owned();
                 before.insert(name, (last_used(row), Used::of(row)));
             }
         }
-        Ok(note)
+        Ok(begun)
     }
 
     /// Passes an event on; true if it may be the end.

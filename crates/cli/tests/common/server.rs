@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// What the tests' orders bring where they loosen control.
+pub(crate) const OPERATOR: &str = "the-operator-of-these-tests";
+
 /// The real server, as a process of its own.
 pub(crate) struct Server {
     pub(crate) process: Child,
@@ -38,6 +41,7 @@ pub(crate) fn spawn(folder: &Path) -> Child {
         .arg("--config")
         .arg(folder.join("deadstop.toml"))
         .current_dir(folder)
+        .env("DEADSTOP_OPERATOR_TOKEN", OPERATOR)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

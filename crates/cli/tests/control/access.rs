@@ -10,7 +10,7 @@ use super::{is_time, text};
 /// Makes a key in the database and gives its text.
 fn key_in(house: &House, args: &[&str]) -> String {
     let data = house.data();
-    let made = house.alone(&[&["keys", "create", "--data", &data], args].concat()).fine();
+    let made = house.alone(&[&["keys", "create", "--yes", "--data", &data], args].concat()).fine();
     made.out.trim().to_owned()
 }
 
@@ -35,6 +35,32 @@ fn the_first_key_is_made_before_anybody_may_reach_the_server() {
     assert!(made.out.starts_with("ds_a_") && made.out.lines().count() == 1, "{made:?}");
     assert!(!made.err.contains(made.out.trim()), "{made:?}");
     assert!(made.err.contains("it is not shown again"), "{made:?}");
+}
+
+/// Issue 19, number 16: a person who makes the first key is told which agents it stops, and is asked.
+#[test]
+fn hole_16_the_first_key_is_asked_about() {
+    let house = House::new();
+    assert_eq!(house.call("runner", "s1", ""), 200);
+    house.until(&["agents"], 1);
+    let (data, create) = (house.data(), ["keys", "create", "--role", "admin", "--name", "root"]);
+    for more in [&["--data", &data][..], &["--server", house.url()]] {
+        let asked = house.ask(&[&create, more].concat());
+        assert_eq!((asked.code, asked.out.as_str()), (2, ""), "{asked:?}");
+        for words in ["will fail with 401", "runner", "x-deadstop-key", "hint: add --yes"] {
+            assert!(asked.err.contains(words), "{words}: {asked:?}");
+        }
+    }
+    assert_eq!(house.call("runner", "s1", ""), 200);
+    let made = house.ask(&[&create[..], &["--yes", "--server", house.url()]].concat()).fine();
+    assert!(made.err.contains("may call without one until 20"), "{made:?}");
+    assert_eq!(house.call("runner", "s1", ""), 200, "it was running");
+    assert_eq!(house.call("later", "s1", ""), 401);
+    let status = house.ask_as(made.out.trim(), &["status"]).fine();
+    assert!(status.out.starts_with("keys are required; agents that call without"), "{status:?}");
+    let unbound = ["keys", "create", "--role", "agent", "--name", "bot"];
+    let refused = house.ask_as(made.out.trim(), &unbound);
+    refused.refused("none is named", "--agent 'team-*', or --any-agent");
 }
 
 /// Found from outside: a typo was answered with "killed", and made an agent.

@@ -16,6 +16,7 @@ mod provider;
 mod server;
 
 use provider::Provider;
+pub(crate) use server::OPERATOR;
 use server::Server;
 
 /// Asked again and again, it is a loop to the similarity guard.
@@ -176,12 +177,36 @@ impl House {
     }
 
     pub(crate) fn post(&self, path: &str, headers: &str, body: &Value) -> String {
+        self.raw("POST", path, headers, body)
+    }
+
+    /// A request without a key: status, head and body of its answer.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> (u16, String, Value) {
+        let answer = self.raw(method, path, headers, body);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.replace('\r', ""), serde_json::from_str(body).unwrap_or_default())
+    }
+
+    /// The same for one that only looks.
+    pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, Value) {
+        let (status, _, body) = self.send("GET", path, headers, &Value::Null);
+        (status, body)
+    }
+
+    fn raw(&self, method: &str, path: &str, headers: &str, body: &Value) -> String {
         let host = self.url().strip_prefix("http://").unwrap();
         let body = body.to_string();
         let mut stream = TcpStream::connect(host).unwrap();
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n{headers}\
              connection: close\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )
@@ -222,6 +247,7 @@ fn deadstop(folder: &Path, variables: &[(&str, &str)], args: &[&str], stdin: &st
         .current_dir(folder)
         .envs([("TZ", "UTC"), ("USER", "tester"), ("NO_COLOR", "1")])
         .env("HOME", folder)
+        .env("DEADSTOP_OPERATOR_TOKEN", OPERATOR)
         .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

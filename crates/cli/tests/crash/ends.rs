@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::server::{OPERATOR, Server};
 
 /// A provider whose answers all cost the same and take a moment.
 pub(crate) async fn provider() -> String {
@@ -69,6 +69,7 @@ impl Caller {
         body: &Value,
     ) -> Option<(u16, Value)> {
         let request = request.header("content-type", "application/json");
+        let request = request.header("x-deadstop-operator", OPERATOR);
         let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
         let response = self.0.request(request).await.ok()?;
         let status = response.status().as_u16();

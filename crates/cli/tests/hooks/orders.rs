@@ -3,6 +3,7 @@
 use deadstop_protocol::hook::{Host, Output};
 use serde_json::{Value, json};
 
+use super::server::OPERATOR;
 use super::{Stage, absent, before, event, none, passes};
 
 const HOST: Host = Host::ClaudeCode;
@@ -14,7 +15,34 @@ fn stage() -> Stage {
 }
 
 fn run(stage: &Stage, arguments: &[&str]) -> Output {
-    stage.run(stage.command().env("USER", "ann").args(arguments), "")
+    let mut command = stage.command();
+    command.env("USER", "ann").env("DEADSTOP_OPERATOR_TOKEN", OPERATOR);
+    stage.run(command.args(arguments), "")
+}
+
+/// Issue 19, number 1: an agent could run `deadstop clear` in its own shell.
+#[test]
+fn hole_01_an_agent_does_not_lift_its_kill_in_local_files() {
+    let stage = stage();
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t1", "ls")));
+    assert_eq!(run(&stage, &["kill", "--agent", HOST.name(), "--local"]).code, 0);
+    refused(&stage, "t2", "was ended");
+    for order in [
+        &["clear", "--agent", HOST.name(), "--local"][..],
+        &["resume", "--all", "--local"],
+        &["reset", "s1", "--agent", HOST.name(), "--local"],
+    ] {
+        // Neither without a terminal nor where a host marks the shell as its agent's.
+        let shell = stage.run(stage.command().args(order), "");
+        assert!(shell.code == 2 && shell.stderr.contains("no terminal"), "{shell:?}");
+        let marked = stage.run(stage.command().env("CLAUDECODE", "1").args(order), "");
+        assert!(marked.code == 2 && marked.stderr.contains("CLAUDECODE is set"), "{marked:?}");
+    }
+    refused(&stage, "t3", "was ended");
+    // To tighten control takes nothing.
+    let paused = stage.run(stage.command().args(["pause", "--all", "--local"]), "");
+    assert_eq!(paused.code, 0, "{paused:?}");
+    assert_eq!(run(&stage, &["clear", "--agent", HOST.name(), "--local"]).code, 0);
 }
 
 fn json_of(stage: &Stage, arguments: &[&str]) -> Value {

@@ -58,6 +58,18 @@ impl DestructiveSettings {
         in_range(&path("window_s"), self.window_s.0, 1..=31_536_000)
     }
 
+    /// An agent's limits where nothing was typed about them: what each of its sessions may do is not
+    /// refused to the agent.
+    pub(crate) fn follow(&mut self, session: &DestructiveSettings) {
+        self.enabled &= session.enabled;
+        self.max_deletes = self.max_deletes.max(session.max_deletes);
+        self.max_same_target = self.max_same_target.max(session.max_same_target);
+        self.exempt_targets.clone_from(&session.exempt_targets);
+        if matches!(session.action, Action::Warn | Action::Steer | Action::Ask) {
+            self.action = session.action;
+        }
+    }
+
     /// What counts of what a call would destroy.
     pub(crate) fn counted<'a>(&self, call: &'a ToolCall) -> impl Iterator<Item = &'a Harm> {
         let exempt = |d: &&Harm| !self.exempt_targets.iter().any(|p| p.matches_target(&d.target));
@@ -142,6 +154,10 @@ impl super::Guard for Guard {
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
         let settings = &note.policy.destructive;
         let Some(call) = note.call.tool().filter(|_| settings.enabled) else { return };
+        // A person looked at this one: it says nothing about what the agent does by itself.
+        if note.approved {
+            return;
+        }
         let seen = match note.granted {
             true => &mut scope.grants.deeds.0,
             false => &mut scope.destroyed.0,

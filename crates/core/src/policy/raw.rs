@@ -6,7 +6,8 @@
 
 use serde::Deserialize;
 
-use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, RawPolicy};
+use super::{ASK_TIMEOUT, OFFLINE_CALLS, Policy, PolicySet, Preset, RawPolicy};
+use crate::guard::destructive::DestructiveSettings;
 use crate::guard::ending::EndingSettings;
 use crate::guard::loops::{LoopSettings, RawLoop};
 use crate::guard::strikes::RawStrikes;
@@ -54,7 +55,8 @@ impl RawPolicy {
     /// assert_eq!(policies.session.budget.max_cost_usd.unwrap().0.to_string(), "$5.00");
     /// ```
     pub fn resolve(self) -> Result<PolicySet, BadSetting> {
-        let mut set = self.preset.unwrap_or_default().policies();
+        let preset = self.preset.unwrap_or_default();
+        let mut set = preset.policies();
         let RawPolicy {
             mode,
             fail_mode,
@@ -87,6 +89,13 @@ impl RawPolicy {
         own.over(&mut set.session)?;
         set.session.validate()?;
         set.nested = set.session.inside();
+        set.agent.destructive.follow(&set.session.destructive);
+        let typed = agent.as_ref().and_then(|agent| agent.destructive.as_ref());
+        // Switched on by hand, it begins where the section's own defaults are.
+        if preset == Preset::Balanced && typed.is_some_and(|raw| raw.enabled == Some(true)) {
+            set.agent.destructive =
+                DestructiveSettings { enabled: true, ..DestructiveSettings::default() };
+        }
 
         for (name, raw, policy) in [
             ("agent", agent, &mut set.agent),

@@ -188,6 +188,15 @@ fn presets_are_exactly_these() {
     let failing =
         with(nothing(), &[("/breaker/enabled", on.clone()), ("/loop/enabled", on.clone())]);
     let breaking = with(failing, &[("/loop/steer_at", json!(5))]);
+    let balanced_agent = with(
+        breaking.clone(),
+        &[
+            ("/destructive/enabled", on.clone()),
+            ("/destructive/max_deletes", json!(5)),
+            ("/destructive/max_same_target", json!(5)),
+            ("/destructive/action", json!("block")),
+        ],
+    );
     let across = with(
         breaking.clone(),
         &[
@@ -208,7 +217,7 @@ fn presets_are_exactly_these() {
     check(&Policy::observe(), &observe);
     for (preset, session, agent) in [
         (Preset::Observe, observe, across_warned),
-        (Preset::Balanced, balanced, breaking),
+        (Preset::Balanced, balanced, balanced_agent),
         (Preset::Strict, strict, across),
     ] {
         let set = preset.policies();

@@ -6,7 +6,7 @@ use super::Walk;
 use crate::place;
 
 /// Commands of `deadstop` that only a person should give.
-const ORDERS: &[&str] = &["uninstall", "clear", "grant", "allow", "reset", "resume"];
+const ORDERS: &[&str] = &["uninstall", "clear", "grant", "allow", "reset", "resume", "sign-in"];
 
 /// Variables that lead an agent's calls through Deadstop.
 const LEADS: &[&str] = &[
@@ -64,8 +64,14 @@ impl Walk<'_> {
             "deadstop" => {
                 let second = words.get(1).copied().unwrap_or_default();
                 let orders = ORDERS.contains(&first)
-                    || matches!((first, second), ("approvals", "approve") | ("policy", "set"))
-                    || matches!((first, second), ("agents", "on" | "clear") | ("mcp", "unwrap"));
+                    || matches!((first, second), ("approvals", "approve") | ("mcp", "accept"))
+                    || matches!((first, second), ("policy", "set" | "reset" | "restore"))
+                    || matches!(
+                        (first, second),
+                        ("prices", "set" | "reset") | ("alerts", "remove")
+                    )
+                    || matches!((first, second), ("agents", "on" | "clear" | "remove"))
+                    || matches!((first, second), ("mcp", "unwrap") | ("keys", "create" | "revoke"));
                 if orders {
                     self.disables("deadstop", &words.join(" "));
                 }
@@ -149,7 +155,9 @@ impl Walk<'_> {
                 .any(|host| value.contains(host));
             let leads = LEADS.contains(&name.as_str()) && (empty || direct);
             let ours = name.starts_with("DEADSTOP_")
-                && (empty || matches!(name.as_str(), "DEADSTOP_POLICY" | "DEADSTOP_SERVER"));
+                && (empty
+                    || name.starts_with("DEADSTOP_OPERATOR_TOKEN")
+                    || matches!(name.as_str(), "DEADSTOP_POLICY" | "DEADSTOP_SERVER"));
             // The program's own tests set its variables.
             let tests =
                 argv.first().is_some_and(|first| matches!(first.as_str(), "cargo" | "make"));

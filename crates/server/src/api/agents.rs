@@ -280,6 +280,9 @@ pub(crate) async fn change(
             return Err(Problem::fields(Code::InvalidBody, vec![fault]));
         }
     }
+    if change.active != Some(false) || change.tags.is_some() {
+        who.must_loosen()?;
+    }
     // Fails if the agent is unknown.
     let Json(_) = show(&app, &who, &name).await?;
     if let Some(tags) = &change.tags {

@@ -7,7 +7,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use deadstop_store::{AuditEntry, AuditFilter, Store, StoreError, Verified};
+use deadstop_protocol::policy_views::FieldFault;
+use deadstop_store::{AuditEntry, AuditFilter, Head, Store, StoreError, Verified};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,8 +16,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
-use super::extract::{AskedBoth, Page, Paged};
-use super::problem::Problem;
+use super::extract::{Asked, AskedBoth, Page, Paged};
+use super::problem::{Code, Problem};
 
 /// Entries that are read at a time for an export.
 const STRIDE: u32 = 1000;
@@ -117,7 +118,7 @@ pub(crate) struct Chain {
     whole: bool,
     /// How many there are, up to the first that is wrong.
     entries: u64,
-    /// The last one's hash.
+    /// The last one's hash. Note it elsewhere as `entries:head`, and give it as `since` later.
     #[schema(required)]
     head: Option<String>,
     /// The place of the first entry that is wrong.
@@ -130,15 +131,73 @@ pub(crate) struct Chain {
 
 /// Checks the chain from its first entry to its last.
 #[utoipa::path(
-    get, path = "/api/audit/verify", tag = "audit",
+    get, path = "/api/audit/verify", tag = "audit", params(VerifyAsked),
     responses((status = 200, description = "What was found", body = Chain))
 )]
-pub(crate) async fn verify(State(app): State<Arc<App>>, who: Who) -> Result<Json<Chain>, Problem> {
-    Ok(Json(check(app.store()?, &who.project).await?))
+pub(crate) async fn verify(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Asked(asked): Asked<VerifyAsked>,
+) -> Result<Json<Chain>, Problem> {
+    let store = app.store()?;
+    let since = asked.since.as_deref().map(|since| {
+        since_head(&who.project, since).ok_or_else(|| {
+            let fault = FieldFault::invalid("since", "a head is SEQ:HASH, as `verify` prints it");
+            Problem::fields(Code::InvalidQuery, vec![fault])
+        })
+    });
+    let mut chain = check(store, &who.project, since.transpose()?.as_ref()).await?;
+    if let (true, Some(anchor)) = (chain.whole, &app.anchor)
+        && let Some(why) = anchor.fault(store, &who.project).await?
+    {
+        chain = chain.cut(why);
+    }
+    Ok(Json(chain))
 }
 
-/// Checks a project's chain.
-pub(crate) async fn check(store: &Store, project: &str) -> Result<Chain, StoreError> {
+/// From where on the chain must be the one that is known.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct VerifyAsked {
+    /// A head that was noted elsewhere, as SEQ:HASH: the chain must hold it.
+    #[param(max_length = 100)]
+    since: Option<String>,
+}
+
+/// A head as people note it.
+pub(crate) fn since_head(project: &str, text: &str) -> Option<Head> {
+    let (seq, hash) = text.trim().split_once(':')?;
+    let fine = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (project, hash) = (project.to_owned(), hash.to_ascii_lowercase());
+    let seq = seq.parse().ok().filter(|seq| *seq > 0)?;
+    fine.then_some(Head { project, seq, hash })
+}
+
+impl Chain {
+    /// The same where its end was cut off or replaced.
+    fn cut(self, why: &'static str) -> Chain {
+        let broken_at = i64::try_from(self.entries).ok().map(|entries| entries + 1);
+        Chain { whole: false, head: None, broken_at, why: Some(why), ..self }
+    }
+}
+
+/// Checks a project's chain, and that it holds a head that was noted elsewhere.
+pub(crate) async fn check(
+    store: &Store,
+    project: &str,
+    since: Option<&Head>,
+) -> Result<Chain, StoreError> {
+    let chain = whole(store, project).await?;
+    match since {
+        Some(head) if chain.whole && !store.holds_head(head).await? => {
+            Ok(chain.cut("the chain does not hold the head that was noted elsewhere"))
+        }
+        _ => Ok(chain),
+    }
+}
+
+async fn whole(store: &Store, project: &str) -> Result<Chain, StoreError> {
     Ok(match store.verify_audit(project).await? {
         Verified::Whole { entries, head } => {
             Chain { whole: true, entries, head: Some(head), broken_at: None, why: None }

@@ -1,18 +1,22 @@
 //! Who is asking, and whether they may.
 //!
-//! While a server has no key, every client that connects over loopback is its admin. From the first
-//! key on, keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a login's
-//! cookie. A request by cookie that changes something must also carry the login's token.
+//! While a server has no key, every process of its machine may look, make calls and tighten control.
+//! Orders that loosen control take the operator's token (`crate::operator`). From the first key on,
+//! keys are required: in `authorization: Bearer` or `x-deadstop-key`, or as a login's cookie. A
+//! request by cookie that changes something must also carry the login's token.
 //!
 //! Every route passes [`guard`] before its handler, which looks the route up in one table
 //! ([`access::ROUTES`]) and hands the handler a [`Who`].
 
 mod access;
+mod bound;
+pub(crate) mod grace;
 pub(crate) mod key;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
@@ -24,14 +28,20 @@ use deadstop_core::Millis;
 use deadstop_protocol::llm::identity;
 use deadstop_store::{AuditEvent, Store, StoreError, StoredKey, StoredLogin};
 use parking_lot::RwLock;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub(crate) use access::{Need, ROUTES};
+pub(crate) use bound::Bound;
+use grace::Grace;
 pub(crate) use key::{NewKey, NoRandomness};
 
 use super::App;
 use super::problem::{Code, Problem};
+use crate::database::Notice;
+use crate::net::Only;
+use crate::operator::{OPERATOR_HEADER, Operators};
 use deadstop_warden::now;
 use key::BroughtKey;
 
@@ -51,6 +61,8 @@ const TOUCHED: Millis = Millis::from_secs(60);
 /// How long a key that was looked up is believed. Revoking on this server forgets it at once; this
 /// is for what others write into the same database.
 const BELIEVED: Duration = Duration::from_secs(2);
+/// The same for "there is no key", where a database elsewhere cannot tell us that there is one now.
+const BELIEVED_OPEN: Duration = Duration::from_millis(250);
 /// How long to wait for the store before a cached key is used a little longer.
 const SOON: Duration = Duration::from_millis(100);
 /// Keys that are remembered; more than a server has.
@@ -125,7 +137,7 @@ pub(crate) struct Who {
     pub(crate) role: Role,
     /// What people call them.
     pub(crate) name: String,
-    /// The only agent that they may be, if they are bound to one.
+    /// The only agent that they may be, or a pattern for it, if they are bound.
     pub(crate) agent: Option<String>,
     /// How the caller was authenticated.
     pub(crate) via: Via,
@@ -135,7 +147,7 @@ pub(crate) struct Who {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Via {
     /// By being on this machine, while there are no keys.
-    Local,
+    Local(Standing),
     /// By a key.
     Key {
         /// Its id.
@@ -150,20 +162,58 @@ pub(crate) enum Via {
     },
 }
 
+/// How far a process of this machine is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has shown nothing: it may be an agent. It looks, makes calls and tightens control.
+    Unproven,
+    /// It has shown the operator's token.
+    Operator,
+    /// A browser that the operator has signed in, and the token that its changes must bring.
+    SignedIn(String),
+    /// The server has keys since a moment ago, and an agent that was running has none yet.
+    Grace,
+}
+
 impl Who {
+    /// Whether orders that loosen control are taken from them, if their role is enough.
+    pub(crate) fn may_loosen(&self) -> bool {
+        !self.is_unproven() && self.role >= Role::Operator
+    }
+
+    /// Fails where an order loosens control and a process that may be an agent gives it.
+    pub(crate) fn must_loosen(&self) -> Result<(), Problem> {
+        if self.is_unproven() {
+            return Err(Problem::new(Code::OperatorRequired, OPERATOR_REQUIRED));
+        }
+        Ok(())
+    }
+
+    fn is_unproven(&self) -> bool {
+        matches!(self.via, Via::Local(Standing::Unproven | Standing::Grace))
+    }
+
+    /// What a browser's changes must bring.
+    pub(crate) fn csrf(&self) -> Option<&str> {
+        match &self.via {
+            Via::Login { csrf, .. } | Via::Local(Standing::SignedIn(csrf)) => Some(csrf),
+            _ => None,
+        }
+    }
+
     /// The id of the key, if there is one.
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.via {
-            Via::Local => None,
+            Via::Local(_) => None,
             Via::Key { id } | Via::Login { id, .. } => Some(id),
         }
     }
 
-    /// Fails if the caller's key is bound to another agent.
+    /// Fails if the caller's key is bound to other agents.
     pub(crate) fn may_see(&self, agent: &str) -> Result<(), Problem> {
-        match &self.agent {
-            Some(own) if own != agent => Err(Problem::not_found("agent")),
-            _ => Ok(()),
+        match Bound::of(self.agent.as_deref()).admits(agent) {
+            true => Ok(()),
+            false => Err(Problem::not_found("agent")),
         }
     }
 
@@ -171,7 +221,7 @@ impl Who {
     pub(crate) fn signed(&self, by: Option<&str>) -> String {
         let by = by.and_then(identity::name);
         match (&self.via, by) {
-            (Via::Local, Some(by)) => by,
+            (Via::Local(_), Some(by)) => by,
             (_, Some(by)) if by != self.name => format!("{} ({by})", self.name),
             _ => self.name.clone(),
         }
@@ -193,33 +243,79 @@ impl<S: Sync> FromRequestParts<S> for Who {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Knows keys and logins.
+/// Knows keys, logins and the operator.
 pub(crate) struct Auth {
     store: Option<Store>,
+    operators: Operators,
+    /// The one run of a private gateway, which has one project, too.
+    only: Option<Only>,
     keys: RwLock<HashMap<String, (StoredKey, Instant)>>,
     logins: RwLock<HashMap<String, (StoredLogin, Instant)>>,
     /// Whether there is any key, and when that was looked up. Once there is one it stays so.
     keyed: RwLock<Option<(bool, Instant)>>,
+    /// Whether there was no key at the last look.
+    opened: AtomicBool,
+    /// Agents that were running when the first key was made.
+    pub(crate) grace: Grace,
+    /// Changes when a key is made in the database of this folder without the server.
+    notice: Option<Notice>,
+}
+
+/// What a server is told about who may do what.
+pub(crate) struct Setup {
+    pub(crate) store: Option<Store>,
+    pub(crate) operators: Operators,
+    pub(crate) only: Option<Only>,
+    pub(crate) grace: Duration,
+    pub(crate) notice: Option<Notice>,
 }
 
 impl Auth {
     /// Looks keys up in the store. A server that keeps nothing has no keys.
-    pub(crate) fn new(store: Option<Store>) -> Auth {
-        Auth { store, keys: RwLock::default(), logins: RwLock::default(), keyed: RwLock::new(None) }
+    pub(crate) fn new(setup: Setup) -> Auth {
+        Auth {
+            store: setup.store,
+            operators: setup.operators,
+            only: setup.only,
+            grace: Grace::new(setup.grace),
+            notice: setup.notice,
+            keys: RwLock::default(),
+            logins: RwLock::default(),
+            keyed: RwLock::new(None),
+            opened: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this process has served without keys until the last look.
+    fn was_open(&self) -> bool {
+        self.opened.load(Ordering::Acquire)
+    }
+
+    /// The one run of a private gateway.
+    pub(crate) fn only(&self) -> Option<&Only> {
+        self.only.as_ref()
     }
 
     /// Whether this server has keys, so that callers must bring one. A server that once had one
     /// does not open again when the last is revoked.
     pub(crate) async fn keyed(&self) -> Result<bool, Problem> {
         let known = *self.keyed.read();
+        // Without a key, one that is made elsewhere must count at once.
+        let noticed = self.notice.as_ref().is_some_and(Notice::changed);
+        let believed = if self.notice.is_some() { BELIEVED } else { BELIEVED_OPEN };
         if let Some((keyed, at)) = known
-            && (keyed || at.elapsed() < BELIEVED)
+            && (keyed || (at.elapsed() < believed && !noticed))
         {
             return Ok(keyed);
         }
         let Some(store) = &self.store else { return Ok(false) };
         match (look_up(store.count_keys(), known.is_some()).await, known) {
-            (Ok(count), _) => {
+            (Ok(count), before) => {
+                let open = before.is_some_and(|(keyed, _)| !keyed) || self.was_open();
+                if count.ever > 0 && open {
+                    self.grace.begin();
+                }
+                self.opened.store(count.ever == 0, Ordering::Release);
                 *self.keyed.write() = Some((count.ever > 0, Instant::now()));
                 Ok(count.ever > 0)
             }
@@ -285,12 +381,24 @@ impl Auth {
         }
     }
 
-    /// Opens a login with a key. Gives the cookie's value and who it is.
+    /// Opens a login with a key, or with a sign-in link where there are no keys. Gives the cookie's
+    /// value and who it is.
     pub(crate) async fn log_in(
         &self,
         text: &str,
         event: impl FnOnce(&Who) -> AuditEvent,
     ) -> Result<(String, Who), Problem> {
+        if !self.keyed().await? {
+            let cookie = self.operators.sign_in(text);
+            if let Some((cookie, csrf)) = cookie
+                .and_then(|cookie| self.operators.by_cookie(&cookie).map(|csrf| (cookie, csrf)))
+            {
+                return Ok((cookie, self.local(None, Standing::SignedIn(csrf))));
+            }
+        }
+        if Operators::is_sign_in(text) {
+            return Err(Problem::new(Code::BadKey, LINK_OVER));
+        }
         let key = self.prove(text).await?;
         let Some(store) = &self.store else { return Err(bad_key()) };
         let secret = key::secret().map_err(no_randomness)?;
@@ -360,21 +468,19 @@ impl Auth {
             let text = value.to_str().ok().and_then(identity::name);
             text.ok_or_else(|| Problem::not_found("project"))
         });
-        let named = named.transpose()?;
+        let named = named.transpose()?.filter(|_| self.only.is_none());
+        let login = cookie(headers).filter(|secret| !Operators::is_cookie(secret));
         let found = if let Some(text) = brought(headers)? {
             self.by_key(text).await?
-        } else if let Some(secret) = cookie(headers) {
+        } else if let Some(secret) = login {
             self.by_login(secret).await?
         } else if !self.keyed().await? && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
-            Who {
-                project: named.clone().unwrap_or_else(|| DEFAULT_PROJECT.to_owned()),
-                role: Role::Admin,
-                name: "local user".to_owned(),
-                agent: None,
-                via: Via::Local,
-            }
+            self.local(named.clone(), self.standing(headers))
+        } else if self.grace.is_on() && peer.is_some_and(|Peer(at)| at.ip().is_loopback()) {
+            let name = "agent without a key".to_owned();
+            Who { role: Role::Agent, name, ..self.local(named.clone(), Standing::Grace) }
         } else {
-            let detail = "this server wants a key: send `authorization: Bearer ds_…`";
+            let detail = KEY_REQUIRED;
             return Err(Problem::new(Code::KeyRequired, detail));
         };
         match named {
@@ -382,7 +488,41 @@ impl Auth {
             _ => Ok(found),
         }
     }
+
+    /// A process of this machine, while there are no keys.
+    fn local(&self, project: Option<String>, standing: Standing) -> Who {
+        Who {
+            project: project.unwrap_or_else(|| DEFAULT_PROJECT.to_owned()),
+            role: Role::Admin,
+            name: "local user".to_owned(),
+            agent: None,
+            via: Via::Local(standing),
+        }
+    }
+
+    /// What a process of this machine has shown.
+    fn standing(&self, headers: &HeaderMap) -> Standing {
+        let token = headers.get(OPERATOR_HEADER).and_then(|value| value.to_str().ok());
+        if self.operators.everybody() || token.is_some_and(|text| self.operators.is_token(text)) {
+            return Standing::Operator;
+        }
+        let csrf = cookie(headers).and_then(|cookie| self.operators.by_cookie(cookie));
+        csrf.map_or(Standing::Unproven, Standing::SignedIn)
+    }
 }
+
+/// What a caller without a key is told.
+const KEY_REQUIRED: &str = "this server wants a key: send `x-deadstop-key: ds_…` or `authorization: \
+    Bearer ds_…`";
+
+/// What a process is told that may be an agent.
+const OPERATOR_REQUIRED: &str = "this order loosens control, and every process of this machine \
+    could give it, so it takes the operator's token: run `deadstop` in a terminal, or open the link \
+    that `deadstop sign-in` prints";
+
+/// What a browser is told that brings a link once more.
+const LINK_OVER: &str = "this sign-in link was used or is too old, or the server has keys now; \
+    `deadstop sign-in` prints another link";
 
 /// Asks the store. With a cached answer (`known`) it waits only [`SOON`].
 async fn look_up<T>(
@@ -471,6 +611,21 @@ const ORDERS: [&str; 5] = ["/api/kill", "/api/clear", "/api/reset", "/api/pause"
 /// What clients report calls with.
 const REPORTS: [&str; 5] = ["/preflight", "/proposal", "/progress", "/receipt", "/api/sessions"];
 
+/// Fails unless an agent that was running before the first key reports its own calls.
+async fn in_grace(app: &App, path: &str, need: Need) -> Result<(), Problem> {
+    let agent = path.strip_prefix("/api/sessions/").and_then(|rest| rest.split('/').next());
+    let agent = agent.map(|agent| percent_decode_str(agent).decode_utf8_lossy().into_owned());
+    // To open a session names its agent in the body; its handler looks.
+    let known = match &agent {
+        Some(agent) => app.auth.grace.admits(&app.warden, agent).await,
+        None => path == "/api/sessions",
+    };
+    if known && need.met_by(Role::Agent) {
+        return Ok(());
+    }
+    Err(Problem::new(Code::KeyRequired, KEY_REQUIRED))
+}
+
 async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
@@ -487,7 +642,10 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
     let who = app.auth.identify(request.headers(), peer).await?;
     let safe = matches!(*request.method(), Method::GET | Method::HEAD);
-    if let (Via::Login { csrf, .. }, false) = (&who.via, safe) {
+    if who.via == Via::Local(Standing::Grace) {
+        in_grace(app, request.uri().path(), need).await?;
+    }
+    if let (Some(csrf), false) = (who.csrf(), safe) {
         let token = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         if !token.is_some_and(|token| key::same(token, csrf)) {
             let detail = "send the login's token as `x-csrf-token`; /api/whoami tells it";
@@ -500,11 +658,15 @@ async fn admitted(app: &App, mut request: Request) -> Result<Request, Problem> {
         let detail = format!("this takes the role {roles}, and the key's is {own}");
         return Err(Problem::new(Code::Forbidden, detail));
     }
+    let open = safe || path.is_some_and(|path| access::is_open(request.method(), path, need));
+    if !open {
+        who.must_loosen()?;
+    }
     // Without keys the caller names the project, and its first call creates it. Reading does not
     // create it. An order to a project that does not exist must fail visibly.
     let order = path.is_some_and(|path| ORDERS.contains(&path));
     let looks = safe || order;
-    if who.via == Via::Local && looks && !app.warden.knows_project(&who.project).await? {
+    if matches!(who.via, Via::Local(_)) && looks && !app.warden.knows_project(&who.project).await? {
         let detail = format!("there is no project `{}`; its first call makes it", who.project);
         return Err(Problem::new(Code::NotFound, detail));
     }

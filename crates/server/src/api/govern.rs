@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::Who;
+use super::auth::{Standing, Via, Who};
 use super::extract::{At, Body, Name, Strict, names};
 use super::live::Row;
 use super::problem::{Code, Problem};
@@ -82,7 +82,16 @@ pub(crate) async fn open(
     let session = opening.session.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     names("agent", [&opening.agent])?;
     names("session", [&session])?;
-    let chain = chain(&app, &who, &opening.agent, &session, &[]).await?;
+    // A private gateway has one agent and one session, whatever a client calls itself.
+    let (agent, session) = match app.auth.only() {
+        Some(only) => (only.agent.clone(), only.session.clone()),
+        None => (opening.agent, session),
+    };
+    if who.via == Via::Local(Standing::Grace) && !app.auth.grace.admits(&app.warden, &agent).await {
+        let detail = format!("this server has keys now: the agent `{agent}` needs one");
+        return Err(Problem::new(Code::KeyRequired, detail));
+    }
+    let chain = chain(&app, &who, &agent, &session, &[]).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
     }
@@ -92,7 +101,6 @@ pub(crate) async fn open(
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
-    let (agent, session) = (opening.agent, session);
     Ok(Json(Opened { agent, session, policy, scope }).into_response())
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::App;
-use super::auth::{self, NewKey, NoRandomness, Role, Via, Who};
+use super::auth::{self, NewKey, NoRandomness, Role, Who};
 use super::extract::{At, Body, Name, Page, Strict};
 use super::problem::{Code, Problem, ProblemBody};
 use deadstop_warden::now;
@@ -28,12 +28,18 @@ pub(crate) struct KeyOrder {
     pub(crate) name: String,
     /// What it may do.
     pub(crate) role: Role,
-    /// The only agent that it may be; for the role `agent`.
+    /// For the role `agent`: the only agent that it may be, a pattern such as `team-*`, or `*` for any.
     #[schema(min_length = 1, max_length = 200)]
     pub(crate) agent: Option<String>,
 }
 
 impl Strict for KeyOrder {}
+
+/// How a key is asked for that is for any agent.
+const ANY: &str = "*";
+/// What is said about an agent's key that names no agent.
+const UNBOUND: &str =
+    "name the agent that the key is for, a pattern such as `team-*`, or `*` for any";
 
 impl KeyOrder {
     /// What is wrong with it beyond what its types say.
@@ -43,8 +49,16 @@ impl KeyOrder {
         if !is_name(&self.name) {
             faults.push(FieldFault::invalid("name", "this cannot be a name"));
         }
-        if self.agent.as_deref().is_some_and(|name| !is_name(name) || self.role != Role::Agent) {
-            faults.push(FieldFault::invalid("agent", "a name, and only with the role `agent`"));
+        match (&self.agent, self.role) {
+            // A key for any agent would evade the kill of one under another name.
+            (None, Role::Agent) => faults.push(FieldFault::invalid("agent", UNBOUND)),
+            (Some(name), Role::Agent) if !is_name(name) => {
+                faults.push(FieldFault::invalid("agent", "this cannot be an agent's name"));
+            }
+            (Some(_), Role::Viewer | Role::Operator | Role::Admin) => {
+                faults.push(FieldFault::invalid("agent", "only with the role `agent`"));
+            }
+            _ => {}
         }
         faults
     }
@@ -61,7 +75,7 @@ impl KeyOrder {
             project: project.to_owned(),
             role: self.role.into(),
             name: self.name,
-            agent: self.agent,
+            agent: self.agent.filter(|agent| agent != ANY),
             digest: made.hash,
             made: now(),
             made_by,
@@ -87,7 +101,7 @@ pub(crate) struct Key {
     name: String,
     /// What it may do.
     role: Role,
-    /// The only agent that it may be.
+    /// The only agent that it may be, or a pattern for it; null for any.
     #[schema(required)]
     agent: Option<String>,
     /// Who made it.
@@ -128,6 +142,19 @@ pub(crate) struct MadeKey {
     pub(crate) key: String,
     #[serde(flatten)]
     pub(crate) about: Key,
+    /// After the first key: agents that did something in the last 24 hours, and need a key now.
+    pub(crate) running: Vec<String>,
+    /// After the first key: until when they may call without one; null if they may not, or if this is
+    /// not the first.
+    #[schema(required)]
+    pub(crate) grace_until_ms: Option<u64>,
+}
+
+impl MadeKey {
+    /// One that is not the first of a running server.
+    pub(crate) fn later(key: String, stored: StoredKey) -> MadeKey {
+        MadeKey { key, about: stored.into(), running: Vec::new(), grace_until_ms: None }
+    }
 }
 
 /// The keys of the project.
@@ -160,13 +187,16 @@ pub(crate) async fn create(
     if !faults.is_empty() {
         return Err(Problem::fields(Code::InvalidBody, faults));
     }
-    if order.role != Role::Admin && !app.auth.keyed().await? {
+    let first = !app.auth.keyed().await?;
+    if order.role != Role::Admin && first {
         let detail =
             "make an admin's key first: from the first key on, only an admin can make more";
         return Err(Problem::new(Code::FirstKeyAdmin, detail));
     }
     let (key, stored) = make(&app, &who, order, &who.project).await?;
-    let body = MadeKey { key, about: stored.into() };
+    let running = if first { auth::grace::running(&app.warden) } else { Vec::new() };
+    let grace_until_ms = app.auth.grace.would_end().filter(|_| first);
+    let body = MadeKey { key, about: stored.into(), running, grace_until_ms };
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
@@ -206,7 +236,7 @@ pub(crate) async fn renew(app: &App, who: &Who, agent: &str) -> Result<Option<Ma
         store.revoke_key(&who.project, &key.id, &event.who, now(), Some(&event)).await?;
     }
     let (key, stored) = make(app, who, order, &who.project).await?;
-    Ok(Some(MadeKey { key, about: stored.into() }))
+    Ok(Some(MadeKey::later(key, stored)))
 }
 
 /// Takes a key out of force, at once.
@@ -248,7 +278,7 @@ pub(crate) async fn revoke(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Credentials {
-    /// The key.
+    /// The key; on a server without keys the operator's token, or the code of a sign-in link.
     #[schema(max_length = 200)]
     key: String,
 }
@@ -267,6 +297,9 @@ pub(crate) struct Identity {
     /// The only agent that they may be.
     #[schema(required)]
     agent: Option<String>,
+    /// Whether orders that loosen control are taken from them: by their role, and on a server without
+    /// keys only with the operator's token.
+    operator: bool,
     /// The key's id; null for the local user of a server without keys.
     #[schema(required)]
     key: Option<String>,
@@ -278,16 +311,14 @@ pub(crate) struct Identity {
 impl From<Who> for Identity {
     fn from(who: Who) -> Identity {
         let key = who.key().map(str::to_owned);
-        let csrf_token = match who.via {
-            Via::Login { csrf, .. } => Some(csrf),
-            Via::Local | Via::Key { .. } => None,
-        };
+        let csrf_token = who.csrf().map(str::to_owned);
+        let operator = who.may_loosen();
         let Who { project, name, role, agent, .. } = who;
-        Identity { project, name, role, agent, key, csrf_token }
+        Identity { project, name, role, agent, operator, key, csrf_token }
     }
 }
 
-/// Opens a login with a key.
+/// Opens a login with a key, or with a sign-in link.
 #[utoipa::path(
     post, path = "/api/login", tag = "keys", request_body = Credentials,
     responses(

@@ -17,6 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
+use super::auth::grace::KeyGrace;
 use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
 use super::gauge::Limit;
@@ -127,6 +128,9 @@ pub(crate) struct Status {
     /// Set while the database takes no writes.
     #[schema(required)]
     database: Option<Degraded>,
+    /// Set for a while after the first key: agents that were running may call without one.
+    #[schema(required)]
+    key_grace: Option<KeyGrace>,
 }
 
 /// How many sessions stand how.
@@ -325,7 +329,8 @@ pub(crate) async fn status(
     let scopes = found.into_iter().map(|(_, running)| running).collect();
     let cluster = Cluster::of(&app.warden, &project);
     let database = Degraded::database(&app.warden, &project);
-    Ok(Json(Status { project: whole, scopes, next, sessions, cluster, database }))
+    let key_grace = app.auth.grace.shown();
+    Ok(Json(Status { project: whole, scopes, next, sessions, cluster, database, key_grace }))
 }
 
 /// Events as they happen, and what a watcher missed that says what it saw last.

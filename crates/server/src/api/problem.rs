@@ -54,6 +54,8 @@ codes! {
     BadKey = 401 "bad_key",
     /// The key's role may not do this.
     Forbidden = 403 "forbidden",
+    /// The order loosens control and takes the operator's token.
+    OperatorRequired = 403 "operator_required",
     /// A login must bring its `x-csrf-token`.
     BadCsrfToken = 403 "bad_csrf_token",
     /// There is no such thing, or it is not yours to see.

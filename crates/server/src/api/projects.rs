@@ -59,7 +59,8 @@ pub(crate) async fn list(
     who: Who,
 ) -> Result<Json<Page<Project>>, Problem> {
     let all = app.store()?.projects().await?;
-    let own = all.into_iter().filter(|one| who.via == Via::Local || one.name == who.project);
+    let own =
+        all.into_iter().filter(|one| matches!(who.via, Via::Local(_)) || one.name == who.project);
     let shown = own.map(|one| Project { name: one.name, opened_ms: one.opened.0 });
     Ok(Json(Page::all(shown.collect())))
 }
@@ -94,7 +95,7 @@ pub(crate) async fn create(
         let order =
             KeyOrder { name: format!("first admin of {name}"), role: Role::Admin, agent: None };
         let (key, stored) = keys::make(&app, &who, order, &name).await?;
-        Some(MadeKey { key, about: stored.into() })
+        Some(MadeKey::later(key, stored))
     } else {
         None
     };

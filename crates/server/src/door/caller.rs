@@ -5,21 +5,51 @@ use deadstop_protocol::llm::identity;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::{brought, plain, unavailable};
-use crate::api::auth::{Auth, KEY_HEADER, PROJECT_HEADER, Role};
+use crate::api::auth::{Auth, Bound, KEY_HEADER, PROJECT_HEADER, Role};
 use crate::api::problem::Code;
-use deadstop_warden::DEFAULT_PROJECT;
+use deadstop_warden::{DEFAULT_PROJECT, Warden};
+
+/// What a call is told that brings no key.
+const KEY_WANTED: &str = "this server wants a Deadstop key in the header x-deadstop-key; an operator \
+    makes one with: deadstop keys create --role agent --name NAME --agent NAME";
 
 /// On whose behalf a call is made.
 pub(crate) struct Caller {
     pub(crate) project: String,
-    /// The agent that its key is bound to.
-    pub(crate) agent: Option<String>,
+    /// The agents that its key is for.
+    pub(crate) bound: Bound,
+    /// Whether it needs a key soon, and may call without one only if it was running before.
+    grace: bool,
 }
 
 impl Caller {
     /// A caller without a Deadstop key, in the default project.
     pub(crate) fn in_default_project() -> Caller {
-        Caller { project: DEFAULT_PROJECT.to_owned(), agent: None }
+        Caller::of(DEFAULT_PROJECT.to_owned(), Bound::Any)
+    }
+
+    fn of(project: String, bound: Bound) -> Caller {
+        Caller { project, bound, grace: false }
+    }
+
+    /// The agent that a call belongs to which names this one, or none; the answer if it may not be
+    /// made. `otherwise` is the agent of calls that name none.
+    pub(crate) async fn agent(
+        &self,
+        named: Option<String>,
+        otherwise: &str,
+        (auth, warden): (&Auth, &Warden),
+    ) -> Result<Option<String>, Response<Body>> {
+        let Some(agent) = self.bound.resolve(named) else {
+            let text = "this Deadstop key is for other agents: name one of them in the path \
+                        (/agent/NAME) or in the header x-deadstop-agent";
+            return Err(plain(StatusCode::FORBIDDEN, text));
+        };
+        let name = agent.as_deref().unwrap_or(otherwise);
+        if self.grace && !auth.grace.admits(warden, name).await {
+            return Err(plain(StatusCode::UNAUTHORIZED, KEY_WANTED));
+        }
+        Ok(agent)
     }
 
     /// The owner of the request's Deadstop key; `None` without one. Where the server holds the
@@ -44,7 +74,7 @@ impl Caller {
         if who.role == Role::Viewer {
             return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
         }
-        Ok(Some(Caller { project: who.project, agent: who.agent }))
+        Ok(Some(Caller::of(who.project, Bound::of(who.agent.as_deref()))))
     }
 
     /// A caller without a key, if the server requires none.
@@ -54,16 +84,17 @@ impl Caller {
     ) -> Result<Caller, Response<Body>> {
         match auth.keyed().await {
             Ok(false) => {
+                // A private gateway has one project: in another one its limits would start afresh.
                 let named = text(headers, PROJECT_HEADER).and_then(identity::name);
-                Ok(named.map_or_else(Caller::in_default_project, |project| Caller {
-                    project,
-                    agent: None,
+                let named = named.filter(|_| auth.only().is_none());
+                Ok(named.map_or_else(Caller::in_default_project, |project| {
+                    Caller::of(project, Bound::Any)
                 }))
             }
-            Ok(true) => {
-                let text = "this server wants a Deadstop key in the header x-deadstop-key";
-                Err(plain(StatusCode::UNAUTHORIZED, text))
+            Ok(true) if auth.grace.is_on() => {
+                Ok(Caller { grace: true, ..Caller::in_default_project() })
             }
+            Ok(true) => Err(plain(StatusCode::UNAUTHORIZED, KEY_WANTED)),
             Err(_) => Err(unavailable(
                 "deadstop cannot find out whether it has keys: its database is away",
             )),

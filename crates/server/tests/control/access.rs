@@ -10,7 +10,10 @@ async fn gate() -> Gate {
 
 /// Makes a key with another one, or as the local user.
 async fn make(gate: &Gate, by: Option<&str>, role: &str) -> Value {
-    let ask = Ask::post("/api/keys", &json!({ "name": format!("the {role}"), "role": role }));
+    let ask = Ask::post(
+        "/api/keys",
+        &json!({ "name": format!("the {role}"), "role": role, "agent": (role == "agent").then_some("*") }),
+    );
     let ask = by.into_iter().fold(ask, Ask::key);
     let got = gate.ask(&ask).await;
     assert_eq!(got.status, 201, "{}", got.text());

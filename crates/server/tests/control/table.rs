@@ -43,7 +43,7 @@ impl World {
         let mut keys = BTreeMap::new();
         let mut admin = String::new();
         for role in ["admin", "agent", "viewer", "operator"] {
-            let order = json!({ "name": format!("the {role}"), "role": role });
+            let order = json!({ "name": format!("the {role}"), "role": role, "agent": (role == "agent").then_some("*") });
             let ask = Ask::post("/api/keys", &order);
             let ask = if admin.is_empty() { ask } else { ask.key(&admin) };
             let made = gate.ask(&ask).await;

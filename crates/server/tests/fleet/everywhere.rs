@@ -139,7 +139,12 @@ async fn keys_hold_on_every_node_from_the_next_call_on() {
     for node in 0..3 {
         assert_eq!(gate.ask_at(node, &Ask::get("/api/status")).await.status, 200);
     }
-    let make = |role: &str| Ask::post("/api/keys", &json!({ "name": role, "role": role }));
+    let make = |role: &str| {
+        Ask::post(
+            "/api/keys",
+            &json!({ "name": role, "role": role, "agent": (role == "agent").then_some("*") }),
+        )
+    };
     let made = gate.ask_at(0, &make("admin")).await;
     assert_eq!(made.status, 201, "{}", made.text());
     let admin = made.json()["key"].as_str().unwrap().to_owned();

@@ -30,6 +30,8 @@ impl Node {
             .env("DEADSTOP_REDIS", &way.address)
             .envs(trusted)
             .env("XDG_DATA_HOME", folder)
+            // The cases are those of a server inside the test's process, which trusts its machine.
+            .env("DEADSTOP_TRUST_LOCAL", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -313,7 +313,10 @@ async fn keys_are_known_or_to_be_asked_for_again() {
     let gate = gate(&postgres.address, "open").await;
     let mut keys: Vec<String> = Vec::new();
     for role in ["admin", "agent", "operator"] {
-        let ask = Ask::post("/api/keys", &json!({ "name": role, "role": role }));
+        let ask = Ask::post(
+            "/api/keys",
+            &json!({ "name": role, "role": role, "agent": (role == "agent").then_some("*") }),
+        );
         let got = gate.ask(&keys.first().into_iter().fold(ask, |ask, key| ask.key(key))).await;
         assert_eq!(got.status, 201, "{}", got.text());
         keys.push(got.json()["key"].as_str().unwrap().to_owned());

@@ -72,9 +72,19 @@ impl Gate {
 
     /// Stops it gracefully, and starts another one on what it has left.
     pub(crate) async fn restart(self, policy: Value) -> Gate {
+        self.restart_with(policy, |_| {}).await
+    }
+
+    /// The same with a changed configuration.
+    pub(crate) async fn restart_with(
+        self,
+        policy: Value,
+        change: impl FnOnce(&mut Config),
+    ) -> Gate {
         self.server.stop().await;
         let mut config = config(self.upstream.address, policy);
         config.data = Some(self.folder.path().to_owned());
+        change(&mut config);
         let server = Box::pin(Server::start(config)).await.unwrap();
         Gate { address: server.address(), server, ..self }
     }

@@ -160,3 +160,23 @@ pub(crate) fn need(method: &Method, path: &str) -> Option<Need> {
     let found = ROUTES.iter().find(|(m, p, _)| *m == method && *p == path);
     found.map(|(_, _, need)| *need)
 }
+
+/// What tightens control. While there are no keys every process of the machine may do it: the one
+/// button always works.
+const TIGHTENS: &[(&str, &str)] = &[
+    ("POST", "/api/kill"),
+    ("POST", "/api/pause"),
+    ("POST", "/api/sessions/{agent}/{session}/pause"),
+    ("POST", "/api/approvals/{id}/deny"),
+    ("POST", "/api/agents/{name}/grants/{id}/revoke"),
+    ("POST", "/api/sessions/{agent}/{session}/grants/{id}/revoke"),
+    // Its handler looks: to switch an agent off tightens, all else does not.
+    ("PATCH", "/api/agents/{name}"),
+];
+
+/// Whether a change is open to a process that may be an agent: it belongs to making calls, or it
+/// tightens control.
+pub(crate) fn is_open(method: &Method, path: &str, need: Need) -> bool {
+    let acts = matches!(need, Acting | AGENT | VIEWER);
+    acts || TIGHTENS.iter().any(|(m, p)| *m == method.as_str() && *p == path)
+}
