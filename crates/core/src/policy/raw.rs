@@ -66,7 +66,7 @@ impl RawPolicy {
             project,
             nested,
             mut breaker,
-            mut quota,
+            quota,
             ..
         } = self.clone();
 
@@ -74,18 +74,11 @@ impl RawPolicy {
         if let Some(breaker) = breaker.take() {
             breaker.over(&mut set.agent.breaker);
         }
-        // So are windows of providers.
-        if let Some(quota) = quota.take() {
+        // Windows of providers are kept per agent, too.
+        if let Some(quota) = quota {
             quota.over(&mut set.agent.quota);
         }
-        let own = RawPolicy {
-            agent: None,
-            project: None,
-            nested: None,
-            breaker: None,
-            quota: None,
-            ..self
-        };
+        let own = RawPolicy { agent: None, project: None, nested: None, breaker: None, ..self };
         own.over(&mut set.session)?;
         set.session.validate()?;
         set.nested = set.session.inside();
