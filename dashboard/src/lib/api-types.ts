@@ -991,7 +991,10 @@ export interface paths {
         /** Checks the chain from its first entry to its last. */
         get: {
             parameters: {
-                query?: never;
+                query?: {
+                    /** @description A head that was noted elsewhere, as SEQ:HASH: the chain must hold it. */
+                    since?: string;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
@@ -4098,6 +4101,10 @@ export interface components {
                     };
                     mode: string;
                     offline_calls: number;
+                    quota: {
+                        action: string;
+                        max_used: string;
+                    };
                     similarity: {
                         action: string;
                         enabled: boolean;
@@ -4119,6 +4126,13 @@ export interface components {
                         consecutive_errors: number;
                         enabled: boolean;
                         provider_errors: boolean;
+                    };
+                    swarm: {
+                        action: string;
+                        max_agents: number | null;
+                        max_depth: number | null;
+                        max_parallel: number | null;
+                        max_spawns_per_minute: number | null;
                     };
                     text_loop: {
                         action: string;
@@ -4255,6 +4269,10 @@ export interface components {
                     };
                     mode: string;
                     offline_calls: number;
+                    quota: {
+                        action: string;
+                        max_used: string;
+                    };
                     similarity: {
                         action: string;
                         enabled: boolean;
@@ -4276,6 +4294,13 @@ export interface components {
                         consecutive_errors: number;
                         enabled: boolean;
                         provider_errors: boolean;
+                    };
+                    swarm: {
+                        action: string;
+                        max_agents: number | null;
+                        max_depth: number | null;
+                        max_parallel: number | null;
+                        max_spawns_per_minute: number | null;
                     };
                     text_loop: {
                         action: string;
@@ -4303,6 +4328,10 @@ export interface components {
                 };
                 offline_calls: number;
                 preset: string;
+                quota: {
+                    action: string;
+                    max_used: string;
+                };
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -4324,6 +4353,13 @@ export interface components {
                     consecutive_errors: number;
                     enabled: boolean;
                     provider_errors: boolean;
+                };
+                swarm: {
+                    action: string;
+                    max_agents: number | null;
+                    max_depth: number | null;
+                    max_parallel: number | null;
+                    max_spawns_per_minute: number | null;
                 };
                 text_loop: {
                     action: string;
@@ -4549,7 +4585,7 @@ export interface components {
              * @description How many there are, up to the first that is wrong.
              */
             entries: number;
-            /** @description The last one's hash. */
+            /** @description The last one's hash. Note it elsewhere as `entries:head`, and give it as `since` later. */
             head: string | null;
             /** @description Whether every entry is as it was written. */
             whole: boolean;
@@ -4597,7 +4633,7 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description A command or a tool call to try. */
         CommandToTry: {
             /**
@@ -5035,7 +5071,7 @@ export interface components {
         };
         /** @description A key, without its secret. */
         Key: {
-            /** @description The only agent that it may be. */
+            /** @description The only agent that it may be, or a pattern for it; null for any. */
             agent: string | null;
             /** @description Who made it. */
             created_by: string;
@@ -5063,9 +5099,19 @@ export interface components {
              */
             used_ms: number | null;
         };
+        /** @description Agents that may call without a key for the time being. */
+        KeyGrace: {
+            /** @description Those that have called without a key since the first key was made; at most 100. */
+            agents: string[];
+            /**
+             * Format: int64
+             * @description Until when.
+             */
+            until_ms: number;
+        };
         /** @description A key to be made. */
         KeyOrder: {
-            /** @description The only agent that it may be; for the role `agent`. */
+            /** @description For the role `agent`: the only agent that it may be, a pattern such as `team-*`, or `*` for any. */
             agent?: string | null;
             /** @description What people call it. */
             name: string;
@@ -5205,8 +5251,16 @@ export interface components {
         };
         /** @description A key that was just made. */
         MadeKey: components["schemas"]["Key"] & {
+            /**
+             * Format: int64
+             * @description After the first key: until when they may call without one; null if they may not, or if this is
+             *     not the first.
+             */
+            grace_until_ms: number | null;
             /** @description The key itself. It is shown this once. */
             key: string;
+            /** @description After the first key: agents that did something in the last 24 hours, and need a key now. */
+            running: string[];
         };
         /** @description A project that was just made. */
         MadeProject: components["schemas"]["Project"] & {
@@ -5713,7 +5767,7 @@ export interface components {
         Page_Key: {
             /** @description What is on it. */
             items: {
-                /** @description The only agent that it may be. */
+                /** @description The only agent that it may be, or a pattern for it; null for any. */
                 agent: string | null;
                 /** @description Who made it. */
                 created_by: string;
@@ -6526,6 +6580,7 @@ export interface components {
         Status: {
             cluster: components["schemas"]["Cluster"] | null;
             database: components["schemas"]["Degraded"] | null;
+            key_grace: components["schemas"]["KeyGrace"] | null;
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
             /** @description The project as a whole. */
@@ -6942,6 +6997,10 @@ export interface components {
                 };
                 mode: string;
                 offline_calls: number;
+                quota: {
+                    action: string;
+                    max_used: string;
+                };
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -6963,6 +7022,13 @@ export interface components {
                     consecutive_errors: number;
                     enabled: boolean;
                     provider_errors: boolean;
+                };
+                swarm: {
+                    action: string;
+                    max_agents: number | null;
+                    max_depth: number | null;
+                    max_parallel: number | null;
+                    max_spawns_per_minute: number | null;
                 };
                 text_loop: {
                     action: string;
@@ -7099,6 +7165,10 @@ export interface components {
                 };
                 mode: string;
                 offline_calls: number;
+                quota: {
+                    action: string;
+                    max_used: string;
+                };
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -7120,6 +7190,13 @@ export interface components {
                     consecutive_errors: number;
                     enabled: boolean;
                     provider_errors: boolean;
+                };
+                swarm: {
+                    action: string;
+                    max_agents: number | null;
+                    max_depth: number | null;
+                    max_parallel: number | null;
+                    max_spawns_per_minute: number | null;
                 };
                 text_loop: {
                     action: string;
@@ -7211,6 +7288,10 @@ export interface components {
                 };
                 mode: string;
                 offline_calls: number;
+                quota: {
+                    action: string;
+                    max_used: string;
+                };
                 similarity: {
                     action: string;
                     enabled: boolean;
@@ -7232,6 +7313,13 @@ export interface components {
                     consecutive_errors: number;
                     enabled: boolean;
                     provider_errors: boolean;
+                };
+                swarm: {
+                    action: string;
+                    max_agents: number | null;
+                    max_depth: number | null;
+                    max_parallel: number | null;
+                    max_spawns_per_minute: number | null;
                 };
                 text_loop: {
                     action: string;
@@ -7257,6 +7345,10 @@ export interface components {
                     max_usd_per_minute: number | null;
                 };
             };
+            quota: {
+                action: string;
+                max_used: string;
+            };
             similarity: {
                 action: string;
                 enabled: boolean;
@@ -7278,6 +7370,13 @@ export interface components {
                 consecutive_errors: number;
                 enabled: boolean;
                 provider_errors: boolean;
+            };
+            swarm: {
+                action: string;
+                max_agents: number | null;
+                max_depth: number | null;
+                max_parallel: number | null;
+                max_spawns_per_minute: number | null;
             };
             text_loop: {
                 action: string;
