@@ -440,7 +440,7 @@ fn a_call_that_a_server_refused_is_allowed_once() {
     let said = refused("t1");
     let code: String = said.split("deadstop allow ").nth(1).unwrap().chars().take(6).collect();
     let agent = house.with(&[("CLAUDECODE", "1")], &["allow", &code, "--yes"]);
-    agent.refused("an agent's session cannot allow its own calls", "terminal of your own");
+    agent.refused("an agent's session cannot loosen its own control", "terminal of your own");
     house.ask(&["allow", "NOCODE", "--yes"]).refused("code", "");
     let done = house.ask(&["allow", &code, "--reason", "ticket 7", "--yes"]).fine().out;
     assert!(done.starts_with("allowed once within 10 minutes: Bash of cleaner/s1"), "{done}");

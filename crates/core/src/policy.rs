@@ -115,23 +115,26 @@ impl Preset {
     }
 }
 
+/// Serious deletions of one agent within a minute, over all its sessions and their people.
+const SPREAD_DELETES: u32 = 30;
+
 /// One agent that destroys the same thing in session after session.
 fn across_sessions(action: Action) -> DestructiveSettings {
     DestructiveSettings {
         enabled: true,
-        max_deletes: 100,
+        max_deletes: SPREAD_DELETES,
         max_same_target: 5,
         action,
         ..DestructiveSettings::default()
     }
 }
 
-/// One agent that deletes a little in each of many sessions. Only the call is refused: the agent's
-/// other sessions may be other people's.
+/// One agent that deletes a little in each of many sessions. Only the call is refused, and only after
+/// many: the agent's other sessions may be other people's, who each may delete something.
 fn spread_over_sessions() -> DestructiveSettings {
     DestructiveSettings {
         enabled: true,
-        max_deletes: 5,
+        max_deletes: SPREAD_DELETES,
         max_same_target: 5,
         action: Action::Block,
         ..DestructiveSettings::default()

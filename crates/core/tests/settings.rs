@@ -33,12 +33,22 @@ mod tests {
         Row { setting, with, values: [one, other] }
     }
 
-    /// Settings that the engine carries for others: where they are shown.
-    const ELSEWHERE: [(&str, &str); 4] = [
+    /// Sub-agents and windows of providers need calls that [`day`] does not have.
+    const SWARMS: &str = "crates/core/src/engine/tests/swarming.rs";
+
+    /// Settings that the engine carries for others, or that need other calls: where they are shown.
+    const ELSEWHERE: [(&str, &str); 11] = [
         ("fail_mode", "crates/server/tests/outage/disk.rs"),
         ("ask_timeout_s", "crates/server/tests/control/approvals.rs"),
         ("offline_calls", "crates/server/tests/fleet/faults.rs"),
         ("budget.wait_s", "crates/server/tests/blame.rs"),
+        ("swarm.max_agents", SWARMS),
+        ("swarm.max_parallel", SWARMS),
+        ("swarm.max_depth", SWARMS),
+        ("swarm.max_spawns_per_minute", SWARMS),
+        ("swarm.action", SWARMS),
+        ("quota.max_used", SWARMS),
+        ("quota.action", SWARMS),
     ];
 
     /// A row for every setting, the default first where it can be.

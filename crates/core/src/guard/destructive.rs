@@ -154,8 +154,8 @@ impl super::Guard for Guard {
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
         let settings = &note.policy.destructive;
         let Some(call) = note.call.tool().filter(|_| settings.enabled) else { return };
-        // A person looked at this one: it says nothing about what the agent does by itself.
-        if note.approved {
+        // A person looked at this one: an agent's sessions may each have some approved.
+        if note.approved && !note.innermost {
             return;
         }
         let seen = match note.granted {

@@ -192,7 +192,7 @@ fn presets_are_exactly_these() {
         breaking.clone(),
         &[
             ("/destructive/enabled", on.clone()),
-            ("/destructive/max_deletes", json!(5)),
+            ("/destructive/max_deletes", json!(30)),
             ("/destructive/max_same_target", json!(5)),
             ("/destructive/action", json!("block")),
         ],
@@ -201,7 +201,7 @@ fn presets_are_exactly_these() {
         breaking.clone(),
         &[
             ("/destructive/enabled", on),
-            ("/destructive/max_deletes", json!(100)),
+            ("/destructive/max_deletes", json!(30)),
             ("/destructive/max_same_target", json!(5)),
         ],
     );

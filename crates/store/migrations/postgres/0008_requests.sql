@@ -1,7 +1,8 @@
 -- The list of requests is read by model or tool and by verdict, of all agents and of one. Most calls are
 -- allowed, so that a list of those needs no index.
-CREATE INDEX calls_by_name ON calls (project, name, id);
-CREATE INDEX calls_by_agent_name ON calls (agent_number, name, id);
+-- A name may be longer than an index's row in PostgreSQL: its beginning is enough.
+CREATE INDEX calls_by_name ON calls (project, substr(name, 1, 200), id);
+CREATE INDEX calls_by_agent_name ON calls (agent_number, substr(name, 1, 200), id);
 CREATE INDEX calls_by_verdict ON calls (project, verdict, id) WHERE verdict <> 0;
 CREATE INDEX calls_by_agent_verdict ON calls (agent_number, verdict, id) WHERE verdict <> 0;
 

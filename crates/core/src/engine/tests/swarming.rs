@@ -146,3 +146,18 @@ fn a_window_that_is_used_up_to_its_share_refuses_until_it_begins_anew() {
     assert!(world.admit("p/a/s", &tool("ls"), 3000).ticket.is_some(), "tools go on");
     assert!(world.admit("p/a/s", &asked("anthropic"), 3_700_000).ticket.is_some(), "a new window");
 }
+
+#[test]
+fn the_action_is_what_is_done_then() {
+    for (action, verdict) in [(Action::Warn, Verdict::Warn), (Action::Terminate, Verdict::Kill)] {
+        let mut world = world(|p| (p.swarm.max_agents, p.swarm.action) = (Some(1), action));
+        world.start("p/s/x1", &tool("ls"), 1);
+        assert_eq!(world.admit("p/s/x2", &tool("ls"), 2).verdict, verdict);
+
+        let limited = policy(|p| (p.quota.max_used, p.quota.action) = (Share::percent(80), action));
+        let mut world = World::only("p/a/s", 1, &limited);
+        let ticket = world.start("p/a/s", &asked("anthropic"), 1);
+        world.settle("p/a/s", &asked("anthropic"), ticket, &told(0.9, "5h", 3600));
+        assert_eq!(world.admit("p/a/s", &asked("anthropic"), 3000).verdict, verdict);
+    }
+}
