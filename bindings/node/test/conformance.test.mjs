@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-import { DEADSTOP_BIN, SCENARIOS, Server } from './help.mjs';
+import { DEADSTOP_BIN, OPERATOR, SCENARIOS, Server } from './help.mjs';
 
 const scenarios = JSON.parse(readFileSync(SCENARIOS, 'utf8'));
 const require = createRequire(import.meta.url);
@@ -81,7 +81,9 @@ test('with a server the same is said', async (t) => {
     .forEach((scenario, number) => {
       const file = join(server.folder, 'scenario.json');
       writeFileSync(file, JSON.stringify(scenario.policy));
-      execFileSync(DEADSTOP_BIN, ['policy', 'set', file, '--reason', 'a test', '--server', server.url], { stdio: 'pipe' });
+      execFileSync(DEADSTOP_BIN, ['policy', 'set', file, '--reason', 'a test', '--server', server.url], {
+        stdio: 'pipe', env: { ...process.env, DEADSTOP_OPERATOR_TOKEN: OPERATOR },
+      });
       play(new Engine(JSON.stringify({ agent: `agent${number}`, session: 's', server: server.url }), () => undefined), scenario);
     });
 });

@@ -45,7 +45,7 @@ export async function thrown(work) {
 }
 
 /** What orders bring that loosen control. */
-const OPERATOR = 'the-operator-of-these-tests';
+export const OPERATOR = 'the-operator-of-these-tests';
 
 /** `deadstop serve` on a free port. */
 export class Server {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 import deadstop
 import pytest
 from deadstop import _native
 
-from conftest import BINARY, ROOT
+from conftest import BINARY, OPERATOR, ROOT
 
 SCENARIOS = json.loads((ROOT / "tests/conformance/scenarios.json").read_text())
 
@@ -88,5 +89,6 @@ def test_with_a_server(serve, tmp_path):
         agent, policy = f"agent{number}", tmp_path / "scenario.json"
         policy.write_text(json.dumps(scenario["policy"]))
         command = [BINARY, "policy", "set", policy, "--reason", "a test", "--server", server.url]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True,
+                       env=os.environ | {"DEADSTOP_OPERATOR_TOKEN": OPERATOR})
         play(_native.Session(agent, "s", None, server=server.url), scenario)
