@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use deadstop_server::{Anchor, Config, OperatorToken, Server, StartError};
 
-use crate::{config, operator, policy, ui};
+use crate::{config, operator, policy, remote, ui};
 
 /// Arguments of `deadstop serve`.
 #[derive(Debug, clap::Args)]
@@ -134,6 +134,11 @@ async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {
         Some(link) => format!("The page, signed in (this link works once): {link}\n"),
         None => format!("The page: {url}\n"),
     };
+    // The commands look at the usual address by themselves.
+    let find = match url == remote::USUAL {
+        true => String::new(),
+        false => format!("export DEADSTOP_SERVER={url}\n  "),
+    };
     format!(
         "deadstop listens on {url}\n{page}\n\
          Point an agent at it (name it, if you like, with /agent/NAME in front):\n  \
@@ -141,7 +146,7 @@ async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {
            export ANTHROPIC_BASE_URL={url}/anthropic\n  \
            export GOOGLE_GEMINI_BASE_URL={url}/gemini\n\n\
          Then, in another terminal:\n  \
-           deadstop watch                            what happens, live\n  \
+           {find}deadstop watch                            what happens, live\n  \
            deadstop status                           who runs, and what it cost\n  \
            deadstop kill --all --reason \"enough\"     the big red button\n\n\
          Ctrl-C stops it.\n"
