@@ -20,7 +20,6 @@ mod pattern;
 mod policy;
 mod scope;
 mod settings;
-/// For engines on several nodes that count one scope together.
 pub mod share;
 pub mod text;
 mod trip;
