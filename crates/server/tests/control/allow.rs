@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::mcp::{call, error, post, said, servers};
-use crate::support::{Ask, Gate, Got, Reply, Said, Seen, Speech};
+use crate::support::{Ask, Gate, Got, Reply, Said, Seen, Speech, until};
 
 /// Blocks what is catastrophic, and nothing else.
 fn blocking() -> Value {
@@ -76,7 +76,11 @@ async fn a_proposed_call_is_allowed_once() {
     assert_eq!(propose(&gate, "s1", "t5", &wipe()).await["verdict"], "block");
     assert_eq!(allow(&gate, "NOCODE").await.status, 404);
 
-    let audit = gate.ask(&Ask::get("/api/audit?limit=50")).await.json();
+    // The node that let it pass writes that down a moment later.
+    let asked = Ask::get("/api/audit?limit=50");
+    let written = async || gate.ask(&asked).await.text().contains("\"call.allowed\"");
+    until("call.allowed in the audit", written).await;
+    let audit = gate.ask(&asked).await.json();
     for action in ["call.allow", "call.allowed"] {
         let items = audit["items"].as_array().unwrap();
         let entry = items.iter().find(|entry| entry["action"] == action);
