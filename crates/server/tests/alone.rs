@@ -151,7 +151,7 @@ async fn a_change_of_the_table_prevention_configs_counts(place: &Place) {
         (&shown["loop_detection"]["threshold"], &shown["loop_detection"]["action"]),
         (&json!(5), &json!("warn"))
     );
-    // What cannot be is not in force, and keeps nobody from starting.
+    // An impossible value is not in force, and the server starts all the same.
     assert_eq!(get("c").await["circuit_breaker"]["cooldown_seconds"], 30);
     let versions = gate.ask(&Ask::get("/api/policies/agents/a/versions")).await.json();
     assert_eq!(

@@ -89,7 +89,7 @@ pub struct PreventionRow {
     pub agent: Option<String>,
     /// What it says; an error if a column holds what it cannot mean.
     pub config: Result<PreventionConfig, StoreError>,
-    /// What this program wrote last; nothing in a row that somebody else, or an earlier version, wrote.
+    /// What this program wrote last; nothing in a row that a person or an earlier version wrote.
     pub written: Option<String>,
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Done {
     pub(super) done: &'static str,
     /// The scope as it is now.
     pub(super) scope: Row,
-    /// The agent's new key, shown this once: whoever clears an agent that was killed takes its old keys
+    /// The agent's new key, shown this once: clearing an agent that was killed takes its old keys
     /// out of force. Null if it has none of its own.
     #[schema(required)]
     pub(super) key: Option<MadeKey>,

@@ -59,7 +59,7 @@ fn sub_agents_are_counted_below_each_other() {
         |p| p.swarm.max_depth = Some(1),
         &[("p/s/x1", 1, None), ("p/s/x1/y", 2, Some("max_depth")), ("p/s/x2", 3, None)],
     );
-    // Whoever works below another one makes two.
+    // A sub-agent below another one makes two.
     check(
         |p| p.swarm.max_agents = Some(2),
         &[("p/s/x1/y", 1, None), ("p/s/x1", 2, None), ("p/s/x2", 3, Some("max_agents"))],
