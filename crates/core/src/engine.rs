@@ -191,6 +191,13 @@ pub fn admit_recorded(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admissi
     decide_admission(chain, call, now, Word::Recorded)
 }
 
+/// Begins periods anew that are over.
+fn roll(chain: &mut [Link<'_>], now: Time) {
+    for link in chain {
+        link.state.ledger.roll(link.policy.budget.per, now);
+    }
+}
+
 /// What is known about a call apart from itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
@@ -204,9 +211,7 @@ enum Word {
 }
 
 fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) -> Admission {
-    for link in chain.iter_mut() {
-        link.state.ledger.roll(link.policy.budget.per, now);
-    }
+    roll(chain, now);
     let (reserved, ceiling) = claim(chain, call);
     let cover = Cover::of(chain, call, now);
     let grant = cover.as_ref().map(|cover| &cover.grant);
@@ -299,11 +304,9 @@ pub fn progress(
     progress: Progress<'_>,
     now: Time,
 ) -> Decision {
-    for link in chain.iter_mut() {
-        link.state.ledger.roll(link.policy.budget.per, now);
-    }
+    roll(chain, now);
     raise_ceiling(chain, call, ticket, progress.output);
-    progress_held(chain, call, ticket, progress, now)
+    look(chain, call, ticket, progress, now)
 }
 
 /// The same on what the call holds already: it takes no further share of a limit. For a node that
@@ -315,9 +318,18 @@ pub fn progress_held(
     progress: Progress<'_>,
     now: Time,
 ) -> Decision {
-    for link in chain.iter_mut() {
-        link.state.ledger.roll(link.policy.budget.per, now);
-    }
+    roll(chain, now);
+    look(chain, call, ticket, progress, now)
+}
+
+/// Looks at a running call in a chain whose periods are those of `now`.
+fn look(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    ticket: &mut Ticket,
+    progress: Progress<'_>,
+    now: Time,
+) -> Decision {
     if progress.output > ticket.reserved.output {
         extend(chain, call, ticket, progress.output);
     }
