@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -100,8 +100,7 @@ impl Server {
         if !listen.ip().is_loopback() && !has_key(warden.store()).await? {
             return Err(StartError::Exposed(listen));
         }
-        let listener =
-            TcpListener::bind(listen).await.map_err(|error| StartError::Listen(listen, error))?;
+        let listener = open(listen).map_err(|error| StartError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| StartError::Listen(listen, error))?;
         api::prepare(&warden, &config.policies).await?;
         let private = config.default_session.clone();
@@ -193,6 +192,22 @@ impl Server {
         let project = self.warden.project(DEFAULT_PROJECT).await.ok()?;
         self.warden.chain(project, agent, session, &[]).await.ok()
     }
+}
+
+/// How many connections may wait to be accepted. Tokio's own 128 are too few for agents that begin
+/// at once: the system resets the connections above it. It caps this number (`somaxconn`).
+const WAITING: u32 = 4096;
+
+fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A restarted server has its port back at once.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Whether the store has a key that is in force.
