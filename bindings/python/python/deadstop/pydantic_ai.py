@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeVar
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from ._session import Session
+
+from ._advice import advise
 
 M = TypeVar("M")
 
@@ -32,7 +35,18 @@ def guard_toolset(session: Session[Any], toolset: Any) -> Any:
             self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any
         ) -> Any:
             return await session.arun_tool(
-                name, tool_args, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool)
+                name,
+                tool_args,
+                lambda: self.wrapped.call_tool(name, tool_args, ctx, tool),
+                advise=_advise,
             )
 
     return Guarded(toolset)
+
+
+def _advise(result: Any, note: str) -> Any:
+    """A ``ToolReturn`` carries a note with what it returns."""
+    if not dataclasses.is_dataclass(result) or not hasattr(result, "return_value"):
+        return advise(result, note)
+    advised = advise(result.return_value, note)
+    return None if advised is None else dataclasses.replace(cast(Any, result), return_value=advised)
