@@ -6,10 +6,10 @@ import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ._advice import advise
+
 if TYPE_CHECKING:
     from ._session import Session
-
-from ._advice import advise
 
 M = TypeVar("M")
 
