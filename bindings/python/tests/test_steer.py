@@ -9,6 +9,7 @@ import deadstop
 import httpx
 import pytest
 
+STEERS = {"loop": {"steer_at": 3, "block_at": "off", "end_at": "off"}}
 LADDER = {"loop": {"steer_at": 3, "block_at": 5, "end_at": 8}}
 
 
@@ -157,7 +158,7 @@ def test_a_tool_without_a_guard_is_steered_with_the_next_request():
         return httpx.Response(200, json={"choices": [{"message": message}], "usage": usage})
 
     client = httpx.Client(transport=httpx.MockTransport(answer), base_url="https://api.openai.com")
-    session = deadstop.guard(client, agent="steered", policy={"loop": {"steer_at": 3}})
+    session = deadstop.guard(client, agent="steered", policy=STEERS)
     messages = [{"role": "user", "content": "is the build green?"}]
     for _ in range(10):
         body = {"model": "gpt-4o", "messages": messages}

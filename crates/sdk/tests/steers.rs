@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use deadstop_sdk::{Outgoing, Running, Session, Verdict};
 use serde_json::{Value, json};
 
+const STEERS: &str = "[loop]\nsteer_at = 3\nblock_at = \"off\"\nend_at = \"off\"\n";
 const LADDER: &str = "[loop]\nsteer_at = 3\nblock_at = 5\nend_at = 8\n";
 
 fn session(policy: &str) -> Session {
@@ -100,7 +101,7 @@ fn round(session: &Session, messages: &mut Vec<Value>) -> String {
 
 #[test]
 fn a_tool_that_no_guard_runs_is_steered_with_the_next_request_and_the_prefix_stays() {
-    let session = session("[loop]\nsteer_at = 3\n");
+    let session = session(STEERS);
     let mut messages = vec![json!({ "role": "user", "content": "is the build green?" })];
     let sent: Vec<String> = (0..10).map(|_| round(&session, &mut messages)).collect();
     let first = sent.iter().position(|body| body.contains("[Deadstop]")).unwrap();
@@ -116,7 +117,7 @@ fn a_tool_that_no_guard_runs_is_steered_with_the_next_request_and_the_prefix_sta
 
 #[test]
 fn advice_that_a_result_cannot_carry_is_left_to_the_client() {
-    let session = session("[loop]\nsteer_at = 3\n");
+    let session = session(STEERS);
     let mut messages = vec![json!({ "role": "user", "content": "is the build green?" })];
     for turn in 0..4 {
         let sent = round(&session, &mut messages);
