@@ -90,9 +90,7 @@ impl Exchange {
             return work(&mut exchange);
         }
         // The thread that holds it may wait for the interpreter, to call an observer.
-        py.detach(|| {
-            work(&mut self.exchange.lock().unwrap_or_else(PoisonError::into_inner))
-        })
+        py.detach(|| work(&mut self.exchange.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 

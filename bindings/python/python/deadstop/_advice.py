@@ -20,9 +20,9 @@ def advise(result: Any, note: str) -> Any:
         return _advise_mcp(result, cast(list[Any], content), note)
     if type(result) is dict:
         found = cast(dict[Any, Any], result)
-        blocks = found.get("content")
+        blocks: Any = found.get("content")
         if _are_blocks(blocks):
-            return {**found, "content": [*blocks, {"type": "text", "text": note}]}
+            return {**found, "content": [*cast(list[Any], blocks), {"type": "text", "text": note}]}
         return {**found, FIELD: note}
     if _are_blocks(result):
         return [*result, {"type": "text", "text": note}]
@@ -51,5 +51,8 @@ def advise_error(error: Exception, note: str) -> None:
     is made of other parts, the note is added as ``add_note`` does."""
     if len(error.args) == 1 and isinstance(error.args[0], str) and str(error) == error.args[0]:
         error.args = (f"{error.args[0]}\n\n{note}",)
-    elif hasattr(error, "add_note"):
-        error.add_note(note)
+    else:
+        # Python 3.11 and later.
+        add_note: Any = getattr(error, "add_note", None)
+        if add_note is not None:
+            add_note(note)

@@ -46,7 +46,9 @@ def guard_toolset(session: Session[Any], toolset: Any) -> Any:
 
 def _advise(result: Any, note: str) -> Any:
     """A ``ToolReturn`` carries a note with what it returns."""
-    if not dataclasses.is_dataclass(result) or not hasattr(result, "return_value"):
+    missing = object()
+    returned: Any = getattr(result, "return_value", missing)
+    if returned is missing or not dataclasses.is_dataclass(result):
         return advise(result, note)
-    advised = advise(result.return_value, note)
+    advised = advise(returned, note)
     return None if advised is None else dataclasses.replace(cast(Any, result), return_value=advised)
