@@ -65,7 +65,8 @@ for (const [width, how] of [[1280, 'in its box'], [390, 'with the page']]) {
         if (inBox) box.scrollTop = box.scrollHeight;
         else scrollTo(0, scrollY + box.getBoundingClientRect().bottom - innerHeight);
       }, width > 720);
-      await page.waitForTimeout(50);
+      // The rows of the new place are drawn with one of the next frames.
+      await page.waitForFunction(() => document.querySelectorAll('[aria-label="Running sessions"] tbody tr:not(.space)').length > 5);
       const found = await seen(page);
       if (found.nodes > most.nodes) most = found;
       small(found, 'while scrolling');

@@ -12,7 +12,7 @@ use crate::engine::{Decision, Ticket, settle};
 use crate::guard::ending::Limits;
 use crate::guard::strikes::{Blocked, Strikes};
 use crate::guard::velocity::Pace;
-use crate::ledger::{Ledger, Reserved, Spent};
+use crate::ledger::{Ledger, Reservation, Reserved, Spent};
 use crate::policy::Policy;
 use crate::scope::{Kill, Link, ScopeState};
 use crate::units::{NanoUsd, Time, Tokens};
@@ -131,6 +131,11 @@ impl Policy {
             tokens: limits.total.map(|limit| limit.0),
             cost: limits.cost.map(|limit| limit.0),
         }
+    }
+
+    /// Whether it says "never a cent over": then a node must not spend on what it last knew.
+    pub fn limits_exactly(&self) -> bool {
+        self.budget.max_cost_usd.is_some() && self.budget.reservation == Reservation::Ceiling
     }
 
     /// Whether it limits a pace: then it matters what others have spent a moment ago.

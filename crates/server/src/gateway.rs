@@ -8,44 +8,41 @@
 //! Bytes pass untouched; what the guards need is read from a copy. The client's own key passes
 //! through and is neither kept nor logged.
 
+mod admission;
 mod answer;
 mod flow;
+mod inbound;
 mod route;
 mod send;
 
 use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
-use deadstop_core::{Call, GuardId, Outcome, Status, Trip, Verdict};
-use deadstop_protocol::facts;
+use deadstop_core::{GuardId, Status, Trip, Verdict};
+use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
-use deadstop_protocol::llm::request::{self, Notes};
-use deadstop_protocol::llm::{Dialect, Request as Facts, ToolResult};
-use deadstop_redact::excerpt::Excerpt;
+use deadstop_protocol::llm::request;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::auth::{Auth, KEY_HEADER};
 use crate::config::{Config, OnKill};
 use crate::door::{
-    Caller, Lines, OURS, ascii, brought, decode, identify, keep_headers, plain, read_body,
+    Caller, Lines, OURS, ascii, brought, identify, keep_headers, plain, read_body,
     strip_hop_by_hop, too_large, unavailable, warned,
 };
+use admission::{Admission, Passed};
 use deadstop_store::StoreError;
-use deadstop_warden::{
-    Admit, Asking, Chain, Ended, Refused, Resolved, ResultIn, Running, Terms, Thread, Turn, Warden,
-};
-use flow::{Admitted, Cut, Flow, Why};
+use deadstop_warden::{Asking, Resolved, Thread, Warden};
+use flow::{Cut, Flow, Why};
+use inbound::Inbound;
 use route::Route;
 
 type Request = http::Request<Incoming>;
-
-/// Bytes of a request body that are kept as evidence.
-const MOST_BODY: usize = 32 << 10;
 
 /// The gateway.
 pub(crate) struct Gateway {
@@ -53,58 +50,6 @@ pub(crate) struct Gateway {
     warden: Arc<Warden>,
     auth: Arc<Auth>,
     places: Arc<Semaphore>,
-}
-
-/// A request, read with what is known of its conversation.
-struct Read {
-    facts: Facts,
-    /// Whether it opens a conversation that many clients may share, as its first words name it.
-    opening: bool,
-    /// What it found of the conversation, and what it leaves for the next request.
-    turn: Option<Turn>,
-}
-
-impl Read {
-    fn unreadable(route: &Route<'_>) -> Read {
-        let model = request::model_in_path(&route.path).unwrap_or_else(|| route.name.to_owned());
-        Read { facts: Facts { model, ..Facts::default() }, opening: false, turn: None }
-    }
-}
-
-fn read(
-    warden: &Warden,
-    chain: &Chain,
-    opened: Option<request::Open<'_>>,
-    single: bool,
-) -> Option<Read> {
-    let before = warden.heard(chain);
-    let mut after = before.clone();
-    let facts = opened?.read(&mut after.seen);
-    let words = facts.prompt.map(|text| text.digest).filter(|_| single);
-    let opening = words.is_some_and(|words| after.opens_with(words));
-    Some(Read { facts, opening, turn: Some(Turn { before, after }) })
-}
-
-/// The body with Deadstop's notes to the model, old and new, added to it; `None` if none of them
-/// belongs into this body.
-fn noted<'a>(
-    notes: &mut Notes,
-    new: &[(String, String)],
-    open: impl FnOnce() -> Option<request::Open<'a>>,
-) -> Option<Vec<u8>> {
-    for (id, advice) in new {
-        notes.add(id, advice);
-    }
-    if notes.is_empty() { None } else { open()?.with_notes(notes) }
-}
-
-/// How a tool call has ended, by the result that came with a request.
-fn outcome(result: &ToolResult) -> Outcome {
-    Outcome {
-        status: if result.is_error { Status::Error } else { Status::Ok },
-        result: Some(facts::result(&result.text)),
-        ..Outcome::default()
-    }
 }
 
 impl Gateway {
@@ -141,32 +86,14 @@ impl Gateway {
         request: Request,
         route: &Route<'_>,
         lines: &Lines,
-        place: tokio::sync::OwnedSemaphorePermit,
+        place: OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
         let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
-        let api = route.provider.api;
-        let method = parts.method.as_str();
-        let named = request::dialect(api, method, &route.path);
-
-        let readable = decode::whole(&parts.headers, &body).map_err(|_| too_large())?;
-        let clear = readable.as_deref().unwrap_or(&body);
-        let dialect = request::dialect_by_body(named, method, &route.path, clear);
-        let opened = request::open(dialect, &route.path, clear).ok();
-        let hints = opened.as_ref().map(|open| open.request().hints.clone()).unwrap_or_default();
-        let mut who = identify(route.agent.as_deref(), &parts.headers, &hints);
-        if let Some(session) = &route.session {
-            who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
-        }
-        let otherwise = &self.config.default_agent;
-        who.agent = caller.agent(who.agent, otherwise, (&self.auth, &self.warden)).await?;
-        if let Some(only) = &self.config.default_session {
-            // A private gateway has one agent and one session, whatever a client calls itself: under
-            // another name it would start with fresh limits.
-            let session = Some(only.clone());
-            who = Identity { agent: None, session, source: Source::Deadstop, ..who };
-        }
+        let inbound = Inbound::new(&parts, body, route).map_err(|_| too_large())?;
+        let opened = inbound.open();
+        let who = self.who(&caller, &parts.headers, route, opened.as_ref()).await?;
         let own = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
         let credential = self.warden.credential(own.into_iter().chain(brought(&parts.headers)));
         let attempt = attempt(&parts.headers);
@@ -180,57 +107,12 @@ impl Gateway {
             return Err(unavailable(why));
         }
 
-        // Asking for the usage chunk changes the body. A compressed body stays as it is, and so
-        // does one for an unknown path, where the upstream may not know the option.
-        let changeable = readable.is_none() && named == dialect;
-        let asked = opened.as_ref().filter(|_| changeable).and_then(request::Open::with_usage);
-        let hide_usage = asked.is_some();
-        let terms = route.provider.prices.clone();
-        let mut opened = opened;
-        let mut notes = Vec::new();
-        let admitting = async {
-            loop {
-                // A session does not compare single prompts with each other; the agent's kill switch
-                // does, where an operator has switched it on.
-                let Read { mut facts, opening, mut turn } =
-                    read(&self.warden, &chain, opened, single)
-                        .unwrap_or_else(|| Read::unreadable(route));
-                let ended = self.results(&chain, &facts).await;
-                let mut warnings = ended.trips;
-                notes.extend(ended.notes);
-                // What is packed cannot be written into.
-                let writable = readable.is_none().then_some(&body);
-                let noted = writable.zip(turn.as_mut()).and_then(|(body, turn)| {
-                    let open = || request::open(dialect, &route.path, body).ok();
-                    noted(&mut turn.after.notes, &notes, open)
-                });
-                let mut call = facts.call(route.name, &chain.project.prices(), terms.as_deref());
-                (call.credential, call.retry, call.opening) =
-                    (Some(credential), attempt == Attempt::Again, opening);
-                let call = chain.project.redact_call(Call::Model(call));
-                let exchange =
-                    Exchange { dialect, stream: facts.stream, model: facts.model.clone() };
-                let mut request = std::mem::take(&mut facts.said);
-                // What is new in a request says little without its system prompt and its history.
-                if chain.project.keeps_texts() {
-                    let clear = readable.as_deref().unwrap_or(&body);
-                    request = request.part_of(Excerpt::of_body(clear, MOST_BODY));
-                }
-                let terms = Terms::in_turn(turn);
-                if let Some((running, more)) =
-                    self.admit(&chain, &call, &request, &exchange, terms).await?
-                {
-                    warnings.extend(more);
-                    let admitted = Admitted { running, request };
-                    return Ok::<_, Response<Body>>((admitted, call, exchange, warnings, noted));
-                }
-                // The conversation went on meanwhile: what is new in this request must be read again.
-                opened =
-                    request::open(dialect, &route.path, readable.as_deref().unwrap_or(&body)).ok();
-            }
-        };
-        let (admitted, call, exchange, warnings, noted) = match admitting.await {
-            Ok(admitted) => admitted,
+        let asked = inbound.with_usage(opened.as_ref());
+        let (read, scopes) = (&inbound, &chain);
+        let admission =
+            Admission { gateway: self, inbound: read, route, scopes, credential, attempt, single };
+        let passed = match admission.ask(opened).await {
+            Ok(passed) => passed,
             Err(refusal) => {
                 // The client may send it again at once, to another node.
                 if let Some(noted) = thread.and_then(Thread::failed) {
@@ -239,22 +121,14 @@ impl Gateway {
                 return Err(refusal);
             }
         };
+        let Passed { admitted, call, exchange, warnings, noted } = passed;
         let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
         flow.thread = thread;
-        flow.terms = terms;
+        flow.terms = route.provider.prices.clone();
 
-        strip_hop_by_hop(&mut parts.headers);
-        keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
-        let body = match noted {
-            Some(noted) if hide_usage => request::with_usage(&noted).unwrap_or(noted).into(),
-            Some(noted) => noted.into(),
-            None => asked.map_or(body, Bytes::from),
-        };
-        if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
-            // The usage chunk could not be removed from a compressed answer.
-            let plainly = HeaderValue::from_static("identity");
-            parts.headers.insert(header::ACCEPT_ENCODING, plainly);
-        }
+        let hide_usage = asked.is_some();
+        let parts = outbound(parts, hide_usage);
+        let body = inbound.outbound(noted, asked);
         let sent = tokio::select! {
             biased;
             () = flow.stopped() => return Err(self.stopped(&exchange, flow).await),
@@ -262,6 +136,30 @@ impl Gateway {
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
         Ok(warned(response, &warnings))
+    }
+
+    /// The names under which a request runs: a path's before a header's, and a key's before both.
+    async fn who(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        route: &Route<'_>,
+        opened: Option<&request::Open<'_>>,
+    ) -> Result<Identity, Response<Body>> {
+        let hints = opened.map(|open| open.request().hints.clone()).unwrap_or_default();
+        let mut who = identify(route.agent.as_deref(), headers, &hints);
+        if let Some(session) = &route.session {
+            who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
+        }
+        let otherwise = &self.config.default_agent;
+        who.agent = caller.agent(who.agent, otherwise, (&self.auth, &self.warden)).await?;
+        if let Some(only) = &self.config.default_session {
+            // A private gateway has one agent and one session, whatever a client calls itself: under
+            // another name it would start with fresh limits.
+            let session = Some(only.clone());
+            who = Identity { agent: None, session, source: Source::Deadstop, ..who };
+        }
+        Ok(who)
     }
 
     /// Who is calling: the project that a key belongs to, and the agent that it is bound to.
@@ -294,43 +192,6 @@ impl Gateway {
             Some(cut) => self.cut(exchange, &cut),
             None => plain(StatusCode::FORBIDDEN, "stopped"),
         }
-    }
-
-    /// Tool results that came with this request: the calls they answer are over now. Gives what
-    /// the guards have to say about them.
-    async fn results(&self, chain: &Chain, facts: &Facts) -> Ended {
-        let read = |result: &ToolResult| ResultIn {
-            id: result.id.clone(),
-            name: result.name.as_deref().map(|name| chain.project.redact_name(name)),
-            outcome: outcome(result),
-            text: result.text.clone(),
-        };
-        self.warden.results_in(chain, facts.results.iter().map(read).collect()).await
-    }
-
-    /// Asks the engine. A call in a paused scope waits for a person's decision.
-    async fn admit(
-        &self,
-        chain: &Chain,
-        call: &Call,
-        request: &Excerpt,
-        exchange: &Exchange,
-        terms: Terms,
-    ) -> Result<Option<(Running, Vec<Trip>)>, Response<Body>> {
-        let admit = Admit { chain, call, request, terms, hold: self.config.hold };
-        let refused = match self.warden.admit_in_turn(admit).await {
-            Ok(admitted) => return Ok(Some(admitted)),
-            Err(refused) if refused.stale => return Ok(None),
-            Err(refused) => refused,
-        };
-        let Refused { trips, incident, unreachable, .. } = refused;
-        Err(match trips.first() {
-            Some(trip) => self.refusal(exchange, trip, incident.as_deref()),
-            None if unreachable.is_some() => unavailable(
-                "Deadstop cannot reach the state that its nodes share, and the policy says to refuse.",
-            ),
-            None => plain(StatusCode::FORBIDDEN, "refused"),
-        })
     }
 
     /// A refusal in the caller's own protocol.
@@ -373,6 +234,18 @@ struct Exchange {
     dialect: Dialect,
     stream: bool,
     model: String,
+}
+
+/// A request's head as it goes to the upstream.
+fn outbound(mut parts: Parts, hide_usage: bool) -> Parts {
+    strip_hop_by_hop(&mut parts.headers);
+    keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
+    if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
+        // The usage chunk could not be removed from a compressed answer.
+        let plainly = HeaderValue::from_static("identity");
+        parts.headers.insert(header::ACCEPT_ENCODING, plainly);
+    }
+    parts
 }
 
 /// Whether an SDK says that it has sent this request before.

@@ -253,6 +253,15 @@ impl Metrics {
     /// All metrics in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut text = Exposition(String::with_capacity(8192));
+        self.write_calls(&mut text);
+        self.write_gauges(&mut text);
+        self.write_approvals(&mut text);
+        self.write_counters(&mut text);
+        text.0
+    }
+
+    /// Calls, verdicts, and what was used.
+    fn write_calls(&self, text: &mut Exposition) {
         text.head("deadstop_calls_total", "counter", "Calls received.");
         text.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
         text.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
@@ -284,36 +293,38 @@ impl Metrics {
         }
         text.head("deadstop_cost_usd_total", "counter", "Dollars that calls have cost.");
         text.line("deadstop_cost_usd_total", NanoUsd(get(&self.money)).dollars());
+    }
 
-        for (name, kind, help, value) in [
-            (
-                "deadstop_streams_open",
-                "gauge",
-                "Open streams.",
-                self.streams.load(Ordering::Relaxed),
-            ),
-            (
-                "deadstop_approvals_waiting",
-                "gauge",
-                "Calls that wait for a person.",
-                self.asked.load(Ordering::Relaxed),
-            ),
-            ("deadstop_queue_depth", "gauge", "Records that wait to be written.", self.waiting()),
+    /// What is the case now.
+    fn write_gauges(&self, text: &mut Exposition) {
+        let (streams, asked) =
+            (self.streams.load(Ordering::Relaxed), self.asked.load(Ordering::Relaxed));
+        for (name, help, value) in [
+            ("deadstop_streams_open", "Open streams.", streams),
+            ("deadstop_approvals_waiting", "Calls that wait for a person.", asked),
+            ("deadstop_queue_depth", "Records that wait to be written.", self.waiting()),
             (
                 "deadstop_degraded",
-                "gauge",
                 "1 while the database or Redis is unreachable.",
                 self.degraded().into(),
             ),
         ] {
-            text.head(name, kind, help);
+            text.head(name, "gauge", help);
             text.line(name, value);
         }
+    }
+
+    /// Decisions of people.
+    fn write_approvals(&self, text: &mut Exposition) {
         let name = "deadstop_approvals_total";
         text.head(name, "counter", "Decisions about calls that waited for a person.");
         for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
             text.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
         }
+    }
+
+    /// What has happened to records, calls and alerts.
+    fn write_counters(&self, text: &mut Exposition) {
         for (name, help, counter) in [
             ("deadstop_batches_written_total", "Batches that were written.", &self.batches),
             ("deadstop_rows_written_total", "Records that were written.", &self.rows),
@@ -359,7 +370,6 @@ impl Metrics {
             text.head(name, "counter", help);
             text.line(name, get(counter));
         }
-        text.0
     }
 }
 

@@ -368,6 +368,27 @@ async fn the_allowance_for_when_redis_is_away_ends() {
     until("it is asked again", async || gate.ask_at(1, &ask).await.status == 200).await;
 }
 
+/// "Never a cent over" also holds while Redis is away: three nodes that each spent what is left would
+/// pass it, so none spends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ceiling_is_not_spent_while_redis_is_away() {
+    let mut policy = relaxed();
+    policy["fail_mode"] = json!("open");
+    policy["agent"] = json!({ "budget": { "max_cost_usd": 1, "reservation": "ceiling" } });
+    let gate = Gate::start(policy, hello).await;
+    let ask = call("a", "s");
+    until("a call", async || gate.ask_at(1, &ask).await.status == 200).await;
+    let redis = gate.redis.clone();
+    tokio::task::spawn_blocking(move || redis.kill()).await.unwrap();
+    let known = async || gate.ask_at(1, &Ask::get("/readyz")).await.status == 503;
+    until("the node knows that it is away", known).await;
+    let got = gate.ask_at(1, &ask).await;
+    assert_eq!(got.status, 503, "{}", got.text());
+    let redis = gate.redis.clone();
+    tokio::task::spawn_blocking(move || redis.revive()).await.unwrap();
+    until("it is asked again", async || gate.ask_at(1, &ask).await.status == 200).await;
+}
+
 /// What a stream brings beyond what it was granted waits for the answer, however late that is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_waits_for_its_grant() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{call, error, event, gate, post, said, servers};
-use crate::support::{Ask, Gate, Reply, Step, soon, until};
+use crate::support::{Ask, Gate, Reply, Said, Speech, Step, Turn, soon, until};
 
 fn cancelled(gate: &Gate) -> bool {
     let last = gate.upstream.last().json();
@@ -228,4 +228,32 @@ async fn requests_of_the_server_pass_both_ways() {
     let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": { "role": "assistant" } });
     assert_eq!(gate.ask(&post("files", &answer).by("a", "s")).await.status, 202);
     assert_eq!(gate.upstream.last().json(), answer);
+}
+
+/// A tool call that fits as soon as a model call has settled waits for that, as a model call does.
+#[tokio::test]
+async fn a_tool_call_waits_for_room_in_a_budget() {
+    let prices = json!({ "pay": 0.02 });
+    let budget = json!({ "max_cost_usd": 0.05, "reservation": "ceiling", "tool_prices": prices });
+    let gate = gate(json!({ "budget": budget }), |seen| {
+        if seen.json()["method"] == "tools/call" {
+            return Reply::json(200, &said(seen, "paid"));
+        }
+        // $0.04 are reserved for it, and it costs less than a cent.
+        let answer = Said { input: 10, output: 10, ..Said::text("Hello") };
+        let mut reply = Reply::default().then(Step::Sleep(Duration::from_millis(500)));
+        reply.0.extend(Speech::Chat.reply(false, &answer).0);
+        reply
+    })
+    .await;
+    let mut body = Speech::Chat.request(false, &[Turn::User("hi".into())]);
+    body["max_tokens"] = json!(4000);
+    let model = Ask::post(Speech::Chat.path(false), &body).by("a", "s");
+    let address = gate.address;
+    let asked = tokio::spawn(async move { model.send_to(address).await });
+    until("the model call", || async { gate.scope("s").await["in_flight"] == 1 }).await;
+    let paid = gate.ask(&post("files", &call(1, "pay", json!({}))).by("a", "s")).await;
+    assert_eq!(error(&paid), Value::Null, "{}", paid.text());
+    assert_eq!(soon("the answer", asked).await.unwrap().status, 200);
+    assert_eq!(gate.counted("deadstop_queued_total").await, 1.0);
 }

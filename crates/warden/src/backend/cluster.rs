@@ -168,7 +168,9 @@ pub(super) async fn admit(
 }
 
 /// Decides about a call on what this node last knew. A known kill is honoured always, and so is
-/// every limit as far as this node knows it.
+/// every limit as far as this node knows it. `None` if the policy does not permit it: because it says
+/// so, because there were enough of these calls, or because a `ceiling` would be passed when several
+/// nodes each spend what is left.
 pub(super) fn admit_offline(node: &Arc<Node>, chain: &Chain, call: &Call) -> Option<Judged<Found>> {
     let policies = chain.policies();
     let cells: Vec<Arc<Cell>> = chain.cells().collect();
@@ -180,8 +182,12 @@ pub(super) fn admit_offline(node: &Arc<Node>, chain: &Chain, call: &Call) -> Opt
         let cell = chain.agent().and_then(|scope| scope.cell());
         cell.is_none_or(|cell| node.count_offline(cell) <= policy.offline_calls)
     };
-    if judged.value.ticket.is_some() && (policy.fail_mode == FailMode::Closed || !few()) {
-        return None;
+    if let Some(ticket) = &judged.value.ticket {
+        let costs = ticket.reserved().cost.0 > 0;
+        let exact = || cells.iter().any(|cell| policies.of(cell.kind()).limits_exactly());
+        if policy.fail_mode == FailMode::Closed || (costs && exact()) || !few() {
+            return None;
+        }
     }
     let Judged { value, killed } = judged;
     let value = Found::Decided { admission: Box::new(value), owner: Owner::Offline };

@@ -1,0 +1,87 @@
+//! A request that has arrived whole: its bytes, how they are read, and what is sent on instead.
+
+use bytes::Bytes;
+use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::request::{self, Notes};
+use deadstop_redact::excerpt::Excerpt;
+use http::request::Parts;
+
+use super::route::Route;
+use crate::door::decode::{self, Fault};
+
+/// Bytes of a request body that are kept as evidence.
+const MOST_BODY: usize = 32 << 10;
+
+/// A request's body and its form.
+pub(super) struct Inbound<'a> {
+    path: &'a str,
+    body: Bytes,
+    /// The body unpacked, if it came compressed.
+    unpacked: Option<Vec<u8>>,
+    /// The form that the path names.
+    named: Dialect,
+    /// The form in which it is read: its content decides where the path does not.
+    pub(super) dialect: Dialect,
+}
+
+impl<'a> Inbound<'a> {
+    /// A body that is too large when it is unpacked is refused.
+    pub(super) fn new(
+        parts: &Parts,
+        body: Bytes,
+        route: &'a Route<'_>,
+    ) -> Result<Inbound<'a>, Fault> {
+        let (method, path) = (parts.method.as_str(), route.path.as_str());
+        let named = request::dialect(route.provider.api, method, path);
+        let unpacked = decode::whole(&parts.headers, &body)?;
+        let clear = unpacked.as_deref().unwrap_or(&body);
+        let dialect = request::dialect_by_body(named, method, path, clear);
+        Ok(Inbound { path, body, unpacked, named, dialect })
+    }
+
+    fn clear(&self) -> &[u8] {
+        self.unpacked.as_deref().unwrap_or(&self.body)
+    }
+
+    /// What it says; `None` if it cannot be read.
+    pub(super) fn open(&self) -> Option<request::Open<'_>> {
+        request::open(self.dialect, self.path, self.clear()).ok()
+    }
+
+    /// What is kept of it as evidence.
+    pub(super) fn evidence(&self) -> Excerpt {
+        Excerpt::of_body(self.clear(), MOST_BODY)
+    }
+
+    /// The body with a request for the usage chunk, if it lacks one. A compressed body stays as it
+    /// is, and so does one for an unknown path, where the upstream may not know the option.
+    pub(super) fn with_usage(&self, opened: Option<&request::Open<'_>>) -> Option<Vec<u8>> {
+        let changeable = self.unpacked.is_none() && self.named == self.dialect;
+        opened.filter(|_| changeable)?.with_usage()
+    }
+
+    /// The body with Deadstop's notes to the model, old and new, added to it; `None` if none of them
+    /// belongs into this body, or if it is compressed.
+    pub(super) fn with_notes(
+        &self,
+        notes: &mut Notes,
+        new: &[(String, String)],
+    ) -> Option<Vec<u8>> {
+        if self.unpacked.is_some() {
+            return None;
+        }
+        for (id, advice) in new {
+            notes.add(id, advice);
+        }
+        if notes.is_empty() { None } else { self.open()?.with_notes(notes) }
+    }
+
+    /// What goes to the upstream: the bytes as they came, unless something was added to them.
+    pub(super) fn outbound(self, noted: Option<Vec<u8>>, asked: Option<Vec<u8>>) -> Bytes {
+        match (noted, asked) {
+            (Some(noted), Some(_)) => request::with_usage(&noted).unwrap_or(noted).into(),
+            (Some(noted), None) => noted.into(),
+            (None, asked) => asked.map_or(self.body, Bytes::from),
+        }
+    }
+}
