@@ -71,7 +71,8 @@ fmt:
 	$(CARGO) fmt --all --check
 
 lint:
-	$(CARGO) clippy --workspace --all-targets --test fleet --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --test fleet --locked -- -D warnings
 
 rules: program ## Check that crates depend on each other as the architecture says, and the register of the seed pages
 	$(XTASK) rules
