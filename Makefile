@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -227,6 +227,9 @@ recorded: program
 mutants: ## See whether the tests of core notice faults put in on purpose (installs cargo-mutants)
 	@command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
 	PROPTEST_CASES=16 $(CARGO) mutants --package deadstop-core --jobs 2 --timeout 60
+
+flipped: ## Flip each default of the guards' settings, one after the other, and see whether a test fails
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/flipped scripts/flip-defaults
 
 clean: ## Remove what was built
 	$(CARGO) clean
