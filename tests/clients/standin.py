@@ -7,6 +7,8 @@ What it does is chosen by the end of the model's name, so that every SDK can ask
     -endless  a stream that never ends; without streaming, an answer that never comes
     -bad      a 400 in the provider's own words -varied   a text that is another one each time
     -delete   a text and a call of delete_asset, another asset each time
+    -listens  the same tool call until Deadstop says something; then a short text
+    -deaf     the same tool call, every time; what is sent is kept, see GET /_sent/KEY
 
 With `-gzip` before it, the body is compressed for clients that accept that.
 
@@ -34,7 +36,7 @@ class Seen:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.requests, self.open, self.calls = {}, {}, 0
+        self.requests, self.open, self.calls, self.sent = {}, {}, 0, {}
 
     def add(self, where, key, n=1):
         with self.lock:
@@ -67,15 +69,16 @@ def babble():
 class Answer:
     """One answer, before it takes a provider's shape."""
 
-    def __init__(self, model, seen):
+    def __init__(self, model, seen, told=False):
         self.model = model
         self.kind = model.rsplit("-", 1)[-1]
         self.gzip = "-gzip-" in model
         varied = [next(babble()) for _ in range(4)] if self.kind == "varied" else TEXT
         self.pieces = babble() if self.kind == "endless" else varied
         self.text = "" if self.kind == "endless" else "".join(varied)
-        self.tool = TOOL if self.kind in ("tool", "loop") else None
-        self.call = f"call_{seen.call_id()}" if self.kind in ("loop", "delete") else "call_0"
+        repeats = self.kind in ("loop", "deaf") or (self.kind == "listens" and not told)
+        self.tool = TOOL if repeats or self.kind == "tool" else None
+        self.call = f"call_{seen.call_id()}" if repeats or self.kind == "delete" else "call_0"
         if self.kind == "delete":
             self.tool = ("delete_asset", json.dumps({"asset_id": f"asset-{self.call}"}))
         self.input, self.output = 11, 400_000 if self.kind == "costly" else 23
@@ -291,13 +294,16 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.startswith("/_seen/"):
             return self.reply(200, self.server.seen.of(path.removeprefix("/_seen/")))
+        if path.startswith("/_sent/"):
+            return self.reply(200, self.server.seen.sent.get(path.removeprefix("/_sent/"), []))
         if path.startswith("/v1/models"):
             return self.reply(200, {"object": "list", "data": [
                 {"id": "standin-plain", "object": "model", "created": CREATED, "owned_by": "us"}]})
         self.reply(404, BAD["openai"])
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}"
+        body = json.loads(raw)
         self.server.seen.add(self.server.seen.requests, api_key(self.headers))
         path = self.path.partition("?")[0]
         if path == "/v1/embeddings":
@@ -313,7 +319,9 @@ class Handler(BaseHTTPRequestHandler):
             model, stream = body["model"], body.get("stream", False)
         else:
             return self.reply(404, BAD["openai"])
-        answer = Answer(model, self.server.seen)
+        answer = Answer(model, self.server.seen, b"[Deadstop] " in raw)
+        if answer.kind == "deaf":
+            self.server.seen.sent.setdefault(api_key(self.headers), []).append(raw.decode())
         answer.gzip = answer.gzip and "gzip" in (self.headers.get("accept-encoding") or "")
         if answer.kind == "bad":
             self.reply(400, BAD[family])

@@ -48,6 +48,40 @@ async function stopped(client, everything) {
   });
 }
 
+/** Calls the tool that fails until the model is told; says which call that was. */
+async function told(client) {
+  for (let attempt = 1; attempt < 9; attempt++) {
+    const { content, isError } = await client.callTool({ name: "fail", arguments: {} });
+    if (!content.at(-1).text.startsWith("[Deadstop] ")) continue;
+    assert.ok(isError && content.length > 1 && content.at(-1).text.includes("`fail`"));
+    return attempt;
+  }
+  throw new Error("the model was not told");
+}
+
+async function follows(client) {
+  assert.equal(await told(client), 3);
+  for (const a of [0, 1, 2]) {
+    const { content } = await client.callTool({ name: "add", arguments: { a, b: 40 } });
+    assert.deepEqual(content.map((block) => block.text), [`${a + 40}`]);
+  }
+}
+
+async function ignores(client) {
+  assert.equal(await told(client), 3);
+  const refused = [];
+  for (let attempt = 4; attempt <= 10; attempt++) {
+    await client.callTool({ name: "fail", arguments: {} }).catch((caught) => refused.push(caught));
+  }
+  // The fourth call is steered once more; the fifth to the ninth are refused, the tenth ends it.
+  assert.equal(refused.length, 6);
+  assert.deepEqual(refused.map((error) => error.message.includes("stopped")), [false, false, false, false, false, true]);
+  await assert.rejects(client.callTool({ name: "add", arguments: { a: 1, b: 1 } }), (later) => {
+    assert.equal(later.data.guard, "killed");
+    return true;
+  });
+}
+
 async function play(one, what) {
   const everything = one.server === "everything";
   const session = `node-${one.name}-${what}`;
@@ -65,7 +99,7 @@ async function play(one, what) {
       });
   await client.connect(transport);
   try {
-    await (what === "works" ? works : stopped)(client, everything);
+    await { works, stopped, follows, ignores }[what](client, everything);
   } finally {
     await client.close();
   }
@@ -74,7 +108,7 @@ async function play(one, what) {
 let bad = 0;
 for (const one of cases) {
   try {
-    for (const what of ["works", "stopped"]) await play(one, what);
+    for (const what of one.steers ? ["follows", "ignores"] : ["works", "stopped"]) await play(one, what);
     console.log(`ok    node ${one.name}`);
   } catch (error) {
     bad += 1;

@@ -1,7 +1,8 @@
 """The official Python SDK as a client, of servers behind the gateway and behind `deadstop mcp`.
 
 What works directly works here: listings, calls, progress, requests of the server, errors. Then an
-asset is deleted again and again, and the third attempt ends the session.
+asset is deleted again and again, and the third attempt ends the session. A model that is steered and
+follows finishes; one that ignores it is refused, then ended.
 """
 
 import json
@@ -68,11 +69,47 @@ async def stopped(client, everything):
         raise AssertionError("a dead session went on")
 
 
+async def told(client):
+    """Calls the tool that fails until the model is told; says which call that was."""
+    for attempt in range(1, 9):
+        failed = await client.call_tool("fail", {})
+        if failed.content[-1].text.startswith("[Deadstop] "):
+            assert failed.is_error and "`fail`" in failed.content[-1].text, failed
+            return attempt
+    raise AssertionError("the model was not told")
+
+
+async def follows(client):
+    assert await told(client) == 3
+    for a in range(3):
+        added = await client.call_tool("add", {"a": a, "b": 40})
+        assert [block.text for block in added.content] == [str(a + 40)], added
+
+
+async def ignores(client):
+    assert await told(client) == 3
+    refused = []
+    for _ in range(4, 11):
+        try:
+            await client.call_tool("fail", {})
+        except MCPError as caught:
+            refused.append(caught.error)
+    # The fourth call is steered once more; the fifth to the ninth are refused, the tenth ends it.
+    assert len(refused) == 6 and "stopped" in refused[-1].message, refused
+    assert all("stopped" not in error.message for error in refused[:-1]), refused
+    try:
+        await client.call_tool("add", {"a": 1, "b": 1})
+    except MCPError as later:
+        assert later.error.data["guard"] == "killed", later.error
+    else:
+        raise AssertionError("a dead session went on")
+
+
 async def case(case):
     everything = case["server"] == "everything"
     # The newer era has no way back for requests of the server.
     modern = case["mode"] != "legacy"
-    for what in ("works", "stopped"):
+    for what in ("follows", "ignores") if case.get("steers") else ("works", "stopped"):
         # An agent each: one that destroys the same in session after session is stopped as well.
         session = f"python-{case['name']}-{what}"
         if case.get("url"):
@@ -83,7 +120,13 @@ async def case(case):
             target = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
         async with Client(target, mode=case["mode"], sampling_callback=model) as client:
             with anyio.fail_after(30):
-                await (works(client, everything, modern) if what == "works" else stopped(client, everything))
+                match what:
+                    case "works":
+                        await works(client, everything, modern)
+                    case "stopped":
+                        await stopped(client, everything)
+                    case _:
+                        await (follows if what == "follows" else ignores)(client)
 
 
 async def main():

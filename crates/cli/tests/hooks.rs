@@ -285,6 +285,33 @@ fn a_loop_is_steered_then_refused_then_ended() {
     assert_eq!(said, expected);
 }
 
+/// An agent that does something else once it was told goes on.
+#[test]
+fn an_agent_that_follows_the_advice_goes_on() {
+    let stage = Stage::new("preset = \"balanced\"\n");
+    let host = Host::ClaudeCode;
+    let mut used = 0;
+    let mut call = |command: &str, result: &str| {
+        used += 1;
+        let asked = before(host, &format!("t{used}"), command);
+        let output = stage.hook(host, &asked);
+        assert!(!host.refuses(event(host), &output), "{command}: {}", output.stdout);
+        let mut after: Value = serde_json::from_str(&asked).unwrap();
+        after["hook_event_name"] = "PostToolUse".into();
+        after["tool_response"] = result.into();
+        stage.hook(host, &after.to_string()).stdout.contains("additionalContext")
+    };
+    let told: Vec<bool> = (0..3).map(|_| call("make test", "error: no rule")).collect();
+    assert_eq!(told, [false, false, true]);
+    for (command, result) in [
+        ("cat Makefile", "build: cargo build"),
+        ("cargo test", "12 passed"),
+        ("git commit -am done", "1 file changed"),
+    ] {
+        assert!(!call(command, result), "{command}");
+    }
+}
+
 /// Fifty processes at once: how many were allowed.
 fn fifty(stage: &Stage) -> usize {
     thread::scope(|scope| {
