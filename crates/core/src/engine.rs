@@ -244,6 +244,12 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
     }
 
+    let approved = match word {
+        Word::Approved | Word::AllowedOnce => true,
+        // It ran although a person is asked: the person said yes.
+        Word::Recorded => worst(&trips) == Verdict::Ask,
+        Word::NotAsked => false,
+    };
     let mut ticket = Ticket {
         number: 0,
         admitted: now,
@@ -280,7 +286,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
             call,
             ticket: &mut ticket,
             granted: cover.is_some(),
-            approved: matches!(word, Word::Approved | Word::AllowedOnce),
+            approved,
             innermost: depth == last,
             below,
             now,

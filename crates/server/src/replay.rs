@@ -36,7 +36,7 @@ pub(crate) enum Moment {
 pub(crate) fn moments(calls: &[StoredCall], facts: &[Option<Facts>]) -> Vec<(Time, usize, Moment)> {
     let mut found = Vec::with_capacity(2 * calls.len());
     for (index, call) in calls.iter().enumerate() {
-        if facts[index].is_some() {
+        if facts[index].is_some() && call.status.is_some() {
             let ended = Time(call.at.0 + call.duration.map_or(0, |duration| duration.0));
             found.push((call.at, index, Moment::Asked));
             found.push((ended, index, Moment::Ended));

@@ -30,7 +30,7 @@ fn call(index: u64, tool: &str) -> StoredCall {
         usage: Usage::default(),
         cost: NanoUsd(0),
         incident: None,
-        facts: Facts::write(&Call::Tool(facts), &outcome),
+        facts: Facts::write(&Call::Tool(facts), &outcome, 0),
     }
 }
 
