@@ -223,7 +223,8 @@ fn around(out: &mut String, incident: &Value) {
 
 fn cost(out: &mut String, pace: &Value) {
     let Some(how) = pace["how"].as_str() else {
-        let _ = writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");
+        let _ =
+            writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");
         return;
     };
     if let Some(cost) = pace["cost_usd"].as_f64() {

@@ -9,9 +9,8 @@ use axum::Json;
 use axum::extract::State;
 use deadstop_core::{Measure, Time, Trip};
 use deadstop_store::{
-    SessionFilter,
-    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, Store,
-    StoredIncident,
+    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, SessionFilter,
+    Store, StoredIncident,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -191,7 +191,11 @@ mod tests {
         assert_eq!((pace.cost_usd, pace.until_ms), (Some(20.0), 660_000));
         let bounded = of(usual(4 * dollar));
         assert_eq!((bounded.cost_usd, bounded.until_ms), (Some(4.0), 180_000));
-        assert!(bounded.how.contains("$20.00") && bounded.how.contains("$4.0000"), "{}", bounded.how);
+        assert!(
+            bounded.how.contains("$20.00") && bounded.how.contains("$4.0000"),
+            "{}",
+            bounded.how
+        );
         let unknown = of(Usual { runs: 2, cost: None });
         assert_eq!((unknown.cost_usd, unknown.usual_usd), (None, None));
         assert!(unknown.how.contains("and there are 2"), "{}", unknown.how);
