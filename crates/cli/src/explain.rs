@@ -8,10 +8,10 @@ use deadstop_core::Measure;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::encoded;
+use crate::client::{Client, encoded};
 use crate::remote::Server;
 use crate::table::{Table, facts};
-use crate::{timeline, ui, when};
+use crate::{short, timeline, ui, when};
 
 /// Characters of the bar: the threshold stands in its middle.
 const BAR: usize = 40;
@@ -20,9 +20,9 @@ const SHOWN: usize = 300;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The incident
+    /// The incident, or the beginning or the end of its id [default: the latest]
     #[arg(value_name = "INCIDENT")]
-    id: String,
+    id: Option<String>,
     /// Show the evidence in full, and not its beginning
     #[arg(long)]
     full: bool,
@@ -32,9 +32,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.server.client()?;
-    let path = format!("/api/incidents/{}", encoded(&args.id));
-    let incident = ui::runtime()?.block_on(client.get(&path));
-    let incident = incident.with_context(|| format!("incident {}", args.id))?;
+    let found = ui::runtime()?.block_on(async {
+        let id = match &args.id {
+            Some(typed) => short::incident(&client, typed).await?,
+            None => match latest(&client).await? {
+                Some(id) => id,
+                None => return Ok(None),
+            },
+        };
+        let path = format!("/api/incidents/{}", encoded(&id));
+        client.get(&path).await.with_context(|| format!("incident {id}")).map(Some)
+    });
+    let Some(incident) = found? else {
+        eprintln!("no incidents");
+        return Ok(ExitCode::SUCCESS);
+    };
     if args.server.json {
         ui::print(&incident.to_string())?;
     } else {
@@ -42,6 +54,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::print(&told(&incident, shown))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The id of the newest incident.
+async fn latest(client: &Client) -> anyhow::Result<Option<String>> {
+    let newest = client.get("/api/incidents?limit=1").await?;
+    Ok(newest["items"][0]["id"].as_str().map(str::to_owned))
 }
 
 fn told(incident: &Value, shown: usize) -> String {

@@ -2,6 +2,7 @@
 //!
 //! They go to the outbox, and the writer brings them to the database.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
@@ -150,7 +151,7 @@ impl Warden {
             trip.because = chain.project.redact_reason(&trip.because);
             let own = || uuid::Uuid::now_v7().to_string();
             let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
-            self.tell(chain, what, trip.explain(), incident.clone());
+            self.tell_trip(chain, what, &trip, incident.clone());
             self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
             first.get_or_insert_with(|| incident.clone());
@@ -284,6 +285,14 @@ impl Warden {
             ScopeKind::Agent | ScopeKind::Project => "",
         };
         Event::new(what, &scope.id.project, scope.agent(), session, text)
+    }
+
+    /// Shows what a guard did to watchers.
+    fn tell_trip(&self, chain: &Chain, what: &'static str, trip: &Trip, incident: Option<String>) {
+        let (agent, session) = chain.names();
+        let event = Event::new(what, &chain.project.name, agent, session, trip.explain());
+        let guard = Some(Cow::Borrowed(trip.guard.name()));
+        self.spread(Event { incident, guard, ..event });
     }
 
     /// Shows an event to watchers.

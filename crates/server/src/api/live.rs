@@ -1,7 +1,7 @@
 //! What runs now: every scope in memory, and events as they happen.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use super::extract::Asked;
 use super::gauge::Limit;
 use super::problem::Problem;
 use super::standing::{Standing, Waiting};
+use deadstop_store::CANARY;
 use deadstop_warden::{Event, Project, Scope, now};
 
 /// A session or an agent as it is now.
@@ -330,7 +331,12 @@ pub(crate) async fn status(
     let waiting = Waiting::of(&app, &project.name, now);
     let mut sessions = Standings::default();
     let mut found: Vec<(Place, Running)> = Vec::new();
-    for scope in &scopes {
+    let canaries = canary_owners(&scopes);
+    let hidden = |scope: &Scope| match scope.kind() {
+        ScopeKind::Agent => canaries.contains(scope.name()) && is_unused(scope),
+        _ => is_canary(scope),
+    };
+    for scope in scopes.iter().filter(|scope| !hidden(scope)) {
         let mut running = Running::of(&project, scope, now);
         let agent = agents.get(scope.agent());
         let above = [whole.row.state, agent.map_or("running", |agent| agent.state)];
@@ -359,6 +365,32 @@ pub(crate) async fn status(
     let database = Degraded::database(&app.warden, &project);
     let key_grace = app.auth.grace.shown();
     Ok(Json(Status { project: whole, scopes, next, sessions, cluster, database, key_grace }))
+}
+
+/// Whether no call was made in a scope, and no order was given about it.
+fn is_unused(scope: &Scope) -> bool {
+    let state = scope.state();
+    let (spent, flying) = (&state.ledger().spent, state.ledger().in_flight);
+    let used = spent.steps + spent.model_calls + flying > 0;
+    let ordered =
+        scope.kind() == ScopeKind::Agent && (state.killed().is_some() || state.paused().is_some());
+    !used && !ordered
+}
+
+/// Whether a scope is a session that `deadstop doctor` has stopped before its first call.
+fn is_canary(scope: &Scope) -> bool {
+    scope.kind() == ScopeKind::Session && scope.name().starts_with(CANARY) && is_unused(scope)
+}
+
+/// Agents that have no sessions but such.
+fn canary_owners(scopes: &[Arc<Scope>]) -> HashSet<&str> {
+    let sessions = || scopes.iter().filter(|scope| scope.kind() == ScopeKind::Session);
+    let mut owners: HashSet<&str> =
+        sessions().filter(|scope| is_canary(scope)).map(|scope| scope.agent()).collect();
+    for scope in sessions().filter(|scope| !is_canary(scope)) {
+        owners.remove(scope.agent());
+    }
+    owners
 }
 
 /// Events as they happen, and what a watcher missed that says what it saw last.
