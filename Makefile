@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants flipped clean
+.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -196,6 +196,9 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/clients/run chaos
 	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop --test fleet a_thousand -- --nocapture
 	$(MAKE) differential
+
+fuzz: ## Every parser of foreign input, FUZZ_SECONDS (60) each, from seeds and regressions in fuzz/
+	scripts/fuzz
 
 differential: ## 100,000 spoilt streams: no tool call that an official SDK sees and our reader misses
 	$(CARGO) build --release --locked --package deadstop-protocol --example calls

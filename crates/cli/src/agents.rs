@@ -1,5 +1,6 @@
 //! `deadstop agents`: who there is, how they do, and the switch.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -9,7 +10,7 @@ use crate::client::encoded;
 use crate::list::{self, Paging, Query};
 use crate::remote::{self, Server};
 use crate::table::{Table, facts};
-use crate::{ui, when};
+use crate::{short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -25,12 +26,12 @@ pub(crate) struct Args {
 enum Command {
     /// Show one agent.
     Show {
-        /// The agent
+        /// The agent, or the beginning of its name
         name: String,
     },
     /// Let an agent run again, with empty windows; its next call goes through.
     On {
-        /// The agent
+        /// The agent, or the beginning of its name
         name: String,
         /// Why; people will read it
         #[arg(long, default_value = "", value_name = "TEXT")]
@@ -38,7 +39,7 @@ enum Command {
     },
     /// Stop an agent, with all its sessions, until you switch it on again.
     Off {
-        /// The agent
+        /// The agent, or the beginning of its name
         name: String,
         /// Why; people will read it
         #[arg(long, value_name = "TEXT")]
@@ -46,7 +47,7 @@ enum Command {
     },
     /// Replace the tags of an agent.
     Tag {
-        /// The agent
+        /// The agent, or the beginning of its name
         name: String,
         /// Its tags from now on
         #[arg(required_unless_present = "none", value_name = "TAG")]
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     let active = (list.on || list.off).then_some(list.on);
     let query = Query::new("/api/agents").some("active", active).some("tag", list.tag.as_ref());
-    list::show(server, query, &list.paging, "agents", |agents| {
+    list::show_sorted(server, query, &list.paging, "agents", danger, |agents| {
         let mut table = Table::new([
             "agent",
             "switch",
@@ -128,6 +129,14 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What can do harm comes first: agents that run, by their health, their incidents and their cost.
+fn danger(agent: &Value) -> impl Ord + use<> {
+    let count = |key: &str| agent[key].as_u64().unwrap_or_default();
+    let cents = (agent["cost_usd"].as_f64().unwrap_or_default() * 100.0) as u64;
+    let ill = agent["health"] != "ok";
+    Reverse((agent["active"] == true, ill, count("incidents"), count("loops"), cents))
+}
+
 fn switch(agent: &Value) -> &'static str {
     if agent["active"] == true { "on" } else { "off" }
 }
@@ -138,13 +147,15 @@ fn path(name: &str) -> String {
 
 fn show(name: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let agent = ui::runtime()?.block_on(client.get(&path(name)));
+    let agent = ui::runtime()?
+        .block_on(async { client.get(&path(&short::agent(&client, name).await?)).await });
     tell(&agent.with_context(|| format!("agent {name}"))?, server)
 }
 
 fn change(name: &str, body: &Value, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let agent = ui::runtime()?.block_on(client.patch(&path(name), body));
+    let agent = ui::runtime()?
+        .block_on(async { client.patch(&path(&short::agent(&client, name).await?), body).await });
     tell(&agent.with_context(|| format!("agent {name}"))?, server)
 }
 

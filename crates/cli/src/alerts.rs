@@ -13,7 +13,7 @@ use crate::list::{self, Paging, Query, Span};
 use crate::remote::Server;
 use crate::table::Table;
 use crate::ui::Hinted;
-use crate::{ui, when};
+use crate::{short, ui, when};
 
 /// What a target can hear of.
 const EVENTS: [&str; 6] =
@@ -209,6 +209,7 @@ fn address(text: &str) -> anyhow::Result<String> {
 fn test(id: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     let delivery = ui::runtime()?.block_on(async {
+        let id = &short::listed(&client, "target", "/api/alerts/targets", id).await?;
         let path = format!("/api/alerts/targets/{}/test", encoded(id));
         let sent = client.post(&path, &json!({})).await.with_context(|| format!("target {id}"))?;
         tried(&client, id, &sent["delivery"]).await
@@ -281,8 +282,11 @@ fn log(log: &Log, server: &Server) -> anyhow::Result<ExitCode> {
 
 fn remove(id: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let path = format!("/api/alerts/targets/{}", encoded(id));
-    ui::runtime()?.block_on(client.delete(&path)).with_context(|| format!("target {id}"))?;
+    let gone = ui::runtime()?.block_on(async {
+        let id = short::listed(&client, "target", "/api/alerts/targets", id).await?;
+        client.delete(&format!("/api/alerts/targets/{}", encoded(&id))).await.map(|_| id)
+    });
+    let id = &gone.with_context(|| format!("target {id}"))?;
     match server.json {
         true => ui::print(&json!({ "removed": id }).to_string())?,
         false => ui::print(&format!("removed: target {}", ui::printable(id)))?,

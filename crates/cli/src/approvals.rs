@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::encoded;
 use crate::remote::{self, Server};
 use crate::table::{Table, facts};
-use crate::{list, ui, when};
+use crate::{list, short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -25,12 +25,12 @@ enum Command {
     List,
     /// Show one in full.
     Show {
-        /// The approval, or the end of its id
+        /// The approval, or the beginning or the end of its id
         id: String,
     },
     /// Let a call pass, after all of it was shown.
     Approve {
-        /// The approval, or the end of its id
+        /// The approval, or the beginning or the end of its id
         id: String,
         /// Why; it is kept in the audit
         #[arg(long, value_name = "TEXT")]
@@ -41,7 +41,7 @@ enum Command {
     },
     /// Refuse a call.
     Deny {
-        /// The approval, or the end of its id
+        /// The approval, or the beginning or the end of its id
         id: String,
         /// Why; the agent is told, and it is kept in the audit
         #[arg(long, value_name = "TEXT")]
@@ -114,19 +114,11 @@ fn left(ms: &Value) -> String {
     when::length(ms.as_u64().unwrap_or_default().saturating_sub(when::now()))
 }
 
-/// The whole id, for people who typed its end.
+/// The whole id, for people who typed a part of it.
 fn whole(id: &str, server: &Server) -> anyhow::Result<String> {
     let ids: Vec<String> = waiting(server)?.iter().map(|one| ui::text(&one["id"])).collect();
-    let mut fits = ids.iter().filter(|one| one.ends_with(id));
-    match (fits.next(), fits.next()) {
-        (Some(one), None) => Ok(one.clone()),
-        (Some(_), Some(_)) => Err(ui::Hinted::error(
-            format!("several calls that wait end in {id}"),
-            "write more of it; `deadstop approvals` lists them",
-        )),
-        // The server knows those that wait no longer, and says what became of them.
-        (None, _) => Ok(id.to_owned()),
-    }
+    // The server knows those that wait no longer, and says what became of them.
+    Ok(short::pick("approval", id, &ids)?.unwrap_or_else(|| id.to_owned()))
 }
 
 fn show(id: &str, server: &Server) -> anyhow::Result<ExitCode> {

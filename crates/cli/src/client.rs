@@ -243,6 +243,7 @@ async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Re
     let hint = hint(status, code, &detail, path);
     match code {
         "operator_required" => Err(Hinted::for_operator(problem, hint)),
+        _ if status == StatusCode::NOT_FOUND => Err(Hinted::missing(problem, hint)),
         _ => Err(Hinted::error(problem, hint)),
     }
 }

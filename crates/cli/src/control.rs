@@ -9,23 +9,26 @@ pub(crate) use here::gate as gate_here;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
+use deadstop_core::GuardId;
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
-use crate::when;
+use crate::{short, when};
 
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Order {
-    /// A session: its name, or AGENT/SESSION as lists show it
+    /// A session: its name, or AGENT/SESSION as lists show it; the beginning is enough
     #[arg(value_name = "SESSION", required_unless_present_any = ["agent", "all", "named"])]
     session: Option<String>,
     /// The same, spelled as in the other commands
     #[arg(long = "session", value_name = "NAME", hide = true, conflicts_with = "session")]
     named: Option<String>,
-    /// An agent
+    /// An agent; the beginning of its name is enough
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Everything
@@ -61,6 +64,41 @@ pub(crate) struct Status {
     server: Server,
 }
 
+/// What is followed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Only this agent
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Only this session: its name, or AGENT/SESSION
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Only what this guard did, such as loop or budget
+    #[arg(long, value_name = "NAME", value_parser = guard_names())]
+    guard: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// The names of the guards.
+fn guard_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(GuardId::ALL.map(GuardId::name))
+}
+
+impl Watch {
+    /// Whether an event passes the filters.
+    fn wants(&self, event: &Value) -> bool {
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        let is_session = |wanted: &String| {
+            text("session") == wanted
+                || wanted.split_once('/') == Some((text("agent"), text("session")))
+        };
+        self.agent.as_ref().is_none_or(|agent| text("agent") == agent)
+            && self.session.as_ref().is_none_or(is_session)
+            && self.guard.as_ref().is_none_or(|guard| text("guard") == guard)
+    }
+}
+
 /// Carries an order out: `kill`, `clear`, `pause` or `resume`.
 pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if order.local || order.server.is_none() {
@@ -70,17 +108,8 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if order.all {
         body["all"] = json!(true);
     }
-    if let Some(agent) = &order.agent {
-        body["agent"] = json!(agent);
-    }
-    if let Some(session) = order.session() {
-        body["session"] = json!(session);
-    }
     let client = order.server.client()?;
-    let carried = ui::runtime()?.block_on(async {
-        known::check(&client, order).await?;
-        client.post(&format!("/api/{what}"), &body).await
-    });
+    let carried = ui::runtime()?.block_on(send(&client, what, order, body));
     let answer = match carried {
         // No server was named and none runs: then hooks judge coding agents by local files.
         Err(error) if Hinted::is_away(&error) && here::judges(order) => {
@@ -107,14 +136,45 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows who runs.
+/// Sends an order. A session that is named without its agent, and is not in use under that very
+/// name, is looked for in the list.
+async fn send(
+    client: &Client,
+    what: &str,
+    order: &Order,
+    mut body: Value,
+) -> anyhow::Result<Value> {
+    let path = format!("/api/{what}");
+    let (agent, session) = known::meant(client, order).await?;
+    let mut about = |(agent, session): known::Whom| {
+        for (name, value) in [("agent", agent), ("session", session)] {
+            if let Some(value) = value {
+                body[name] = json!(value);
+            }
+        }
+        body.clone()
+    };
+    let alone = session.clone().filter(|_| agent.is_none());
+    let carried = client.post(&path, &about((agent, session))).await;
+    match (carried, alone) {
+        (Err(error), Some(typed)) if Hinted::is_missing(&error) => {
+            let Some((agent, session)) = short::session(client, &typed).await? else {
+                return Err(error);
+            };
+            client.post(&path, &about((Some(agent), Some(session)))).await
+        }
+        (carried, _) => carried,
+    }
+}
+
+/// Shows who runs, the nearest to a limit first.
 pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     let server = &args.server;
     if args.local || server.is_none() {
         return here::status(server);
     }
     let client = server.client()?;
-    let answer = ui::runtime()?.block_on(client.get("/api/status"))?;
+    let answer = ui::runtime()?.block_on(client.get("/api/status?order=danger"))?;
     if server.json {
         println!("{answer}");
         return Ok(ExitCode::SUCCESS);
@@ -132,7 +192,9 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         println!("keys are required; agents that call without one until {until}: {agents}\n");
     }
     let none = Vec::new();
-    let scopes = answer["scopes"].as_array().unwrap_or(&none);
+    let mut scopes: Vec<&Value> = answer["scopes"].as_array().unwrap_or(&none).iter().collect();
+    // What was stopped can do no harm: it stands below what runs.
+    scopes.sort_by_key(|scope| scope["state"] == "killed");
     if scopes.is_empty() {
         println!("no calls yet");
         return Ok(ExitCode::SUCCESS);
@@ -166,7 +228,8 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints events until the user presses Ctrl-C.
-pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
+pub(crate) fn watch(args: &Watch) -> anyhow::Result<ExitCode> {
+    let server = &args.server;
     let client = server.client()?;
     ui::runtime()?.block_on(async {
         let mut events = client.events("/api/events").await?;
@@ -181,6 +244,9 @@ pub(crate) fn watch(server: &Server) -> anyhow::Result<ExitCode> {
                 eprintln!("the server has gone");
                 return Ok(ExitCode::FAILURE);
             };
+            if !args.wants(&event) {
+                continue;
+            }
             let line = if server.json { event.to_string() } else { told(&event) };
             let mut out = std::io::stdout().lock();
             writeln!(out, "{line}").and_then(|()| out.flush())?;

@@ -156,5 +156,10 @@ fn print(args: &Args, chart: &Chart) -> anyhow::Result<()> {
 /// A name that no other session has.
 fn canary() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    format!("doctor-canary-{}-{}", std::process::id(), now.unwrap_or_default().as_millis())
+    format!(
+        "{}{}-{}",
+        deadstop_store::CANARY,
+        std::process::id(),
+        now.unwrap_or_default().as_millis()
+    )
 }

@@ -8,10 +8,10 @@ use deadstop_core::Measure;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::client::encoded;
+use crate::client::{Client, encoded};
 use crate::remote::Server;
 use crate::table::{Table, facts};
-use crate::{timeline, ui, when};
+use crate::{short, timeline, ui, when};
 
 /// Characters of the bar: the threshold stands in its middle.
 const BAR: usize = 40;
@@ -20,9 +20,9 @@ const SHOWN: usize = 300;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The incident
+    /// The incident, or the beginning or the end of its id [default: the latest]
     #[arg(value_name = "INCIDENT")]
-    id: String,
+    id: Option<String>,
     /// Show the evidence in full, and not its beginning
     #[arg(long)]
     full: bool,
@@ -32,9 +32,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.server.client()?;
-    let path = format!("/api/incidents/{}", encoded(&args.id));
-    let incident = ui::runtime()?.block_on(client.get(&path));
-    let incident = incident.with_context(|| format!("incident {}", args.id))?;
+    let found = ui::runtime()?.block_on(async {
+        let id = match &args.id {
+            Some(typed) => short::incident(&client, typed).await?,
+            None => match latest(&client).await? {
+                Some(id) => id,
+                None => return Ok(None),
+            },
+        };
+        let path = format!("/api/incidents/{}", encoded(&id));
+        client.get(&path).await.with_context(|| format!("incident {id}")).map(Some)
+    });
+    let Some(incident) = found? else {
+        eprintln!("no incidents");
+        return Ok(ExitCode::SUCCESS);
+    };
     if args.server.json {
         ui::print(&incident.to_string())?;
     } else {
@@ -42,6 +54,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::print(&told(&incident, shown))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The id of the newest incident.
+async fn latest(client: &Client) -> anyhow::Result<Option<String>> {
+    let newest = client.get("/api/incidents?limit=1").await?;
+    Ok(newest["items"][0]["id"].as_str().map(str::to_owned))
 }
 
 fn told(incident: &Value, shown: usize) -> String {
@@ -222,20 +240,15 @@ fn around(out: &mut String, incident: &Value) {
 }
 
 fn cost(out: &mut String, pace: &Value) {
-    let Some(cost) = pace["cost_usd"].as_f64() else {
-        let _ = writeln!(out, "\nWhat it would have cost by now cannot be told: too few calls.");
+    let Some(how) = pace["how"].as_str() else {
+        let _ =
+            writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");
         return;
     };
-    let figure = |name: &str| pace[name].as_f64().unwrap_or_default();
-    let _ = writeln!(
-        out,
-        "\nUnstopped, it would have cost ${cost:.2} more by now: ${:.4} and {:.1} calls a minute, as \
-         in its last {} calls ({}).",
-        figure("usd_per_minute"),
-        figure("calls_per_minute"),
-        ui::text(&pace["measured_calls"]),
-        when::length(pace["measured_ms"].as_u64().unwrap_or_default()),
-    );
+    if let Some(cost) = pace["cost_usd"].as_f64() {
+        let _ = writeln!(out, "\nSaved: about ${cost:.4}.");
+    }
+    let _ = writeln!(out, "\n{how}");
 }
 
 #[cfg(test)]

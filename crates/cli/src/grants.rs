@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::client::encoded;
+use crate::client::{Client, encoded};
 use crate::remote::{self, Server};
 use crate::table::Table;
-use crate::{list, ui, when};
+use crate::{list, short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Give {
-    /// An agent, or one of its sessions
+    /// An agent, or one of its sessions; the beginnings of their names are enough
     #[arg(value_name = "AGENT[/SESSION]")]
     whom: String,
     /// Dollars that the session may spend in addition
@@ -55,7 +55,7 @@ pub(crate) struct Give {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An agent, or one of its sessions
+    /// An agent, or one of its sessions; the beginnings of their names are enough
     #[arg(value_name = "AGENT[/SESSION]")]
     whom: String,
     /// Take this one back
@@ -69,13 +69,13 @@ pub(crate) struct Args {
 }
 
 /// Where the grants of an agent or a session stand.
-fn path(whom: &str) -> String {
-    match whom.split_once('/') {
-        Some((agent, session)) => {
-            format!("/api/sessions/{}/{}/grants", encoded(agent), encoded(session))
+async fn path(client: &Client, whom: &str) -> anyhow::Result<String> {
+    Ok(match short::whom(client, whom).await? {
+        (agent, Some(session)) => {
+            format!("/api/sessions/{}/{}/grants", encoded(&agent), encoded(&session))
         }
-        None => format!("/api/agents/{}/grants", encoded(whom)),
-    }
+        (agent, None) => format!("/api/agents/{}/grants", encoded(&agent)),
+    })
 }
 
 /// Reads `200k`, `1.5m` and plain numbers.
@@ -101,9 +101,9 @@ fn money(text: &str) -> Result<f64, String> {
 
 /// Raises the limits of a session; one that a limit ended goes on.
 fn top_up(args: &Give) -> anyhow::Result<ExitCode> {
-    let Some((agent, session)) = args.whom.split_once('/') else {
+    if !args.whom.contains('/') {
         anyhow::bail!("limits are raised for a session: write {}/SESSION", args.whom);
-    };
+    }
     let mut body = json!({
         "reason": args.reason.as_deref().unwrap_or_default(),
         "by": remote::operator(),
@@ -120,15 +120,20 @@ fn top_up(args: &Give) -> anyhow::Result<ExitCode> {
             body[name] = json!(amount);
         }
     }
-    let path = format!("/api/sessions/{}/{}/top-up", encoded(agent), encoded(session));
     let client = args.server.client()?;
-    let done = ui::runtime()?.block_on(client.post(&path, &body));
+    let done = ui::runtime()?.block_on(async {
+        let (agent, session) = short::whom(&client, &args.whom).await?;
+        let session = session.unwrap_or_default();
+        let path = format!("/api/sessions/{}/{}/top-up", encoded(&agent), encoded(&session));
+        client.post(&path, &body).await
+    });
     let done = done.with_context(|| args.whom.clone())?;
     if args.server.json {
         ui::print(&format!("{done}\n"))?;
     } else {
-        let state = ui::text(&done["scope"]["state"]);
-        ui::print(&format!("topped up: {}, which is {state} now\n", args.whom))?;
+        let text = |key: &str| ui::text(&done["scope"][key]);
+        let (agent, name, state) = (text("agent"), text("name"), text("state"));
+        ui::print(&format!("topped up: {agent}/{name}, which is {state} now\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -147,18 +152,22 @@ pub(crate) fn give(args: &Give) -> anyhow::Result<ExitCode> {
         }
     }
     let client = args.server.client()?;
-    let grant = ui::runtime()?.block_on(client.post(&path(&args.whom), &body));
+    let grant = ui::runtime()?
+        .block_on(async { client.post(&path(&client, &args.whom).await?, &body).await });
     let grant = grant.with_context(|| args.whom.clone())?;
     tell("granted", &args.whom, &grant, &args.server)
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = args.server.client()?;
-    let path = path(&args.whom);
+    let runtime = ui::runtime()?;
+    let path = runtime.block_on(path(&client, &args.whom))?;
     if let (Some(id), Some(reason)) = (&args.revoke, &args.reason) {
         let body = json!({ "reason": reason, "by": remote::operator() });
-        let path = format!("{path}/{}/revoke", encoded(id));
-        let grant = ui::runtime()?.block_on(client.post(&path, &body));
+        let grant = runtime.block_on(async {
+            let id = short::listed(&client, "grant", &path, id).await?;
+            client.post(&format!("{path}/{}/revoke", encoded(&id)), &body).await
+        });
         let grant = grant.with_context(|| format!("grant {id}"))?;
         return tell("revoked", &args.whom, &grant, &args.server);
     }

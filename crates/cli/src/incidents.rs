@@ -9,7 +9,7 @@ use crate::client::encoded;
 use crate::list::{self, Paging, Query, Span};
 use crate::remote::{self, Server};
 use crate::table::Table;
-use crate::{ui, when};
+use crate::{short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 enum Command {
     /// Note that you have seen an incident.
     Ack {
-        /// The incident
+        /// The incident, or the beginning or the end of its id
         id: String,
         /// What you have to say about it; people will read it
         #[arg(long, value_name = "TEXT")]
@@ -117,10 +117,12 @@ fn groups(groups: &[Value]) -> Table {
 }
 
 fn acknowledge(id: &str, note: &str, server: &Server) -> anyhow::Result<ExitCode> {
-    let path = format!("/api/incidents/{}/acknowledge", encoded(id));
     let body = json!({ "note": note, "by": remote::operator() });
     let client = server.client()?;
-    let incident = ui::runtime()?.block_on(client.post(&path, &body));
+    let incident = ui::runtime()?.block_on(async {
+        let id = short::incident(&client, id).await?;
+        client.post(&format!("/api/incidents/{}/acknowledge", encoded(&id)), &body).await
+    });
     let incident = incident.with_context(|| format!("incident {id}"))?;
     if server.json {
         ui::print(&incident.to_string())?;

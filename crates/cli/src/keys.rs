@@ -16,7 +16,7 @@ use crate::database::{self, Make, Source};
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::Hinted;
-use crate::{list, operator, ui, when};
+use crate::{list, operator, short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,7 +34,7 @@ enum Command {
     List,
     /// Take a key out of force, at once.
     Revoke {
-        /// The key's id, as `deadstop keys list` shows it
+        /// The key's id, as `deadstop keys list` shows it, or its beginning or end
         id: String,
     },
 }
@@ -252,11 +252,14 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
 
 fn revoke(id: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let gone = ui::runtime()?.block_on(client.delete(&format!("/api/keys/{}", encoded(id))));
-    gone.with_context(|| format!("key {id}"))?;
+    let gone = ui::runtime()?.block_on(async {
+        let id = short::listed(&client, "key", "/api/keys", id).await?;
+        client.delete(&format!("/api/keys/{}", encoded(&id))).await.map(|_| id)
+    });
+    let id = gone.with_context(|| format!("key {id}"))?;
     match server.json {
         true => ui::print(&json!({ "revoked": id }).to_string())?,
-        false => ui::print(&format!("revoked: key {}", ui::printable(id)))?,
+        false => ui::print(&format!("revoked: key {}", ui::printable(&id)))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -162,10 +162,35 @@ pub(crate) fn show(
         if seen == 0 {
             eprintln!("no {what}");
         } else if pages.has_more() {
-            eprintln!("there are more: --limit N shows so many, --all shows all");
+            eprintln!("Showing {seen}. Use --limit or --all.");
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Shows a list in an order of its own. It is read whole before its beginning is shown.
+pub(crate) fn show_sorted<K: Ord>(
+    server: &Server,
+    query: Query,
+    paging: &Paging,
+    what: &str,
+    key: impl Fn(&Value) -> K,
+    table: impl Fn(&[Value]) -> Table,
+) -> anyhow::Result<ExitCode> {
+    let client = server.client()?;
+    let mut items = ui::runtime()?.block_on(Pages::new(&client, query, None).collect())?;
+    items.sort_by_cached_key(key);
+    let most = paging.most().map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let more = items.len() > most;
+    items.truncate(most);
+    if items.is_empty() {
+        eprintln!("no {what}");
+    }
+    write(server, &items, &table)?;
+    if more {
+        eprintln!("Showing {most}. Use --limit or --all.");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Shows a list that always comes whole.

@@ -45,6 +45,7 @@ mod remote;
 mod run;
 mod serve;
 mod sessions;
+mod short;
 mod sign_in;
 mod table;
 mod timeline;
@@ -98,7 +99,7 @@ enum Command {
     /// Check that a server can do its work, for health checks: 0 if it can.
     Ready(remote::Server),
     /// Follow what happens, live.
-    Watch(remote::Server),
+    Watch(control::Watch),
     /// Set Deadstop up: two questions, then it writes the hooks and tests them.
     Init(init::Args),
     /// Install hooks in a coding agent. Shows the difference, keeps a backup.
@@ -171,7 +172,7 @@ fn main() -> ExitCode {
         Command::Status(args) => control::status(&args),
         Command::SignIn(server) => sign_in::run(&server),
         Command::Ready(server) => ready::run(&server),
-        Command::Watch(server) => control::watch(&server),
+        Command::Watch(args) => control::watch(&args),
         Command::Init(args) => init::run(&args),
         Command::Install(args) => install::install(&args),
         Command::Uninstall(which) => install::uninstall(&which),

@@ -15,7 +15,6 @@ use deadstop_protocol::policy_file::{self, Format, PolicyError};
 use serde::Serialize;
 
 use crate::ui::Hinted;
-use load::Problem;
 pub(crate) use load::load;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +27,7 @@ pub(crate) struct Args {
 enum Command {
     /// Write a policy to start from, with every setting explained.
     Init(Init),
-    /// Check that files are valid policies.
+    /// Check that files are valid policies; name every mistake with its line.
     Check(Check),
     /// Show the policy that is in force, with every setting.
     Show(Show),
@@ -143,7 +142,7 @@ fn write(args: &Init, text: &str) -> anyhow::Result<()> {
     .with_context(|| format!("{file} cannot be written"))
 }
 
-/// What `check --json` says about a file.
+/// What `check --json` says about a file: the first mistake, and all of them.
 #[derive(Serialize)]
 struct Checked<'a> {
     file: &'a str,
@@ -152,39 +151,52 @@ struct Checked<'a> {
     column: Option<usize>,
     problem: Option<&'a str>,
     hint: Option<&'a str>,
+    errors: Vec<Mistake<'a>>,
+}
+
+/// One mistake.
+#[derive(Serialize)]
+struct Mistake<'a> {
+    line: Option<usize>,
+    column: Option<usize>,
+    problem: &'a str,
+    hint: Option<&'a str>,
 }
 
 fn check(args: &Check) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let mut code = ExitCode::SUCCESS;
     for file in &args.files {
-        let error = match load::file(file) {
-            Ok(_) => None,
-            Err(Problem::Policy(error)) => Some(error),
-            Err(Problem::Missing) => Some(load::unreadable(file, "there is no such file".into())),
-        };
-        if error.is_some() {
+        let errors = load::problems(file);
+        if !errors.is_empty() {
             code = ExitCode::from(1);
         }
         if args.json {
-            serde_json::to_writer(&mut out, &checked(file, error.as_ref()))?;
+            serde_json::to_writer(&mut out, &checked(file, &errors))?;
             writeln!(out)?;
             continue;
         }
-        match error {
-            None => writeln!(out, "{file}: ok")?,
-            Some(error) => {
-                writeln!(out, "{error}")?;
-                if let Some(hint) = error.hint {
-                    writeln!(out, "hint: {hint}")?;
-                }
+        if errors.is_empty() {
+            writeln!(out, "{file}: ok")?;
+        }
+        for error in errors {
+            writeln!(out, "{error}")?;
+            if let Some(hint) = error.hint {
+                writeln!(out, "hint: {hint}")?;
             }
         }
     }
     Ok(code)
 }
 
-fn checked<'a>(file: &'a str, error: Option<&'a PolicyError>) -> Checked<'a> {
+fn checked<'a>(file: &'a str, errors: &'a [PolicyError]) -> Checked<'a> {
+    let error = errors.first();
+    let mistake = |error: &'a PolicyError| Mistake {
+        line: error.line,
+        column: error.column,
+        problem: &error.problem,
+        hint: error.hint.as_deref(),
+    };
     Checked {
         file,
         ok: error.is_none(),
@@ -192,6 +204,7 @@ fn checked<'a>(file: &'a str, error: Option<&'a PolicyError>) -> Checked<'a> {
         column: error.and_then(|error| error.column),
         problem: error.map(|error| error.problem.as_str()),
         hint: error.and_then(|error| error.hint.as_deref()),
+        errors: errors.iter().map(mistake).collect(),
     }
 }
 

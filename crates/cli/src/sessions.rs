@@ -10,7 +10,7 @@ use crate::list::{self, Pages, Paging, Query, Span};
 use crate::remote::Server;
 use crate::table::{Table, facts};
 use crate::ui::Hinted;
-use crate::{timeline, ui, when};
+use crate::{short, timeline, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 enum Command {
     /// Show one session, and its calls as a timeline.
     Show {
-        /// The session: its agent, a slash, its name
+        /// The session: AGENT/SESSION or its name; the beginning or the end of either is enough
         #[arg(value_name = "AGENT/SESSION")]
         session: String,
         #[command(flatten)]
@@ -97,15 +97,15 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
 }
 
 fn show(named: &str, paging: &Paging, server: &Server) -> anyhow::Result<ExitCode> {
-    let Some((agent, name)) = named.split_once('/') else {
-        return Err(Hinted::error(
-            format!("`{named}` names no session"),
-            "write its agent, a slash, its name: AGENT/SESSION; `deadstop sessions` lists them",
-        ));
-    };
-    let path = format!("/api/sessions/{}/{}", encoded(agent), encoded(name));
     let client = server.client()?;
     let (session, calls, more) = ui::runtime()?.block_on(async {
+        let Some((agent, name)) = short::session(&client, named).await? else {
+            return Err(Hinted::error(
+                format!("the server knows no session `{named}`"),
+                "write its agent, a slash, its name: AGENT/SESSION; `deadstop sessions` lists them",
+            ));
+        };
+        let path = format!("/api/sessions/{}/{}", encoded(&agent), encoded(&name));
         let session = client.get(&path).await.with_context(|| format!("session {named}"))?;
         // The end is what people want to see; as it happened is how they want to read it.
         let query = Query::new(format!("{path}/calls")).some("order", Some("newest"));

@@ -10,6 +10,8 @@ use crate::ui;
 
 /// The narrowest that a column of sentences gets before other columns are left out.
 const SENTENCE: usize = 28;
+/// The narrowest that it gets before the second column, which says how a thing stands, is left out.
+const NARROW: usize = 20;
 /// Lines that a sentence may take in a list; `deadstop explain` has the whole of it.
 const LINES: usize = 3;
 const GAP: usize = 2;
@@ -92,7 +94,9 @@ impl Table {
             let before: usize = widths[..last].iter().filter(|w| **w > 0).map(|w| w + GAP).sum();
             let sentence = widths.get(last).copied().unwrap_or_default();
             let room = most.saturating_sub(before);
-            if sentence <= room || room >= SENTENCE {
+            let others = widths[..last].iter().skip(2).any(|width| *width > 0);
+            let least = if others { SENTENCE } else { NARROW };
+            if sentence <= room || room >= least {
                 if let Some(width) = widths.last_mut() {
                     *width = sentence.min(room);
                 }
@@ -132,7 +136,9 @@ impl Table {
         }
         if !left_out.is_empty() {
             let note = format!("(no room for: {}; --json has all)", left_out.join(", "));
-            out.push_str(&self.painted(&note, "2"));
+            for line in wrapped(&note, most, usize::MAX) {
+                out.push_str(&format!("{}\n", self.painted(&line, "2")));
+            }
         }
         out.trim_end().to_owned()
     }
@@ -210,6 +216,11 @@ fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     if lines.len() > most {
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
+            while last.chars().count() + 2 > width
+                && let Some(space) = last.rfind(' ')
+            {
+                last.truncate(space);
+            }
             last.push_str(" …");
         }
     }

@@ -20,6 +20,8 @@ enum Kind {
     Away,
     /// The order takes the operator's token.
     ForOperator,
+    /// The server knows no such thing.
+    Missing,
     /// All else.
     Other,
 }
@@ -50,6 +52,16 @@ impl Hinted {
     /// Whether an error is that an order takes the operator's token.
     pub(crate) fn is_for_operator(error: &anyhow::Error) -> bool {
         Hinted::is(error, Kind::ForOperator)
+    }
+
+    /// The error that the server knows no such thing.
+    pub(crate) fn missing(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        Hinted::of(Kind::Missing, problem, hint)
+    }
+
+    /// Whether an error is that the server knows no such thing.
+    pub(crate) fn is_missing(error: &anyhow::Error) -> bool {
+        Hinted::is(error, Kind::Missing)
     }
 
     /// Whether an error is that no server answers.
@@ -110,6 +122,11 @@ pub(crate) fn colour() -> bool {
 
 /// How many columns the terminal has; nothing in a pipe, where a row is a line.
 pub(crate) fn width() -> Option<u16> {
+    let wanted =
+        crate::remote::filled("DEADSTOP_COLUMNS").and_then(|text| text.trim().parse().ok());
+    if let Some(columns) = wanted.filter(|columns| *columns >= 40) {
+        return Some(columns);
+    }
     let stdout = std::io::stdout();
     let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout))?;
     size.ok().map(|size| size.ws_col).filter(|columns| *columns >= 40)

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 #[path = "control/access.rs"]
 mod access;
+#[path = "control/columns.rs"]
+mod columns;
 #[path = "control/house.rs"]
 mod house;
 #[path = "control/operator.rs"]
@@ -122,8 +124,10 @@ fn a_session_is_shown_with_its_calls() {
     assert_eq!(house.ask(&["pause", "a", "--session", "b"]).code, 2);
 
     let missing = house.ask(&["sessions", "show", "seeker/none"]);
-    missing.refused("session seeker/none: ", "`deadstop sessions` lists them");
-    house.ask(&["sessions", "show", "seeker"]).refused("names no session", "AGENT/SESSION");
+    missing.refused("knows no session `seeker/none`", "`deadstop sessions` lists them");
+    house
+        .ask(&["sessions", "show", "seeker"])
+        .refused("knows no session `seeker`", "AGENT/SESSION");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn long_lists_come_in_pages() {
             let said = house.ask(&[&["sessions"], args, json].concat()).fine();
             let found = if json.is_empty() { said.rows().len() } else { said.json().len() };
             assert_eq!(found, lines, "{args:?}: {said:?}");
-            assert_eq!(said.err.contains("there are more"), more, "{args:?}: {said:?}");
+            assert_eq!(said.err.contains("Use --limit or --all."), more, "{args:?}: {said:?}");
         }
     }
     assert_eq!(house.ask(&["sessions", "--all", "--limit", "2"]).code, 2);

@@ -36,6 +36,10 @@ fn directory() -> TempDir {
         ("typo.toml", "[budget]\nmax_cost_used = 5\n"),
         ("zero.json", "{\n  \"destructive\": { \"window_s\": 0 }\n}\n"),
         ("dollars.toml", "budget.max_cost_usd = -1\n"),
+        (
+            "many.toml",
+            "mode = \"enforse\"\n[budget]\nmax_cost_used = 5\n[steps]\nmax_steps = \"x\"\n",
+        ),
     ] {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
@@ -142,6 +146,17 @@ fn check_says_what_is_wrong_with_each_file() {
         "",
     );
     check(
+        &["policy", "check", "many.toml"],
+        1,
+        "many.toml:1:8: `mode` cannot be `enforse`\n\
+         hint: did you mean `enforce`?\n\
+         many.toml:3:1: unknown key `max_cost_used` in `budget`\n\
+         hint: did you mean `max_cost_usd`?\n\
+         many.toml:5:13: `steps.max_steps` must be a whole number of 0 or more, not the text \"x\"\n\
+         hint: write the number alone: no quotes, no unit\n",
+        "",
+    );
+    check(
         &["policy", "check", "bytes.toml", "large.toml", "."],
         1,
         "bytes.toml: is not UTF-8 text\n\
@@ -164,11 +179,16 @@ fn check_speaks_json() {
         stdout,
         "{\"file\":\"typo.toml\",\"ok\":false,\"line\":2,\"column\":1,\
          \"problem\":\"unknown key `max_cost_used` in `budget`\",\
-         \"hint\":\"did you mean `max_cost_usd`?\"}\n\
+         \"hint\":\"did you mean `max_cost_usd`?\",\
+         \"errors\":[{\"line\":2,\"column\":1,\
+         \"problem\":\"unknown key `max_cost_used` in `budget`\",\
+         \"hint\":\"did you mean `max_cost_usd`?\"}]}\n\
          {\"file\":\"good.yaml\",\"ok\":true,\"line\":null,\"column\":null,\
-         \"problem\":null,\"hint\":null}\n\
+         \"problem\":null,\"hint\":null,\"errors\":[]}\n\
          {\"file\":\"-\",\"ok\":false,\"line\":1,\"column\":7,\"problem\":\"`mode` cannot be 5\",\
-         \"hint\":\"write one of `enforce`, `log-only`, `shadow`\"}\n"
+         \"hint\":\"write one of `enforce`, `log-only`, `shadow`\",\
+         \"errors\":[{\"line\":1,\"column\":7,\"problem\":\"`mode` cannot be 5\",\
+         \"hint\":\"write one of `enforce`, `log-only`, `shadow`\"}]}\n"
     );
 }
 

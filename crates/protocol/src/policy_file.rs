@@ -4,6 +4,7 @@
 //! (`tree`); one reader makes the raw policy of it. So all formats accept the same keys, and
 //! every complaint, also one about settings that contradict each other, names its line.
 
+mod every;
 mod fault;
 mod json;
 mod locate;
@@ -17,7 +18,7 @@ use deadstop_core::{PolicySet, RawPolicy};
 use serde::Deserialize;
 
 use fault::Fault;
-use tree::{At, Node};
+use tree::{At, Node, Spot, Value};
 pub use write::{template, to_json, to_toml};
 
 /// Most bytes that a policy may have.
@@ -119,35 +120,65 @@ impl std::error::Error for PolicyError {}
 /// assert_eq!(error.hint.unwrap(), "did you mean `max_cost_usd`?");
 /// ```
 pub fn parse(text: &str, file: &str) -> Result<PolicySet, PolicyError> {
-    // Windows editors leave a mark at the start that is not part of the text.
-    let text = text.trim_start_matches('\u{feff}');
-    let format = Format::of(file, text);
-    resolve(text, format).map_err(|fault| {
-        let At { line, column } = fault.at(text).unwrap_or_default();
-        PolicyError {
-            file: file.to_owned(),
-            line: (line > 0).then_some(line),
-            column: (column > 0).then_some(column),
-            problem: fault.problem(),
-            hint: Some(fault.hint(format)),
-        }
+    let (text, format) = read(text, file);
+    let resolved = tree(text, format).and_then(|tree| resolve(&tree));
+    resolved.map_err(|fault| told(&fault, text, file, format))
+}
+
+/// Reads a policy, and says everything that is wrong with it, in the order of the file.
+///
+/// ```
+/// use deadstop_protocol::policy_file::parse_all;
+/// let text = "[budget]\nmax_cost_used = 5\n[loop]\nthreshold = \"many\"\n";
+/// let errors = parse_all(text, "policy.toml").unwrap_err();
+/// let lines: Vec<_> = errors.iter().filter_map(|error| error.line).collect();
+/// assert_eq!(lines, [2, 4]);
+/// ```
+pub fn parse_all(text: &str, file: &str) -> Result<PolicySet, Vec<PolicyError>> {
+    let (text, format) = read(text, file);
+    let told = |fault: &Fault| told(fault, text, file, format);
+    let mut tree = tree(text, format).map_err(|fault| vec![told(&fault)])?;
+    every::resolve(&mut tree).map_err(|faults| {
+        let mut errors: Vec<PolicyError> = faults.iter().map(told).collect();
+        errors.sort_by_key(|error| (error.line, error.column));
+        errors
     })
 }
 
-fn resolve(text: &str, format: Format) -> Result<PolicySet, Fault> {
+/// The text without the mark that Windows editors leave at its start, and its format.
+fn read<'t>(text: &'t str, file: &str) -> (&'t str, Format) {
+    let text = text.trim_start_matches('\u{feff}');
+    (text, Format::of(file, text))
+}
+
+fn told(fault: &Fault, text: &str, file: &str, format: Format) -> PolicyError {
+    let At { line, column } = fault.at(text).unwrap_or_default();
+    PolicyError {
+        file: file.to_owned(),
+        line: (line > 0).then_some(line),
+        column: (column > 0).then_some(column),
+        problem: fault.problem(),
+        hint: Some(fault.hint(format)),
+    }
+}
+
+fn tree(text: &str, format: Format) -> Result<Node, Fault> {
     if text.len() > MAX_BYTES {
         return Err(Fault::too_large());
     }
     if text.trim().is_empty() {
-        return RawPolicy::default().resolve().map_err(|bad| Fault::bad_setting(bad, None));
+        return Ok(Node { spot: Spot::Byte(0), value: Value::Section(Vec::new()) });
     }
-    let tree = match format {
-        Format::Toml => tree::from_toml(text)?,
-        Format::Yaml => tree::from_yaml(text)?,
-        Format::Json => json::read(text)?,
-    };
-    typed(&tree)?.resolve().map_err(|bad| {
-        let found = locate::find(&tree, &bad.path);
+    match format {
+        Format::Toml => tree::from_toml(text),
+        Format::Yaml => tree::from_yaml(text),
+        Format::Json => json::read(text),
+    }
+}
+
+fn resolve(tree: &Node) -> Result<PolicySet, Fault> {
+    typed(tree)?.resolve().map_err(|bad| {
+        let found = locate::find(tree, &bad.path);
         Fault::bad_setting(bad, found)
     })
 }

@@ -35,6 +35,7 @@ use crate::door::{
     Caller, Lines, OURS, ascii, brought, identify, keep_headers, plain, read_body,
     strip_hop_by_hop, too_large, unavailable, warned,
 };
+use crate::page;
 use admission::{Admission, Passed};
 use deadstop_store::StoreError;
 use deadstop_warden::{Asking, Resolved, Thread, Warden};
@@ -61,7 +62,7 @@ impl Gateway {
     /// Answers one request.
     pub(crate) async fn handle(&self, request: Request, lines: &Lines) -> Response<Body> {
         let Some(route) = Route::find(&self.config, request.uri()) else {
-            return not_found(&self.config);
+            return page::lost(&request).unwrap_or_else(|| not_found(&self.config));
         };
         if request::climbs(&route.path) {
             let text = "the path contains `..`, which could leave the provider's base URL; \

@@ -64,6 +64,19 @@ pub(crate) fn serves(method: &Method, path: &str) -> bool {
     ours && matches!(*method, Method::GET | Method::HEAD)
 }
 
+/// Answers a browser that asks for an address which neither the page nor the gateway has: the page
+/// says so. Other clients get the gateway's answer.
+pub(crate) fn lost<B>(request: &Request<B>) -> Option<Response<Body>> {
+    let accepted = request.headers().get(header::ACCEPT)?.to_str().ok()?;
+    let browses = *request.method() == Method::GET && accepted.contains("text/html");
+    browses.then(|| {
+        let whole = Request::builder().uri("/").body(()).unwrap_or_default();
+        let mut response = answer(&whole);
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        response
+    })
+}
+
 /// Answers a request for the page.
 pub(crate) fn answer<B>(request: &Request<B>) -> Response<Body> {
     let path = request.uri().path().trim_start_matches('/');
@@ -206,6 +219,27 @@ mod tests {
             let response = ask(path);
             assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
             assert_eq!(response.headers()[header::CACHE_CONTROL], ASK_AGAIN, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_browser_that_is_lost_gets_the_page_and_a_client_does_not() {
+        for (method, accept, expected) in [
+            ("GET", "text/html,application/xhtml+xml,*/*;q=0.8", true),
+            ("GET", "application/json", false),
+            ("GET", "*/*", false),
+            ("POST", "text/html", false),
+        ] {
+            let request = Request::builder().method(method).uri("/nope");
+            let request = request.header(header::ACCEPT, accept).body(()).unwrap();
+            let answered = lost(&request);
+            assert_eq!(answered.is_some(), expected, "{method} {accept}");
+            if let Some(response) = answered {
+                assert_eq!(response.status(), StatusCode::NOT_FOUND);
+                let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+                assert!(kind.starts_with("text/html"), "{kind}");
+                assert!(response.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+            }
         }
     }
 

@@ -24,6 +24,17 @@ pub struct Counters {
     pub version: u64,
 }
 
+/// How the names of the sessions begin that `deadstop doctor` stops before their first call. Lists
+/// leave out such a session, and an agent that has no others, as long as it has made no call.
+pub const CANARY: &str = "doctor-canary-";
+
+/// Agents that are more than the owner of a canary.
+const KNOWN: &str = " AND (calls > 0 OR deactivated_ms IS NOT NULL \
+     OR NOT EXISTS (SELECT 1 FROM sessions s WHERE s.agent_number = agents.number \
+     AND s.name LIKE 'doctor-canary-%') \
+     OR EXISTS (SELECT 1 FROM sessions s WHERE s.agent_number = agents.number \
+     AND s.name NOT LIKE 'doctor-canary-%'))";
+
 /// A project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredProject {
@@ -113,6 +124,7 @@ impl Store {
         let tag = filter.tag.as_ref().map(|tag| serde_json::json!(tag).to_string());
         let mut query = sql("SELECT * FROM agents")
             .with(" WHERE project = ", project)
+            .then(KNOWN)
             .with_some(" AND active = ", filter.active)
             .with_some(" AND name > ", paging.cursor.as_ref());
         if let Some(tag) = tag {

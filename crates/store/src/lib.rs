@@ -34,12 +34,13 @@ use deadstop_core::Time;
 
 use backend::{Backend, Query, sql};
 
-pub use agents::{AgentFilter, Counters, StoredAgent, StoredProject};
+pub use agents::{AgentFilter, CANARY, Counters, StoredAgent, StoredProject};
 pub use alerts::{AlertTarget, Attempt, Delivery, DeliveryFilter, DeliveryState, StoredDelivery};
 pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;
 pub use calls::{CallFilter, CallKind, ListedCall, StoredCall};
 pub use costs::{CostBy, CostFilter, CostLine};
+pub use costs::{SpendBy, SpendPoint, SpendStep};
 pub use error::{StoreError, Trouble};
 pub use evidence::{Body, Evidence, Exchange, Payload};
 pub use incidents::{Acknowledged, IncidentFilter, IncidentGroup, StoredIncident, StoredRung};

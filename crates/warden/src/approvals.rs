@@ -568,7 +568,8 @@ impl Warden {
         self.metrics.asked();
         let sentence = approval.trip().map(Trip::explain).unwrap_or_default();
         let event = Event::new("ask", &approval.project, agent, session, sentence.clone());
-        self.spread(Event { approval: Some(approval.id.clone()), ..event });
+        let guard = approval.trip().map(|trip| trip.guard.name().into());
+        self.spread(Event { approval: Some(approval.id.clone()), guard, ..event });
         let alert = Alert {
             kind: deadstop_alerts::Kind::Approval,
             agent: Some(agent),

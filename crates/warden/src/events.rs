@@ -42,6 +42,9 @@ pub struct Event {
     /// The incident it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<String>,
+    /// The guard that tripped, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Cow<'static, str>>,
     /// The waiting call that it is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,
@@ -66,6 +69,7 @@ impl Event {
             session: session.to_owned(),
             text,
             incident: None,
+            guard: None,
             approval: None,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! They go to the outbox, and the writer brings them to the database.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
@@ -22,7 +23,9 @@ use deadstop_redact::Redactor;
 const FEW: usize = 5;
 
 /// The format version of facts.
-const FACTS_VERSION: u8 = 2;
+const FACTS_VERSION: u8 = 3;
+/// The version before it, which did not say when a call ended.
+const FACTS_WITHOUT_END: u8 = 2;
 
 /// A call that has ended.
 pub(super) struct Ended<'a> {
@@ -92,14 +95,17 @@ fn rung(trip: &Trip, call: i64, at: Time) -> Option<StoredRung> {
 pub struct Facts {
     /// The call, without its arguments.
     pub call: Call,
-    /// How it ended.
+    /// How it ended. Of a refused call: nothing.
     pub outcome: Outcome,
+    /// A number taken when it ended. Calls have theirs from when they were asked, so that all
+    /// moments have one order, also those of the same millisecond. 0 where that is not known.
+    pub ended: i64,
 }
 
 impl Facts {
     /// The facts as bytes.
-    pub fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
-        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone() };
+    pub fn write(call: &Call, outcome: &Outcome, ended: i64) -> Option<Vec<u8>> {
+        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone(), ended };
         postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
@@ -107,6 +113,10 @@ impl Facts {
     pub fn read(bytes: &[u8]) -> Option<Facts> {
         match bytes.split_first() {
             Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
+            Some((&FACTS_WITHOUT_END, facts)) => {
+                let (call, outcome) = postcard::from_bytes(facts).ok()?;
+                Some(Facts { call, outcome, ended: 0 })
+            }
             // Another version: the call counts, but cannot be replayed.
             _ => None,
         }
@@ -141,7 +151,7 @@ impl Warden {
             trip.because = chain.project.redact_reason(&trip.because);
             let own = || uuid::Uuid::now_v7().to_string();
             let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
-            self.tell(chain, what, trip.explain(), incident.clone());
+            self.tell_trip(chain, what, &trip, incident.clone());
             self.alert_trip(chain, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
             first.get_or_insert_with(|| incident.clone());
@@ -277,6 +287,14 @@ impl Warden {
         Event::new(what, &scope.id.project, scope.agent(), session, text)
     }
 
+    /// Shows what a guard did to watchers.
+    fn tell_trip(&self, chain: &Chain, what: &'static str, trip: &Trip, incident: Option<String>) {
+        let (agent, session) = chain.names();
+        let event = Event::new(what, &chain.project.name, agent, session, trip.explain());
+        let guard = Some(Cow::Borrowed(trip.guard.name()));
+        self.spread(Event { incident, guard, ..event });
+    }
+
     /// Shows an event to watchers.
     pub fn tell(&self, chain: &Chain, what: &'static str, text: String, incident: Option<String>) {
         let (agent, session) = chain.names();
@@ -298,7 +316,9 @@ impl Warden {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
-        let row = StoredCall { incident, position: position(chain), ..row };
+        // A looser policy is tried on refused calls, too.
+        let facts = Facts::write(call, &Outcome::default(), 0);
+        let row = StoredCall { incident, position: position(chain), facts, ..row };
         self.outbox.lock().call(row, &self.metrics);
     }
 
@@ -335,7 +355,7 @@ impl Warden {
             usage,
             cost,
             incident,
-            facts: Facts::write(call, outcome),
+            facts: Facts::write(call, outcome, self.number()),
             ..row
         };
         let capture = chain.project.settings.read().capture;

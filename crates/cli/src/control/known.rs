@@ -1,31 +1,45 @@
-//! Whether an order names something that the server has heard of. A typo must not look like a kill.
+//! What an order is about: something that the server has heard of, by its name or the beginning of
+//! it. A typo must not look like a stop.
 
 use serde_json::Value;
 
 use super::Order;
 use crate::client::{Client, encoded};
+use crate::short;
 use crate::ui::{self, Hinted};
 
 /// How many letters a name that is suggested may differ in.
 const NEAR: usize = 3;
 
-/// Refuses an order about an agent or a session that is unknown. A lookup that fails refuses
-/// nothing: an operator in a hurry must not wait for it.
-pub(super) async fn check(client: &Client, order: &Order) -> anyhow::Result<()> {
-    let Some(agent) = order.agent.as_deref().filter(|_| !order.new) else { return Ok(()) };
-    let path = format!("/api/agents/{}", encoded(agent));
+/// An agent and a session, as far as an order names them.
+pub(super) type Whom = (Option<String>, Option<String>);
+
+/// The agent and the session that were meant. An order about one that is unknown is refused. A
+/// lookup that fails refuses nothing: an operator in a hurry must not wait for it.
+pub(super) async fn meant(client: &Client, order: &Order) -> anyhow::Result<Whom> {
+    let session = order.session().map(str::to_owned);
+    let Some(typed) = order.agent.as_deref().filter(|_| !order.new) else {
+        return Ok((order.agent.clone(), session));
+    };
+    let path = format!("/api/agents/{}", encoded(typed));
+    let mut agent = typed.to_owned();
     if matches!(client.find(&path).await, Ok(None)) {
-        let all = client.get("/api/agents?limit=200").await.unwrap_or_default();
-        return Err(unknown("agent", agent, names(&all["items"], "name")));
+        let all = client.get("/api/agents?limit=1000").await.unwrap_or_default();
+        let known = names(&all["items"], "name");
+        let picked = short::pick("agent", typed, &known)?;
+        agent = picked.ok_or_else(|| unknown("agent", typed, known))?;
     }
-    let Some(session) = order.session() else { return Ok(()) };
-    let path = format!("/api/sessions/{}/{}", encoded(agent), encoded(session));
+    let Some(typed) = session else { return Ok((Some(agent), None)) };
+    let path = format!("/api/sessions/{}/{}", encoded(&agent), encoded(&typed));
     if matches!(client.find(&path).await, Ok(None)) {
-        let all = format!("/api/sessions?agent={}&limit=200", encoded(agent));
+        let all = format!("/api/sessions?agent={}&limit=1000", encoded(&agent));
         let all = client.get(&all).await.unwrap_or_default();
-        return Err(unknown("session", session, names(&all["items"], "session")));
+        let known = names(&all["items"], "name");
+        let picked = short::pick("session", &typed, &known)?;
+        let session = picked.ok_or_else(|| unknown("session", &typed, known))?;
+        return Ok((Some(agent), Some(session)));
     }
-    Ok(())
+    Ok((Some(agent), Some(typed)))
 }
 
 fn names(items: &Value, field: &str) -> Vec<String> {

@@ -38,6 +38,20 @@ pub(super) enum Problem {
 
 /// The policies in a file, or in stdin (`-`).
 pub(super) fn file(name: &str) -> Result<PolicySet, Problem> {
+    policy_file::parse(&text(name)?, name).map_err(Problem::Policy)
+}
+
+/// Everything that is wrong with a file.
+pub(super) fn problems(name: &str) -> Vec<PolicyError> {
+    let text = match text(name) {
+        Ok(text) => text,
+        Err(Problem::Policy(error)) => return vec![error],
+        Err(Problem::Missing) => return vec![unreadable(name, "there is no such file".into())],
+    };
+    policy_file::parse_all(&text, name).err().unwrap_or_default()
+}
+
+fn text(name: &str) -> Result<String, Problem> {
     let bytes = match name {
         "-" => bounded(io::stdin().lock()),
         _ => File::open(name).and_then(bounded),
@@ -46,9 +60,8 @@ pub(super) fn file(name: &str) -> Result<PolicySet, Problem> {
         io::ErrorKind::NotFound => Problem::Missing,
         _ => Problem::Policy(unreadable(name, format!("cannot be read: {error}"))),
     })?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Problem::Policy(unreadable(name, "is not UTF-8 text".to_owned())))?;
-    policy_file::parse(&text, name).map_err(Problem::Policy)
+    String::from_utf8(bytes)
+        .map_err(|_| Problem::Policy(unreadable(name, "is not UTF-8 text".to_owned())))
 }
 
 /// Reads what a policy may have at most, and a byte more, so that too much is noticed.
@@ -58,7 +71,7 @@ fn bounded(reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(super) fn unreadable(file: &str, problem: String) -> PolicyError {
+fn unreadable(file: &str, problem: String) -> PolicyError {
     let hint = Some("check that this is the right file".to_owned());
     PolicyError { file: file.to_owned(), line: None, column: None, problem, hint }
 }

@@ -190,13 +190,14 @@ fn projects_are_walls() {
     for args in [
         &["agents", "show", "seeker"][..],
         &["agents", "on", "seeker"],
-        &["sessions", "show", "seeker/s1"],
         &["explain", incident],
         &["incidents", "ack", incident, "--note", "mine"],
         &["policy", "get", "--agent", "seeker"],
     ] {
         house.ask_as(theirs, args).refused("404 Not Found", "deadstop ");
     }
+    let session = house.ask_as(theirs, &["sessions", "show", "seeker/s1"]);
+    session.refused("knows no session `seeker/s1`", "deadstop sessions");
     house.ask_as(theirs, &["agents", "--project", "other"]).fine();
     let wrong = house.ask_as(theirs, &["agents", "--project", "default"]);
     wrong.refused("no such project", "leave --project out");

@@ -84,6 +84,17 @@ impl Fault {
         self
     }
 
+    /// Where it is, if known.
+    pub(super) fn spot(&self) -> Option<Spot> {
+        self.spot
+    }
+
+    /// Whether it is about a value that could be read, and that cannot be in force: alone, or
+    /// together with others.
+    pub(super) fn is_setting(&self) -> bool {
+        matches!(self.what, What::BadSetting(_))
+    }
+
     /// The line and column, if known.
     pub(super) fn at(&self, text: &str) -> Option<At> {
         self.spot.map(|spot| spot.at(text))

@@ -65,7 +65,10 @@ fn follow(tree: &Node, path: &str) -> Option<Found> {
         node = inner;
         if let (Some(index), Some(found)) = (index, &mut found) {
             let Value::List(items) = &node.value else { return None };
-            node = items.get(index)?;
+            // Items that were passed over have no place in what was read.
+            let left = items.iter().enumerate().filter(|(_, item)| !item.is_gone());
+            let (index, item) = left.clone().nth(index)?;
+            node = item;
             found.path.push_str(&format!("[{index}]"));
             found.spot = node.spot;
         }

@@ -20,6 +20,7 @@ impl<'de> Deserializer<'de> for &'de Node {
             Value::Signed(value) => visitor.visit_i64(*value),
             Value::Float(value) => visitor.visit_f64(*value),
             Value::Text(value) => visitor.visit_borrowed_str(value),
+            Value::Gone => visitor.visit_unit(),
             Value::Date => Err(de::Error::invalid_type(self.value.unexpected(), &visitor)),
             Value::List(items) => visitor.visit_seq(Items { items: items.iter().enumerate() }),
             Value::Section(entries) => {
@@ -88,7 +89,7 @@ impl Value {
     /// What serde calls it when it is not what was expected.
     fn unexpected(&self) -> Unexpected<'_> {
         match self {
-            Value::Null => Unexpected::Unit,
+            Value::Null | Value::Gone => Unexpected::Unit,
             Value::Bool(value) => Unexpected::Bool(*value),
             Value::Unsigned(value) => Unexpected::Unsigned(*value),
             Value::Signed(value) => Unexpected::Signed(*value),
@@ -116,7 +117,9 @@ impl<'de> SeqAccess<'de> for Items<'de> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, Fault> {
-        let Some((index, node)) = self.items.next() else { return Ok(None) };
+        let Some((index, node)) = self.items.by_ref().find(|(_, node)| !node.is_gone()) else {
+            return Ok(None);
+        };
         let here = |fault: Fault| fault.at_least(node.spot).inside(&format!("[{index}]"));
         seed.deserialize(node).map(Some).map_err(here)
     }
@@ -134,7 +137,7 @@ impl<'de> MapAccess<'de> for &mut Keys<'de> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, Fault> {
-        self.current = self.entries.next();
+        self.current = self.entries.by_ref().find(|(_, node)| !node.is_gone());
         let Some((key, _)) = self.current else { return Ok(None) };
         seed.deserialize(name(&key.name)).map(Some)
     }

@@ -566,3 +566,62 @@ fn every_setting_of_core_is_explained() {
         assert_eq!(keys, expected, "{}", section.name);
     }
 }
+
+/// All mistakes of a text, as people see them.
+fn complaints(text: &str, file: &str) -> Vec<String> {
+    let errors = parse_all(text, file).expect_err(text);
+    assert!(errors.iter().all(|error| error.hint.is_some()), "{errors:?}");
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn all_mistakes_are_named_at_once() {
+    let text = "\
+mode = \"enforse\"
+[budget]
+max_cost_used = 5
+max_cost_usd = -1
+[loop]
+threshold = \"many\"
+[[access.rules]]
+tool = \"a\"
+argument = \"b\"
+abov = 1
+[[access.rules]]
+tool = \"c\"
+argument = \"d\"
+colour = 2
+[destructive]
+window_s = 0
+";
+    assert_eq!(
+        complaints(text, "p.toml"),
+        [
+            "p.toml:1:8: `mode` cannot be `enforse`",
+            "p.toml:3:1: unknown key `max_cost_used` in `budget`",
+            "p.toml:4:16: `budget.max_cost_usd`: an amount of dollars must be 0 or more",
+            "p.toml:6:13: `loop.threshold` must be a whole number from 0 to 4294967295, not the text \"many\"",
+            "p.toml:10:1: unknown key `abov` in `access.rules[0]`",
+            "p.toml:14:1: unknown key `colour` in `access.rules[1]`",
+            "p.toml:16:1: `destructive.window_s`: 0 is not between 1 and 31536000",
+        ]
+    );
+    let yaml = "mode: enforse\nbudget:\n  max_cost_used: 5\nsteps:\n  max_steps: ten\n";
+    assert_eq!(complaints(yaml, "p.yaml").len(), 3);
+    let json =
+        r#"{"mode": "enforse", "budget": {"max_cost_used": 5}, "steps": {"max_steps": "ten"}}"#;
+    assert_eq!(complaints(json, "p.json").len(), 3);
+}
+
+#[test]
+fn the_first_of_all_mistakes_is_the_one_that_is_found_alone() {
+    for (text, file) in [
+        ("budget = 5\n", "p.toml"),
+        ("zzz: 1\n", "p.yaml"),
+        ("{\"destructive\": {\"window_s\": 0}}", "p.json"),
+        ("mode = ", "p.toml"),
+    ] {
+        assert_eq!(complaints(text, file), [complaint(text, file).0], "{text}");
+    }
+    assert_eq!(parse_all("", "p.toml").unwrap(), parse("", "p.toml").unwrap());
+}

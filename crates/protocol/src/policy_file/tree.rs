@@ -64,6 +64,8 @@ pub(super) enum Value {
     Text(String),
     /// A date, which only TOML knows and no setting is.
     Date,
+    /// Passed over, as if it had not been typed: a mistake that was already noted.
+    Gone,
     List(Vec<Node>),
     Section(Vec<(Key, Node)>),
 }
@@ -72,7 +74,13 @@ impl Node {
     /// The value of a key of this section, with the key.
     pub(super) fn get(&self, name: &str) -> Option<(&Key, &Node)> {
         let Value::Section(entries) = &self.value else { return None };
-        entries.iter().find(|(key, _)| key.name == name).map(|(key, node)| (key, node))
+        let found = entries.iter().find(|(key, node)| key.name == name && !node.is_gone());
+        found.map(|(key, node)| (key, node))
+    }
+
+    /// Whether it was passed over.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.value, Value::Gone)
     }
 }
 
