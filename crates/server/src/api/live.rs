@@ -65,9 +65,11 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn of(scope: &Scope) -> Row {
+        // It takes the same lock.
+        let standing = Standing::live(scope, now());
         let state = scope.state();
         let ledger = state.ledger();
-        let (standing, why) = match (state.killed(), state.paused()) {
+        let (word, why) = match (state.killed(), state.paused()) {
             (Some(kill), _) => ("killed", Some(kill.because.clone())),
             (None, Some(pause)) => ("paused", Some(pause.because.clone())),
             (None, None) => ("running", None),
@@ -76,8 +78,8 @@ impl Row {
             kind: scope.kind(),
             agent: scope.agent().to_owned(),
             name: scope.name().to_owned(),
-            state: standing,
-            standing: Standing::live(scope, now()),
+            state: word,
+            standing,
             why,
             steps: ledger.spent.steps,
             model_calls: ledger.spent.model_calls,
