@@ -4,11 +4,12 @@ CARGO ?= cargo
 TRACES ?= ../shared/traces
 COMMANDS ?= ../shared/commands
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+XTASK := $(TARGET)/debug/xtask
 
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants clean
+.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -58,7 +59,8 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 	python3 tests/page/shrink.py target/shots docs/pages
 
 # What has real clients mostly waits for them: two at a time.
-REAL := clients mcp-clients hosts sdk-python sdk-node api leaks packaging docs page-test
+# The longest come first.
+REAL := sdk-node sdk-python page-test clients api docs hosts mcp-clients leaks packaging
 
 test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(REAL)
@@ -70,16 +72,17 @@ fmt:
 
 lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --package deadstop --test fleet --locked -- -D warnings
+	$(CARGO) clippy --workspace --test fleet --locked -- -D warnings
 
-rules: ## Check that crates depend on each other as the architecture says, and the register of the seed pages
-	$(CARGO) xtask rules
-	$(CARGO) xtask seeds
+rules: program ## Check that crates depend on each other as the architecture says, and the register of the seed pages
+	$(XTASK) rules
+	$(XTASK) seeds
 
 # Made-up cases are the same in every run here, so that a change fails by what it changed;
 # `make soak` makes up thousands of others each time.
 unit: ## Run the Rust tests; .config/nextest.toml says which may be tried again, and why
-	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} scripts/tests --workspace --locked
+	NEXTEST_TEST_THREADS=$${NEXTEST_TEST_THREADS:-3} PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} \
+		scripts/tests --workspace --locked
 	$(CARGO) test --workspace --locked --doc --quiet
 
 quick: ## What a change to a guard needs before a commit: format, lints and tests of the engine
@@ -88,18 +91,18 @@ quick: ## What a change to a guard needs before a commit: format, lints and test
 	$(CARGO) xtask rules
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} scripts/tests --locked $(ENGINE)
 
+# Of the whole workspace, as the tests are: with other features cargo would compile every crate again.
 program: page ## The program and what the checks with real clients need, not optimised
-	$(CARGO) build --locked -p deadstop -p deadstop-server --bin deadstop --example seed
+	$(CARGO) build --locked --workspace --bin deadstop --bin xtask --example seed --example calls
 
 fleet: program ## The server's cases on three processes with a real PostgreSQL and Redis, and cases of a fleet; `make faults` has the rest
 	NEXTEST_TEST_THREADS=3 NEXTEST_ARGS='not test(/^fleet::faults/)' \
-		RUST_TEST_THREADS=3 TEST_ARGS='--skip fleet::faults' scripts/tests --locked --package deadstop --test fleet
+		RUST_TEST_THREADS=3 TEST_ARGS='--skip fleet::faults' scripts/tests --locked --workspace --test fleet
 
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked --quiet
 
 clients: program ## Real SDKs, installed from their registries, against the real program
-	$(CARGO) build --locked --package deadstop-protocol --example calls
 	DEADSTOP_BIN=target/debug/deadstop DEADSTOP_CALLS=$(abspath $(TARGET))/debug/examples/calls tests/clients/run
 
 docs: program ## The book built, its links followed, and the code in it run, with real frameworks
@@ -194,6 +197,9 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop --test fleet a_thousand -- --nocapture
 	$(MAKE) differential
 
+fuzz: ## Every parser of foreign input, FUZZ_SECONDS (60) each, from seeds and regressions in fuzz/
+	scripts/fuzz
+
 differential: ## 100,000 spoilt streams: no tool call that an official SDK sees and our reader misses
 	$(CARGO) build --release --locked --package deadstop-protocol --example calls
 	DEADSTOP_CALLS=$(abspath $(TARGET))/release/examples/calls DEADSTOP_STREAMS=$${DEADSTOP_STREAMS:-100000} \
@@ -217,13 +223,16 @@ commands: ## Judge the strict preset on the labelled commands in COMMANDS, where
 traces: ## Judge the strict preset on the labelled traces in TRACES
 	$(CARGO) xtask traces $(TRACES)
 
-recorded:
-	@if [ -d "$(TRACES)" ]; then $(MAKE) --no-print-directory traces; \
+recorded: program
+	@if [ -d "$(TRACES)" ]; then $(XTASK) traces $(TRACES); \
 	else echo "no recorded traces at $(TRACES): set TRACES to judge the detectors on your own"; fi
 
 mutants: ## See whether the tests of core notice faults put in on purpose (installs cargo-mutants)
 	@command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
 	PROPTEST_CASES=16 $(CARGO) mutants --package deadstop-core --jobs 2 --timeout 60
+
+flipped: ## Flip each default of the guards' settings, one after the other, and see whether a test fails
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/flipped scripts/flip-defaults
 
 clean: ## Remove what was built
 	$(CARGO) clean

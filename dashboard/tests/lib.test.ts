@@ -111,9 +111,9 @@ test('scopes make a tree, and each counts what is below it', () => {
   expect(root.children[0]?.children[0]?.name).toBe('worker');
 });
 
-test('spending is seeded from calls and grown from totals', () => {
+test('spending is seeded from the server\'s sums and grown from totals', () => {
   const spending = new Spending(60_000);
-  spending.seed([call({ at_ms: 1000, duration_ms: 500, cost_usd: 2 })]);
+  spending.seed([{ at_ms: 1000, cost_usd: 2 }]);
   spending.total(2000, 10);
   spending.total(3000, 13);
   spending.total(4000, 12);

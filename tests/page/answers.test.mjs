@@ -36,14 +36,19 @@ test('a policy is tried before it is saved', async () => {
   let asked;
   await page.route('**/api/backtest', (route) => {
     asked = route.request().postDataJSON();
-    const stopped = [{ agent: 'real', session: 'one', number: '1', call: '1', at_ms: Date.now(), verdict: 'kill', guard: 'loop', reason: 'repetition', explain: 'stopped: it repeats itself', calls_after: 12, cost_after_usd: 0.5, was_stopped: false }];
-    const lines = [{ progress: { done: 1, of: 2 } }, { result: { sessions: 2, calls: 40, warned: 3, blocked: 0, killed: 1, saved_usd: 0.5, by_guard: {}, stopped } }];
+    const stopped = [{ agent: 'real', session: 'one', number: '1', call: '1', at_ms: Date.now(), verdict: 'kill', guard: 'loop', reason: 'repetition', explain: 'stopped: it repeats itself', calls_after: 12, cost_after_usd: 0.5, was_stopped: false, before: null }];
+    const freed = [{ agent: 'real', session: 'two', number: '2', before: { verdict: 'block', guard: 'budget', reason: 'budget_exceeded', call: '2', at_ms: Date.now() } }];
+    const agents = [{ agent: 'real', sessions: 2, calls: 40, before: { warned: 3, refused: 7, stopped: 1 }, after: { warned: 3, refused: 0, stopped: 1 } }];
+    const lines = [{ progress: { done: 1, of: 2 } }, { result: { sessions: 2, left_out: 0, calls: 40, warned: 3, asked: 0, blocked: 0, killed: 1, saved_usd: 0.5, by_guard: {}, agents, stopped, freed } }];
     return route.fulfill({ status: 200, contentType: 'application/x-ndjson', body: lines.map((line) => `${JSON.stringify(line)}\n`).join('') });
   });
   await page.getByRole('region', { name: 'Loop detection' }).getByLabel('Repeats in a row').fill('2');
   await page.getByRole('button', { name: 'Backtest' }).click();
   await page.getByText('It would have stopped 1 of the last 2 sessions').waitFor();
   await page.getByRole('link', { name: 'one', exact: true }).waitFor();
+  await page.getByRole('link', { name: 'two', exact: true }).waitFor();
+  await page.getByText('1 session that was stopped would have run on').waitFor();
+  assert.match(await page.locator('tr[data-agent=real]').innerText(), /7 → 0/, 'before and after of the agent');
   assert.equal(asked.policy.loop.threshold, 2);
   assert.equal(asked.agent, 'real');
   assert.ok(asked.policy.project, 'a whole policy is tried');

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadstop_sdk::{
-    Exchange, Limits, OpenError, Refused, Running, Scope, Session, StopSignal, Time, Watch,
-    blocking,
+    Exchange, Limits, OpenError, Refused, Running, Scope, Session, Settled, StopSignal, Time,
+    Watch, blocking,
 };
 use napi::bindgen_prelude::{Either, Function, Object, ToNapiValue};
 use napi::{Env, Result};
@@ -28,6 +28,8 @@ pub(crate) type Decided = Either<u32, String>;
 pub(crate) const TRIPS: u32 = 1;
 /// Another body is to be sent.
 pub(crate) const BODY: u32 = 2;
+/// At a call's end: the model is to be told something, see `note`.
+pub(crate) const ADVICE: u32 = 2;
 /// Flags take so many bits.
 pub(crate) const FLAGS: u32 = 2;
 
@@ -80,6 +82,8 @@ pub(crate) struct Shared {
     doors: Mutex<HashMap<u32, Arc<Door>>>,
     pub(crate) trips: Arc<Trips>,
     watched: Mutex<Watched>,
+    /// How the tool call that ended last was settled.
+    last: Mutex<Settled>,
 }
 
 /// The session's stop signal, and the callback that waits for it.
@@ -116,6 +120,10 @@ impl Shared {
 
     pub(crate) fn door(&self, number: u32) -> Result<Arc<Door>> {
         self.doors().get(&number).cloned().ok_or_else(|| mistake("there is no such door"))
+    }
+
+    fn last(&self) -> MutexGuard<'_, Settled> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session that was revived has another stop signal, which is to be watched.
@@ -228,6 +236,7 @@ impl Engine {
             doors: Mutex::default(),
             trips,
             watched,
+            last: Mutex::default(),
         });
         Ok(Engine { shared, clock, governed })
     }
@@ -379,6 +388,14 @@ impl Engine {
         Ok(all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
+    /// Has steers in a scope kept for an observer: see `take_trips`.
+    #[napi]
+    pub fn observe_steers(&self, scope: u32, observer: u32) -> Result<()> {
+        let trips = Arc::clone(&self.shared.trips);
+        self.shared.scope(scope)?.on_steer(move |why| trips.add(observer, why));
+        Ok(())
+    }
+
     /// Has trips of a scope kept for an observer: see `take_trips`.
     #[napi]
     pub fn observe(&self, scope: u32, observer: u32) -> Result<()> {
@@ -426,7 +443,26 @@ impl Engine {
     #[napi(ts_return_type = "number | string")]
     pub fn end(&self, call: u32, how: u32, text: String) -> Decided {
         let taken = self.shared.running().take(call);
-        let ended = taken.map_or(Ok(()), |running| running.end(status(how), &text));
-        self.shared.settled(ended)
+        let Some(running) = taken else { return Either::A(self.shared.flags()) };
+        match running.end(status(how), &text) {
+            Ok(settled) => {
+                let told = if settled.advice.is_some() { ADVICE } else { 0 };
+                *self.shared.last() = settled;
+                Either::A(self.shared.flags() | told)
+            }
+            Err(refused) => Either::B(refusal(&refused)),
+        }
+    }
+
+    /// What the model is to be told behind the result of the call that ended last.
+    #[napi]
+    pub fn note(&self) -> Option<String> {
+        self.shared.last().note()
+    }
+
+    /// Leaves that to the guarded client whose model asked for the call; false if there is none.
+    #[napi]
+    pub fn leave_note(&self) -> bool {
+        self.shared.last().leave_to_client()
     }
 }

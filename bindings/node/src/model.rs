@@ -308,7 +308,8 @@ impl Engine {
             cache_read: Tokens(used.cache_read as u64),
             cache_write: Tokens(used.cache_write as u64),
         };
-        let ended = taken.map_or(Ok(()), |running| running.end_model(status(how), usage, &text));
+        let end = |running: deadstop_sdk::Running| running.end_model(status(how), usage, &text);
+        let ended = taken.map_or(Ok(()), |running| end(running).map(drop));
         self.shared.settled(ended)
     }
 }

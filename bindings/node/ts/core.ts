@@ -11,6 +11,12 @@ import { Engine } from './native.js';
  */
 export type OnTripped = (context: KillContext) => unknown;
 
+/**
+ * Is called each time the model is steered: `context.advice` is what it is told, behind the tool's result
+ * or with the next request. It may be async and cannot prevent anything.
+ */
+export type OnSteer = (context: KillContext) => unknown;
+
 /** How long the promise of a kill waits until the server has it, in milliseconds. */
 const LASTING = 2000;
 
@@ -22,6 +28,7 @@ export const CANCELLED = 3;
 /** Flags below a call's number: see `engine.rs`. */
 const TRIPS = 1;
 export const BODY = 2;
+const ADVICE = 2;
 const FLAGS = 2;
 
 /** Addresses that are known at a time. */
@@ -114,6 +121,15 @@ export class Core {
     if (decided & TRIPS) this.tell();
   }
 
+  /**
+   * A tool's call that was settled: what the model is to be told behind its result, if anything. Throws if
+   * that ended its scope.
+   */
+  ended(decided: number | string): string | null {
+    this.settled(decided);
+    return (decided as number) & ADVICE ? this.engine.note() : null;
+  }
+
   /** The error for a refusal; what else it has ended is ended first. */
   refused(text: string): DeadstopKilled | DeadstopBlocked {
     const error = refusalOf(text);
@@ -166,6 +182,10 @@ export class Core {
     this.engine.observe(scope, this.#observers.push(observer) - 1);
   }
 
+  observeSteers(scope: number, observer: OnSteer): void {
+    this.engine.observeSteers(scope, this.#observers.push(observer) - 1);
+  }
+
   /** Cuts every call in a scope that is over. */
   sweep(): void {
     for (const flight of this.#flights) {
@@ -212,7 +232,7 @@ function placeOf(url: string): { hostname: string; pathname: string } {
 
 function warn(error: unknown): void {
   const told = error instanceof Error ? error : new Error(String(error));
-  process.emitWarning(`onTripped threw ${told.name}: ${told.message}`, 'DeadstopWarning');
+  process.emitWarning(`a callback threw ${told.name}: ${told.message}`, 'DeadstopWarning');
 }
 
 const alive = new Set<WeakRef<Core>>();

@@ -1,6 +1,6 @@
 // What is thrown, and what callbacks are called with.
 
-/** Where a guard tripped, and what had been spent by then: what `onTripped` is called with. */
+/** Where a guard tripped, and what had been spent by then: what `onTripped` and `onSteer` are called with. */
 export interface KillContext {
   /** The scope whose guard tripped, as a path: `agent/session/crew/researcher`. */
   readonly who: string;
@@ -28,9 +28,11 @@ export interface KillContext {
   /** Which guard. */
   readonly guard: string;
   /** What is done about it. */
-  readonly verdict: 'warn' | 'ask' | 'block' | 'kill';
+  readonly verdict: 'warn' | 'steer' | 'ask' | 'block' | 'kill';
   /** One sentence for people. */
   readonly message: string;
+  /** What the model is told, where a guard steers it or says more than no. */
+  readonly advice: string | null;
 }
 
 /** A guard firing: its context, and what it measured. */
@@ -38,7 +40,7 @@ export interface Trip {
   /** Which guard. */
   readonly guard: string;
   /** What is done about it. */
-  readonly verdict: 'warn' | 'ask' | 'block' | 'kill';
+  readonly verdict: 'warn' | 'steer' | 'ask' | 'block' | 'kill';
   /** The engine's code. It is `reason`, except for calls after a kill (`session_killed_budget`). */
   readonly code: string;
   /** One sentence for people. */
@@ -47,6 +49,8 @@ export interface Trip {
   readonly limit: unknown;
   /** The incident at the server, if it became one. */
   readonly incident: string | null;
+  /** What the model is told, or should be told. */
+  readonly advice: string | null;
   readonly context: KillContext;
   /** The stable code. */
   readonly reason: string;
@@ -132,8 +136,9 @@ export function underscored(word: string): string {
 /** What the engine tells of a trip. */
 export function tripOf(why: unknown): Trip {
   const trip = humps<Trip & { context: KillContext }>(why);
-  const { guard, verdict, explain: message } = trip;
-  return { ...trip, context: { ...trip.context, guard, verdict, message }, reason: trip.context.reason };
+  const { guard, verdict, explain: message, advice = null } = trip;
+  const context = { ...trip.context, guard, verdict, message, advice };
+  return { ...trip, advice, context, reason: trip.context.reason };
 }
 
 /** The error for a refusal, which comes as JSON. */

@@ -4,7 +4,7 @@ import { guardWith } from './session.js';
 import type { GuardOptions, Session } from './session.js';
 
 export { share } from './clients.js';
-export type { OnTripped } from './core.js';
+export type { OnSteer, OnTripped } from './core.js';
 export { DeadstopBlocked, DeadstopError, DeadstopKilled } from './errors.js';
 export type { KillContext, Trip } from './errors.js';
 export type { Fetch } from './fetching.js';

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { attach, check, copyOf, guards } from './clients.js';
 import { Core, currentCore } from './core.js';
-import type { OnTripped } from './core.js';
+import type { OnSteer, OnTripped } from './core.js';
 import { DeadstopError, DeadstopKilled, hump, humps, refusalOf, underscored } from './errors.js';
 import { guardFetch } from './fetching.js';
 import type { Fetch } from './fetching.js';
@@ -34,6 +34,8 @@ export interface Limits {
 export interface ScopeOptions extends Limits {
   /** Is called once for each trip in it, with the context; cannot prevent anything. */
   onTripped?: OnTripped;
+  /** Is called each time the model is steered in it: `context.advice` is what it is told. */
+  onSteer?: OnSteer;
 }
 
 /** What a session is opened with. */
@@ -135,7 +137,7 @@ const LIMITS = [
   'maxModelCalls',
   'maxWallTimeSeconds',
 ];
-const GUARD = ['agent', 'session', 'policy', 'mode', 'server', 'captures', 'pricingTable', 'watchAnswers', 'onTripped'];
+const GUARD = ['agent', 'session', 'policy', 'mode', 'server', 'captures', 'pricingTable', 'watchAnswers', 'onTripped', 'onSteer'];
 
 /** The inside of a session, for the rest of this package. */
 const cores = new WeakMap<object, Core>();
@@ -210,6 +212,12 @@ export class Scope {
   /** Calls a function once for each trip in it. It cannot prevent anything. Gives itself. */
   onTripped(observer: OnTripped): this {
     this.#core.observe(this.#number, observer);
+    return this;
+  }
+
+  /** Calls a function each time the model is steered in it. It cannot prevent anything. Gives itself. */
+  onSteer(observer: OnSteer): this {
+    this.#core.observeSteers(this.#number, observer);
     return this;
   }
 
@@ -393,6 +401,12 @@ export class Session<C = undefined> {
     return this;
   }
 
+  /** Calls a function each time the model is steered: `context.advice` is what it is told. */
+  onSteer(observer: OnSteer): this {
+    this.#core.observeSteers(this.#core.root, observer);
+    return this;
+  }
+
   /** Waits, at most so long, until what happened is at the server and on disk. */
   async flush(seconds = 5): Promise<void> {
     await this.#core.engine.flushLater(Math.min(seconds, 1e6) * 1000);
@@ -458,7 +472,7 @@ export class Session<C = undefined> {
 export function guardWith<C>(client: C, options: GuardOptions): Session<C> {
   if (client !== undefined) check(client);
   const { env } = process;
-  const { agent, session, policy, mode, captures, pricingTable, watchAnswers = true, onTripped } = options;
+  const { agent, session, policy, mode, captures, pricingTable, watchAnswers = true, onTripped, onSteer } = options;
   const inherited = agent === undefined || agent === env['DEADSTOP_AGENT'];
   const server = options.server ?? env['DEADSTOP_SERVER'];
   const core = mend(() => {
@@ -478,6 +492,7 @@ export function guardWith<C>(client: C, options: GuardOptions): Session<C> {
   for (const name of base.split('/').filter(Boolean)) core.root = mend(() => core.engine.scope(core.root, name, '{}'));
   const opened = new Session(core, client);
   if (onTripped !== undefined) opened.onTripped(onTripped);
+  if (onSteer !== undefined) opened.onSteer(onSteer);
   return opened;
 }
 
@@ -489,9 +504,10 @@ function open<T>(
   work?: (scope: Scope) => T,
 ): Scope | T {
   if (typeof options === 'function') return open(core, parent, name, {}, options);
-  const number = mend(() => core.engine.scope(parent, name, limitsOf(options, ['onTripped'])));
+  const number = mend(() => core.engine.scope(parent, name, limitsOf(options, ['onTripped', 'onSteer'])));
   const scope = new Scope(core, number);
   if (options.onTripped) scope.onTripped(options.onTripped);
+  if (options.onSteer) scope.onSteer(options.onSteer);
   return work === undefined ? scope : scope.run(work);
 }
 

@@ -1,5 +1,6 @@
 // Tools: admitted before they run, settled by their results.
 
+import { adviseError, advised } from './advice.js';
 import { CANCELLED, ERROR, OK } from './core.js';
 import type { Core, Flight } from './core.js';
 import { DeadstopError, DeadstopKilled } from './errors.js';
@@ -100,8 +101,8 @@ function run<T>(
     throw ended(core, call, error);
   }
   if (isThenable<T>(result)) return follow(core, scope, call, result, failed);
-  core.settled(core.engine.end(call, failed?.(result) ? ERROR : OK, toText(result)));
-  return result;
+  const note = core.ended(core.engine.end(call, failed?.(result) ? ERROR : OK, toText(result)));
+  return advised(core, result, note);
 }
 
 /** Waits for a result, or for the end of its scope. */
@@ -125,8 +126,8 @@ function follow<T>(
       (value) => {
         if (!core.over(flight)) return;
         try {
-          core.settled(core.engine.end(call, failed?.(value) ? ERROR : OK, toText(value)));
-          resolve(value);
+          const note = core.ended(core.engine.end(call, failed?.(value) ? ERROR : OK, toText(value)));
+          resolve(advised(core, value, note));
         } catch (error) {
           reject(error as Error);
         }
@@ -162,6 +163,11 @@ async function* followEach(core: Core, scope: number, call: number, results: Asy
       last = next.value;
       yield next.value;
     }
+    if (core.over(flight)) {
+      const told = advised(core, last, core.ended(core.engine.end(call, OK, toText(last))));
+      // The last value is the result.
+      if (told !== last) yield told;
+    }
   } catch (error) {
     if (core.over(flight)) throw ended(core, call, error);
     throw killed ?? error;
@@ -177,7 +183,7 @@ function ended(core: Core, call: number, error: unknown): unknown {
   const how = error instanceof DeadstopKilled ? CANCELLED : ERROR;
   const text = error instanceof Error ? `${error.name}: ${error.message}` : toText(error);
   try {
-    core.settled(core.engine.end(call, how, text));
+    adviseError(core, error, core.ended(core.engine.end(call, how, text)));
     return error;
   } catch (killed) {
     return error instanceof DeadstopKilled ? error : killed;

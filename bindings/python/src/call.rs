@@ -1,9 +1,9 @@
 //! Calls in flight, and the stop that they obey.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use deadstop_sdk::{Refused, Status};
+use deadstop_sdk::{Refused, Settled, Status};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -16,12 +16,20 @@ pub(crate) struct Running {
     pub(crate) running: Mutex<Option<deadstop_sdk::Running>>,
     pub(crate) stop: deadstop_sdk::StopSignal,
     pub(crate) governed: bool,
+    /// How it was settled.
+    pub(crate) settled: Mutex<Settled>,
 }
 
 #[pymethods]
 impl Running {
-    /// It has ended: `ok`, `error`, `fault` or `cancelled`, with what it brought.
-    fn end(&self, py: Python<'_>, status: &str, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// It has ended: `ok`, `error`, `fault` or `cancelled`, with what it brought. Gives what the model
+    /// should be told behind the result, if a guard steers it.
+    fn end(
+        &self,
+        py: Python<'_>,
+        status: &str,
+        result: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<String>> {
         let status = match status {
             "ok" => Status::Ok,
             "error" => Status::Error,
@@ -36,8 +44,17 @@ impl Running {
         };
         let text = to_text(result);
         let taken = self.running.lock().ok().and_then(|mut running| running.take());
-        let Some(running) = taken else { return Ok(()) };
-        running.end(status, &text).map_err(|error| refused(py, &error))
+        let Some(running) = taken else { return Ok(None) };
+        let settled = running.end(status, &text).map_err(|error| refused(py, &error))?;
+        let note = settled.note();
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = settled;
+        Ok(note)
+    }
+
+    /// Leaves what the model should be told to the guarded client whose model asked for this call;
+    /// false if there is none.
+    fn leave(&self) -> bool {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).leave_to_client()
     }
 
     #[getter]
@@ -73,9 +90,7 @@ impl Exchange {
             return work(&mut exchange);
         }
         // The thread that holds it may wait for the interpreter, to call an observer.
-        py.detach(|| {
-            work(&mut self.exchange.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
-        })
+        py.detach(|| work(&mut self.exchange.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 

@@ -202,7 +202,12 @@ impl Scope {
 
     fn running(&self, running: deadstop_sdk::Running) -> Running {
         let stop = running.stop_signal().clone();
-        Running { running: Mutex::new(Some(running)), stop, governed: self.governed }
+        Running {
+            running: Mutex::new(Some(running)),
+            stop,
+            governed: self.governed,
+            settled: Mutex::default(),
+        }
     }
 }
 
@@ -259,6 +264,10 @@ impl Scope {
 
     fn on_tripped(&self, callback: Py<PyAny>) {
         self.scope.on_tripped(observer(callback));
+    }
+
+    fn on_steer(&self, callback: Py<PyAny>) {
+        self.scope.on_steer(observer(callback));
     }
 
     fn environment(&self) -> HashMap<&'static str, String> {
@@ -375,6 +384,6 @@ impl ModelRunning {
         };
         let taken = self.running.lock().ok().and_then(|mut running| running.take());
         let Some(running) = taken else { return Ok(()) };
-        running.end_model(status, usage, text).map_err(|error| refused(py, &error))
+        running.end_model(status, usage, text).map(drop).map_err(|error| refused(py, &error))
     }
 }

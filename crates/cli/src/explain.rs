@@ -241,20 +241,15 @@ fn around(out: &mut String, incident: &Value) {
 }
 
 fn cost(out: &mut String, pace: &Value) {
-    let Some(cost) = pace["cost_usd"].as_f64() else {
-        let _ = writeln!(out, "\nWhat it would have cost by now cannot be told: too few calls.");
+    let Some(how) = pace["how"].as_str() else {
+        let _ =
+            writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");
         return;
     };
-    let figure = |name: &str| pace[name].as_f64().unwrap_or_default();
-    let _ = writeln!(
-        out,
-        "\nUnstopped, it would have cost ${cost:.2} more by now: ${:.4} and {:.1} calls a minute, as \
-         in its last {} calls ({}).",
-        figure("usd_per_minute"),
-        figure("calls_per_minute"),
-        ui::text(&pace["measured_calls"]),
-        when::length(pace["measured_ms"].as_u64().unwrap_or_default()),
-    );
+    if let Some(cost) = pace["cost_usd"].as_f64() {
+        let _ = writeln!(out, "\nSaved: about ${cost:.4}.");
+    }
+    let _ = writeln!(out, "\n{how}");
 }
 
 #[cfg(test)]

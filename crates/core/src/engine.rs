@@ -244,6 +244,12 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
         Verdict::Block | Verdict::Kill => return blocked(chain, &view, trips),
     }
 
+    let approved = match word {
+        Word::Approved | Word::AllowedOnce => true,
+        // It ran although a person is asked: the person said yes.
+        Word::Recorded => worst(&trips) == Verdict::Ask,
+        Word::NotAsked => false,
+    };
     let mut ticket = Ticket {
         number: 0,
         admitted: now,
@@ -280,7 +286,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
             call,
             ticket: &mut ticket,
             granted: cover.is_some(),
-            approved: matches!(word, Word::Approved | Word::AllowedOnce),
+            approved,
             innermost: depth == last,
             below,
             now,
@@ -564,15 +570,16 @@ fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
 /// A refusal by a guard. It counts as a strike if it is about what the agent wanted to do, and may
 /// be the last one.
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
-    if worst(&trips) == Verdict::Block {
-        let last = chain.len().wrapping_sub(1);
-        for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
-            let depth = trip.context.depth;
-            let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
-            if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
-                loops::refused(link.state, call, place, view.now);
-            }
+    // The refused repeat counts, also the one that ends the scope: gauges agree with the sentence.
+    let last = chain.len().wrapping_sub(1);
+    for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
+        let depth = trip.context.depth;
+        let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
+        if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
+            loops::refused(link.state, call, place, view.now);
         }
+    }
+    if worst(&trips) == Verdict::Block {
         let strike = |trip: &Trip| trip.guard.strikes() && !ends_itself(chain, trip);
         if refusing(&trips).any(strike) {
             for link in chain.iter_mut() {

@@ -37,6 +37,7 @@ pub(super) struct Engine {
     /// See [`Place`].
     floor: usize,
     beneath: Option<u8>,
+    commands: u8,
     within: Option<Within>,
     own: OwnMatches,
     finished: bool,
@@ -99,6 +100,7 @@ impl Engine {
             let anchor = anchors.next(self.view.units(), self.at, limit);
             let start = anchor.map_or(limit, |(start, _)| start);
             if let Some((from, to, name)) = self.own.next(self.left, start) {
+                self.remember_commands(self.floor, from);
                 self.keep_to(from, sink);
                 sink.put(self.bytes_left(), &label(&own[name].name));
                 self.resume(to);
@@ -110,6 +112,7 @@ impl Engine {
                 at: start,
                 floor: self.floor,
                 beneath: self.beneath,
+                commands: self.commands,
                 end: total.min(start + AHEAD),
             };
             match anchors.judge(anchor, &place) {
@@ -124,6 +127,7 @@ impl Engine {
                     };
                     self.begin(&found, sink);
                     if let Some((from, to)) = second {
+                        self.remember_commands(self.floor, from);
                         self.keep_to(from, sink);
                         sink.put(self.bytes_left(), "[redacted:aws-secret-key]");
                         self.resume(to);
@@ -137,6 +141,7 @@ impl Engine {
     }
 
     fn begin(&mut self, found: &Found, sink: &mut impl Sink) {
+        self.remember_commands(self.floor, found.start);
         self.keep_to(found.start, sink);
         let at = self.bytes_left();
         match found.wrap {
@@ -216,6 +221,7 @@ impl Engine {
             let rest = self.view.units().get(self.at..).unwrap_or_default();
             let Some(next) = next_element(rest, quote) else { return true };
             self.left = self.at;
+            self.remember_commands(self.at, self.at + next);
             self.keep_to(self.at + next, sink);
             sink.put(self.bytes_left(), &label(within.kind));
             self.resume(self.at + next);
@@ -252,6 +258,7 @@ impl Engine {
                 Step::Pass(units) => self.at += units,
                 Step::Gap(units) => {
                     self.left = self.at;
+                    self.remember_commands(self.at, self.at + units);
                     self.keep_to(self.at + units, sink);
                     sink.put(self.bytes_left(), &label(within.kind));
                     self.resume(self.at + units);
@@ -275,6 +282,16 @@ impl Engine {
     /// Bytes of the text that have left.
     fn bytes_left(&self) -> usize {
         self.forgotten + self.view.place(self.left)
+    }
+
+    /// Notes which commands the line names whose next part is a secret: options behind the secret are
+    /// theirs, too. Of the units `from..to`, which are kept.
+    fn remember_commands(&mut self, from: usize, to: usize) {
+        let seen = from.max(to.saturating_sub(BACK));
+        let units = self.view.units().get(seen..to).unwrap_or_default();
+        let (named, reaches) = shapes::commands(units);
+        let beneath = if reaches && seen == from { self.commands } else { 0 };
+        self.commands = named | beneath;
     }
 
     /// Goes on after a replacement.

@@ -20,6 +20,8 @@ pub(super) struct Place<'a> {
     pub(super) floor: usize,
     /// What is before the floor: the end of a replacement, or nothing.
     pub(super) beneath: Option<u8>,
+    /// Commands that the line named before the floor: see `shapes::commands`.
+    pub(super) commands: u8,
     /// How far can be seen.
     pub(super) end: usize,
 }
@@ -34,6 +36,11 @@ impl<'a> Place<'a> {
     pub(super) fn back(&self, unit: usize) -> &'a [u8] {
         let floor = self.floor.max(self.at.saturating_sub(BACK)).min(unit);
         self.view.units().get(floor..unit).unwrap_or_default()
+    }
+
+    /// Whether all units down to the floor can be seen.
+    pub(super) fn sees_floor(&self) -> bool {
+        self.floor >= self.at.saturating_sub(BACK)
     }
 
     /// The unit before one; none at the start of the text.

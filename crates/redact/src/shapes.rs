@@ -208,13 +208,26 @@ pub(super) fn argument(place: &Place<'_>) -> Outcome {
 
 /// How the command before an option takes a password with it, if it does.
 fn taken_by(place: &Place<'_>, letter: u8) -> Option<Takes> {
+    let (commands, reaches) = commands(place.back(place.at));
+    let beneath = if reaches && place.sees_floor() { place.commands } else { 0 };
+    let named = commands | beneath;
+    let mut options = OPTIONS.iter().enumerate();
+    let found = options.find(|(n, (own, _, _))| *own == letter && named & (1 << n) != 0);
+    found.map(|(_, (_, takes, _))| *takes)
+}
+
+/// Which of [`OPTIONS`] have a command in the last line of these units, as bits, and whether that line
+/// begins before them.
+pub(super) fn commands(units: &[u8]) -> (u8, bool) {
     let ends = |unit: &u8| matches!(unit, b'\n' | b'\r' | b';' | b'|' | b'&');
-    let line = place.back(place.at).rsplit(ends).next()?;
+    let line = units.rsplit(ends).next().unwrap_or_default();
     let within = |unit: &u8| !matches!(unit, b'-' | b'_' | b'.') && !unit.is_ascii_alphanumeric();
     let named = |command: &&str| line.split(within).any(|word| word == command.as_bytes());
-    let found =
-        OPTIONS.iter().find(|(own, _, commands)| *own == letter && commands.iter().any(named));
-    found.map(|(_, takes, _)| *takes)
+    let bit = |(n, (_, _, commands)): (usize, &(u8, Takes, &[&str]))| {
+        u8::from(commands.iter().any(named)) << n
+    };
+    let found = OPTIONS.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
+    (found, line.len() == units.len())
 }
 
 /// `sig=`, as in links that carry their own permission.

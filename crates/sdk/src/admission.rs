@@ -13,6 +13,7 @@ use crate::refused::{Context, Refused, Why};
 use crate::running::Running;
 use crate::scope::Scope;
 use crate::session::Session;
+use crate::steer::admitted_with;
 use crate::stop::StopSignal;
 use crate::tree::{Ended, Pending, SESSION};
 
@@ -42,8 +43,8 @@ impl Scope {
         let (id, asked, scope) = (self.session.call_id(), asked(), self.path());
         let asking = Asking::new(&self.session);
         let question = Question { id: &id, scope: &scope, call: &asked };
-        let remote = match authority.ask(&question, [&stop, left]) {
-            Told::Allowed => Remote { id, late: None },
+        let (remote, steer) = match authority.ask(&question, [&stop, left]) {
+            Told::Allowed(steer) => (Remote { id, late: None }, steer),
             // No person can be asked while the server is away.
             Told::Away if word == Word::Approved => return self.admit_here(call, Word::None),
             Told::Away if closed => {
@@ -55,7 +56,7 @@ impl Scope {
                 }));
             }
             // The server is told about it when it is back.
-            Told::Away => Remote { id, late: Some(asked) },
+            Told::Away => (Remote { id, late: Some(asked) }, None),
             Told::Stopped => {
                 // The server may have admitted it: it gives back what it set aside.
                 let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
@@ -73,6 +74,11 @@ impl Scope {
         match admitted {
             Ok(mut running) => {
                 running.remote = Some(remote);
+                if let Some(steer) = steer.filter(|_| admitted_with(&running.warnings).is_none()) {
+                    let why = self.refuse(*steer).why().clone();
+                    self.session.tell_steer(self.at, &why);
+                    running.warnings.push(why);
+                }
                 Ok(running)
             }
             Err(refused) => {
@@ -135,21 +141,12 @@ impl Scope {
             return Err(refused.unwrap_or_else(|| self.refuse(unheard(Verdict::Block, "refused"))));
         };
         let (scope, ticket) = (self.clone(), Some(ticket));
-        Ok(Running { scope, call, ticket, remote: None, stop, warnings })
+        Ok(Running { scope, call, ticket, remote: None, stop, warnings, asked_as: None })
     }
 
     /// A call that was admitted when an answer asked for it, and that now runs.
     pub(crate) fn resume(&self, pending: Pending) -> Result<Running, Refused> {
-        let Pending { call, ticket, remote, .. } = pending;
-        let stop = self.session.tree().stop(self.at);
-        let mut running = Running {
-            scope: self.clone(),
-            call,
-            ticket: Some(ticket),
-            remote,
-            stop,
-            warnings: Vec::new(),
-        };
+        let mut running = self.taken_up(pending);
         // The scope may have been ended since.
         running.progress(0, "").map(|()| running)
     }

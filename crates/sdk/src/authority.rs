@@ -53,8 +53,8 @@ pub(crate) enum Asked {
 /// What was said.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
-    /// Go ahead.
-    Allowed,
+    /// Go ahead; perhaps with something to say to the model.
+    Allowed(Option<Box<Refusal>>),
     /// Do not.
     Refused(Box<Refusal>),
     /// The server does not answer: the fail mode decides.
@@ -63,7 +63,7 @@ pub(crate) enum Told {
     Stopped,
 }
 
-/// Why not, in the server's words.
+/// Why not, or what the model should be told, in the server's words.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
     pub(crate) verdict: Verdict,

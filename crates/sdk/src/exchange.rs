@@ -78,8 +78,11 @@ pub struct Exchange {
     dialect: Dialect,
     stream: bool,
     input: Tokens,
-    /// The body to send instead, which asks for the usage that the client did not ask for.
+    /// The body to send instead: it asks for the usage that the client did not ask for, or has notes to
+    /// the model.
     body: Option<Vec<u8>>,
+    /// Whether the client did not ask for the usage that the answer reports.
+    hides_usage: bool,
     reader: Option<Reader>,
     /// Whether its answer comes as a stream of events.
     is_stream: bool,
@@ -103,12 +106,11 @@ pub struct Exchange {
 
 /// A request that was read, before the call is admitted.
 struct Prepared {
-    call: Call,
-    asked: Asked,
     dialect: Dialect,
     stream: bool,
     input: Tokens,
     body: Option<Vec<u8>>,
+    hides_usage: bool,
 }
 
 /// What a piece of an answer says, before it is judged.
@@ -138,9 +140,9 @@ impl Scope {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn request(&self, outgoing: &Outgoing<'_>) -> Result<Exchange, Refused> {
-        let Prepared { call, asked, dialect, stream, input, body } = self.prepare(outgoing)?;
+        let (call, asked, prepared) = self.prepare(outgoing)?;
         let running = self.admit(call, || asked, &StopSignal::default())?;
-        Ok(Exchange::begin(running, dialect, stream, input, body))
+        Ok(Exchange::begin(running, prepared))
     }
 
     /// The same without blocking: a server is asked on another thread.
@@ -148,14 +150,14 @@ impl Scope {
         if self.session.authority().is_none() {
             return self.request(outgoing);
         }
-        let Prepared { call, asked, dialect, stream, input, body } = self.prepare(outgoing)?;
+        let (call, asked, prepared) = self.prepare(outgoing)?;
         let (scope, (leaving, left)) = (self.clone(), StopOnDrop::new());
         let admitted = blocking::run(move || scope.admit(call, || asked, &left)).await;
         drop(leaving);
-        Ok(Exchange::begin(admitted?, dialect, stream, input, body))
+        Ok(Exchange::begin(admitted?, prepared))
     }
 
-    fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<Prepared, Refused> {
+    fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<(Call, Asked, Prepared), Refused> {
         let Outgoing { api, provider, method, path, body } = *outgoing;
         let named = request::dialect(api, method, path);
         let dialect = request::dialect_by_body(named, method, path, body);
@@ -170,6 +172,12 @@ impl Scope {
             },
         };
         self.results(&request)?;
+        let hides_usage = changed.is_some();
+        let body = match self.noted(dialect, path, body) {
+            Some(noted) if hides_usage => Some(request::with_usage(&noted).unwrap_or(noted)),
+            Some(noted) => Some(noted),
+            None => changed,
+        };
         let call = Call::Model(request.call(provider, self.session.prices(), None));
         let asked = Asked::Model {
             model: request.model,
@@ -180,10 +188,20 @@ impl Scope {
             from_person: request.from_person,
         };
         let (stream, input) = (request.stream, request.input);
-        Ok(Prepared { call, asked, dialect, stream, input, body: changed })
+        Ok((call, asked, Prepared { dialect, stream, input, body, hides_usage }))
     }
 
-    /// Results of tool calls that ran elsewhere.
+    /// The body with Deadstop's notes to the model in their places; `None` if none belongs into it.
+    fn noted(&self, dialect: Dialect, path: &str, body: &[u8]) -> Option<Vec<u8>> {
+        let mut tree = self.session.tree();
+        let notes = tree.notes(self.at);
+        if notes.is_empty() {
+            return None;
+        }
+        request::open(dialect, path, body).ok()?.with_notes(notes)
+    }
+
+    /// Results of tool calls that ran elsewhere. What the guards have to say about them goes behind them.
     fn results(&self, request: &Request) -> Result<(), Refused> {
         for result in &request.results {
             let pending = self.session.tree().answered(self.at, &result.id, result.name.as_deref());
@@ -193,20 +211,15 @@ impl Scope {
                 result: Some(facts::result(&result.text)),
                 ..Outcome::default()
             };
-            self.finish(pending, &outcome, Some(&result.text))?;
+            self.finish(pending, &outcome, Some(&result.text))?.leave_to_client();
         }
         Ok(())
     }
 }
 
 impl Exchange {
-    fn begin(
-        running: Running,
-        dialect: Dialect,
-        stream: bool,
-        input: Tokens,
-        body: Option<Vec<u8>>,
-    ) -> Exchange {
+    fn begin(running: Running, prepared: Prepared) -> Exchange {
+        let Prepared { dialect, stream, input, body, hides_usage } = prepared;
         Exchange {
             stop: running.stop_signal().clone(),
             left: StopSignal::default(),
@@ -216,6 +229,7 @@ impl Exchange {
             stream,
             input,
             body,
+            hides_usage,
             reader: None,
             is_stream: false,
             words: Words::default(),
@@ -268,7 +282,7 @@ impl Exchange {
         } else {
             None
         };
-        let hides = self.body.is_some() && form == Some(Form::Events);
+        let hides = self.hides_usage && form == Some(Form::Events);
         self.is_stream = form.is_some_and(|form| form != Form::Json);
         self.reader = form.map(|form| Reader::new(self.dialect, form, hides));
     }
@@ -466,7 +480,12 @@ impl Exchange {
         let billed = running.bill(&usage, &counted.unwrap_or_default());
         let answer = Some(answer);
         let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
-        running.close(&outcome, Some(self.said.text()))
+        let settled = running.close(&outcome, Some(self.said.text()))?;
+        // The model gets the advice about its answer with its next request.
+        if let Some(advice) = settled.advice {
+            self.scope.session.tree().notes(self.scope.at).add("", &advice);
+        }
+        Ok(())
     }
 }
 

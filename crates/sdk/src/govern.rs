@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use deadstop_client::{
     Cancel, Client, ClientError, Decided, Patience, Preflight, Proposal, ProposedCall, Receipt,
-    Server, escaped,
+    Server, Spoken, escaped,
 };
 use deadstop_core::{FailMode, GuardId, Verdict};
 use deadstop_protocol::policy_file;
@@ -307,28 +307,14 @@ impl Line {
 
     fn told(&self, decided: Result<Decided, ClientError>) -> Told {
         match decided {
-            Ok(decided) if decided.allowed => Told::Allowed,
+            Ok(decided) if decided.allowed => Told::Allowed(steer(decided)),
             Ok(decided) => {
                 let first = decided.trips.into_iter().next();
                 let Some(trip) = first else {
                     return Told::Refused(Box::new(unspoken("refused")));
                 };
-                Told::Refused(Box::new(Refusal {
-                    verdict: decided.verdict.max(Verdict::Ask),
-                    guard: trip.guard,
-                    ended: match trip.reason.as_str() {
-                        "project_killed" => Some(0),
-                        "agent_killed" => Some(AGENT),
-                        _ => None,
-                    },
-                    reason: trip.reason,
-                    cause: None,
-                    explain: trip.explain,
-                    measured: trip.measured,
-                    limit: trip.limit,
-                    incident: decided.incident,
-                    advice: trip.advice,
-                }))
+                let verdict = decided.verdict.max(Verdict::Ask);
+                Told::Refused(Box::new(spoken(verdict, trip, decided.incident)))
             }
             Err(ClientError::Cancelled) => Told::Stopped,
             Err(ClientError::Refused(problem)) if problem.status < 500 => {
@@ -448,7 +434,7 @@ impl Line {
         if let Some(asked) = late {
             let question = Question { id, scope: &report.scope, call: asked };
             match self.told(self.put(&self.client, &question)) {
-                Told::Allowed => {}
+                Told::Allowed(_) => {}
                 Told::Away | Told::Stopped => {
                     return Err(ClientError::Malformed("away".to_owned()));
                 }
@@ -678,6 +664,34 @@ fn ended_at(kind: Option<&str>) -> usize {
         Some("project") => 0,
         Some("agent") => AGENT,
         _ => SESSION,
+    }
+}
+
+/// What the server has to say to the model about a call that may go ahead.
+fn steer(decided: Decided) -> Option<Box<Refusal>> {
+    let Decided { verdict, trips, incident, .. } = decided;
+    let trip = trips.into_iter().find(|trip| trip.advice.is_some());
+    let trip = trip.filter(|_| verdict == Verdict::Steer)?;
+    Some(Box::new(spoken(verdict, trip, incident)))
+}
+
+/// A guard's words at the server.
+fn spoken(verdict: Verdict, trip: Spoken, incident: Option<String>) -> Refusal {
+    Refusal {
+        verdict,
+        guard: trip.guard,
+        ended: match trip.reason.as_str() {
+            "project_killed" => Some(0),
+            "agent_killed" => Some(AGENT),
+            _ => None,
+        },
+        reason: trip.reason,
+        cause: None,
+        explain: trip.explain,
+        measured: trip.measured,
+        limit: trip.limit,
+        incident,
+        advice: trip.advice,
     }
 }
 

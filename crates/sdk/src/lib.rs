@@ -11,7 +11,8 @@
 //! fn run(session: &Session) -> Result<(), Refused> {
 //!     let call = session.tool("search", &json!({ "query": "deadstop" }))?;
 //!     let found = "three pages"; // what the tool brings
-//!     call.done(found)
+//!     call.done(found)?;
+//!     Ok(())
 //! }
 //!
 //! let session = Session::builder("researcher").policy("strict")?.open()?;
@@ -42,6 +43,7 @@ mod refused;
 mod running;
 mod scope;
 mod session;
+mod steer;
 mod stop;
 mod tree;
 
@@ -58,5 +60,6 @@ pub use refused::{Blocked, Context, Killed, Refused, Why};
 pub use running::Running;
 pub use scope::{ModelAsk, Scope};
 pub use session::{Builder, Clock, OpenError, Session};
+pub use steer::Settled;
 pub use stop::{StopSignal, Stopped, Watch};
 pub use tree::{Observer, ScopeError};

@@ -39,7 +39,7 @@ pub struct Context {
 pub struct Why {
     /// The guard.
     pub guard: String,
-    /// What is done about it: `warn`, `block` or `kill`.
+    /// What is done about it: `warn`, `steer`, `block` or `kill`.
     pub verdict: Verdict,
     /// The engine's code for this refusal. It is `context.reason`, except after a kill: then it says
     /// what kind of kill it was, such as `session_killed_budget`.

@@ -11,6 +11,7 @@ use crate::authority::{Remote, Report};
 use crate::capture::{Capture, CaptureKind};
 use crate::refused::{Refused, Why};
 use crate::scope::Scope;
+use crate::steer::{Settled, admitted_with, advice};
 use crate::stop::StopSignal;
 use crate::tree::Pending;
 
@@ -39,6 +40,8 @@ pub struct Running {
     pub(crate) remote: Option<Remote>,
     pub(crate) stop: StopSignal,
     pub(crate) warnings: Vec<Why>,
+    /// The model's id for it, if an answer asked for it.
+    pub(crate) asked_as: Option<String>,
 }
 
 impl Running {
@@ -95,40 +98,56 @@ impl Running {
     }
 
     /// A tool has answered. An error means that its scope was ended, by this result or meanwhile:
-    /// the result is not to be used.
-    pub fn done(self, text: &str) -> Result<(), Refused> {
+    /// the result is not to be used. Give the model [`Settled::told`].
+    pub fn done(self, text: &str) -> Result<Settled, Refused> {
         self.end(Status::Ok, text)
     }
 
     /// A tool has answered with an error, or has not answered.
-    pub fn failed(self, text: &str) -> Result<(), Refused> {
+    pub fn failed(self, text: &str) -> Result<Settled, Refused> {
         self.end(Status::Error, text)
     }
 
     /// A tool's call has ended with this status.
-    pub fn end(mut self, status: Status, text: &str) -> Result<(), Refused> {
+    pub fn end(mut self, status: Status, text: &str) -> Result<Settled, Refused> {
         let result = Some(facts::result(text));
         self.close(&Outcome { status, result, ..Outcome::default() }, Some(text))
     }
 
     /// A model has answered.
-    pub fn answered(self, usage: Usage, text: &str) -> Result<(), Refused> {
+    pub fn answered(self, usage: Usage, text: &str) -> Result<Settled, Refused> {
         self.end_model(Status::Ok, usage, text)
     }
 
     /// A model's call has ended with this status.
-    pub fn end_model(mut self, status: Status, usage: Usage, text: &str) -> Result<(), Refused> {
+    pub fn end_model(
+        mut self,
+        status: Status,
+        usage: Usage,
+        text: &str,
+    ) -> Result<Settled, Refused> {
         let said = (!text.is_empty()).then(|| TextFacts::of(text));
         let answer = Some(Answer { text: said, calls: None });
         self.close(&Outcome { status, usage, answer, ..Outcome::default() }, Some(text))
     }
 
     /// It has ended with this outcome.
-    pub(crate) fn close(&mut self, outcome: &Outcome, text: Option<&str>) -> Result<(), Refused> {
-        match self.settle_saying(outcome, text) {
-            Some(Some(refused)) if refused.is_killed() => Err(refused),
-            Some(_) if self.stop.is_stopped() => Err(self.scope.why_stopped()),
-            _ => Ok(()),
+    pub(crate) fn close(
+        &mut self,
+        outcome: &Outcome,
+        text: Option<&str>,
+    ) -> Result<Settled, Refused> {
+        let Some((refused, advice)) = self.settle_saying(outcome, text) else {
+            return Ok(Settled::default());
+        };
+        match refused {
+            Some(refused) if refused.is_killed() => Err(refused),
+            _ if self.stop.is_stopped() => Err(self.scope.why_stopped()),
+            _ => {
+                let advice = advice.or_else(|| admitted_with(&self.warnings));
+                let asked = self.asked_as.take().map(|id| (self.scope.clone(), id));
+                Ok(Settled { advice, asked })
+            }
         }
     }
 
@@ -138,8 +157,13 @@ impl Running {
         Some(self.scope.session.prices().bill(None, model, usage, counted).cost)
     }
 
-    /// Settles it; tells what that refuses. `None` if it was settled before.
-    fn settle_saying(&mut self, outcome: &Outcome, text: Option<&str>) -> Option<Option<Refused>> {
+    /// Settles it; tells what that refuses, and what it has to say to the model. `None` if it was settled
+    /// before.
+    fn settle_saying(
+        &mut self,
+        outcome: &Outcome,
+        text: Option<&str>,
+    ) -> Option<(Option<Refused>, Option<String>)> {
         let ticket = self.ticket.take()?;
         let billed = outcome.billed.or_else(|| self.bill(&outcome.usage, &Counted::default()));
         let outcome = &Outcome { billed, ..outcome.clone() };
@@ -169,7 +193,7 @@ impl Running {
                 text: text.map(|text| text[..text.floor_char_boundary(LONGEST_TOLD)].to_owned()),
             });
         }
-        Some(refused)
+        Some((refused, advice(&decision.trips)))
     }
 
     /// Keeps an admitted call of an answer until a tool runs it.
@@ -177,7 +201,8 @@ impl Running {
         let ticket = self.ticket.take()?;
         let number = ticket.number;
         let call = self.call.clone();
-        let pending = Pending { id, call, ticket, remote: self.remote.take() };
+        let warnings = std::mem::take(&mut self.warnings);
+        let pending = Pending { id, call, ticket, remote: self.remote.take(), warnings };
         let forgotten = self.scope.session.tree().wait_for(self.scope.at, pending);
         if let Some(forgotten) = forgotten {
             self.scope.give_up(forgotten);
@@ -199,12 +224,16 @@ impl Scope {
         pending: Pending,
         outcome: &Outcome,
         text: Option<&str>,
-    ) -> Result<(), Refused> {
-        let Pending { call, ticket, remote, .. } = pending;
-        let stop = self.session.tree().stop(self.at);
-        let scope = self.clone();
-        let warnings = Vec::new();
-        Running { scope, call, ticket: Some(ticket), remote, stop, warnings }.close(outcome, text)
+    ) -> Result<Settled, Refused> {
+        self.taken_up(pending).close(outcome, text)
+    }
+
+    /// A call of an answer, as one that runs.
+    pub(crate) fn taken_up(&self, pending: Pending) -> Running {
+        let Pending { id, call, ticket, remote, warnings } = pending;
+        let (stop, scope) = (self.session.tree().stop(self.at), self.clone());
+        let (ticket, asked_as) = (Some(ticket), Some(id));
+        Running { scope, call, ticket, remote, stop, warnings, asked_as }
     }
 }
 

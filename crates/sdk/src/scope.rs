@@ -191,6 +191,12 @@ impl Scope {
         self.session.tree().observe(self.at, Arc::new(observer));
     }
 
+    /// Calls a function each time the model is steered in it: [`Why::advice`] is what the model is told,
+    /// behind the tool's result or with the next request. The function cannot prevent anything.
+    pub fn on_steer(&self, observer: impl Fn(&Why) + Send + Sync + 'static) {
+        self.session.tree().observe_steers(self.at, Arc::new(observer));
+    }
+
     /// Variables with which another process continues in this scope.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let mut all = vec![

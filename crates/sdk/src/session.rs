@@ -123,6 +123,7 @@ pub struct Builder {
     captures: Option<PathBuf>,
     clock: Option<Clock>,
     observer: Option<Observer>,
+    steer_observer: Option<Observer>,
     watches_answers: bool,
     server: Option<String>,
     state_folder: Option<PathBuf>,
@@ -153,6 +154,7 @@ impl Session {
             captures: None,
             clock: None,
             observer: None,
+            steer_observer: None,
             watches_answers: true,
             server: None,
             state_folder: None,
@@ -294,6 +296,27 @@ impl Session {
     /// ```
     pub fn on_tripped(&self, observer: impl Fn(&Why) + Send + Sync + 'static) {
         self.root().on_tripped(observer);
+    }
+
+    /// Calls a function each time the model is steered: see [`Scope::on_steer`].
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use deadstop_sdk::Session;
+    /// let session = Session::builder("a").policy("balanced")?.open()?;
+    /// let told = Arc::new(Mutex::new(Vec::new()));
+    /// session.on_steer({
+    ///     let told = Arc::clone(&told);
+    ///     move |why| told.lock().unwrap().extend(why.advice.clone())
+    /// });
+    /// for _ in 0..3 {
+    ///     session.tool("look", &serde_json::json!({ "n": 1 }))?.failed("no such page")?;
+    /// }
+    /// assert_eq!(told.lock().unwrap().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_steer(&self, observer: impl Fn(&Why) + Send + Sync + 'static) {
+        self.root().on_steer(observer);
     }
 
     /// Puts another policy in force, from the next call on.
@@ -463,6 +486,12 @@ impl Session {
         let told = self.tree().observers_of(at, why);
         told.into_iter().for_each(|(observer, why)| tell(&observer, &why));
     }
+
+    /// Tells observers that the server steers the model.
+    pub(crate) fn tell_steer(&self, at: usize, why: &Why) {
+        let told = self.tree().steer_observers_of(at, why);
+        told.into_iter().for_each(|(observer, why)| tell(&observer, &why));
+    }
 }
 
 thread_local! {
@@ -572,6 +601,13 @@ impl Builder {
         self
     }
 
+    /// Calls a function each time the model is steered: see [`Session::on_steer`].
+    #[must_use]
+    pub fn on_steer(mut self, observer: impl Fn(&Why) + Send + Sync + 'static) -> Builder {
+        self.steer_observer = Some(Arc::new(observer));
+        self
+    }
+
     /// Whether tool calls are judged when a model's answer asks for them (the default), or only where
     /// they run.
     #[must_use]
@@ -618,6 +654,9 @@ impl Builder {
         tree.limit(SESSION, self.limits);
         if let Some(observer) = self.observer {
             tree.observe(SESSION, observer);
+        }
+        if let Some(observer) = self.steer_observer {
+            tree.observe_steers(SESSION, observer);
         }
         let session = Session(Arc::new(Inner {
             agent: self.agent,

@@ -12,7 +12,7 @@ use deadstop_core::{
     Admission, Call, Decision, GuardId, Kill, Link, Mode, Policy, PolicySet, ScopeKind, ScopeState,
     Ticket, Time, Trip, Verdict,
 };
-use deadstop_protocol::llm::request::Seen;
+use deadstop_protocol::llm::request::{Notes, Seen};
 use smallvec::SmallVec;
 
 use crate::authority::Remote;
@@ -52,7 +52,11 @@ struct Node {
     children: HashMap<Arc<str>, usize>,
     below: Vec<usize>,
     observers: Vec<Observer>,
+    /// Those that are told when the model is steered.
+    steers: Vec<Observer>,
     seen: Seen,
+    /// What the model was told, and where in its conversation.
+    notes: Notes,
     pending: VecDeque<Pending>,
     /// The code of what ended it, for calls that come later.
     cause: Option<String>,
@@ -65,6 +69,8 @@ pub(crate) struct Pending {
     pub(crate) ticket: Ticket,
     /// How the server knows it.
     pub(crate) remote: Option<Remote>,
+    /// The warnings with which it was admitted.
+    pub(crate) warnings: Vec<Why>,
 }
 
 /// A scope that a decision has ended.
@@ -146,7 +152,9 @@ impl Tree {
             children: HashMap::new(),
             below: Vec::new(),
             observers: Vec::new(),
+            steers: Vec::new(),
             seen: Seen::default(),
+            notes: Notes::default(),
             pending: VecDeque::new(),
             cause: None,
         });
@@ -215,6 +223,10 @@ impl Tree {
         self.nodes[at].observers.push(observer);
     }
 
+    pub(crate) fn observe_steers(&mut self, at: usize, observer: Observer) {
+        self.nodes[at].steers.push(observer);
+    }
+
     /// The observers that these trips concern. A trip is a call that a guard refuses or ends, or, in
     /// log-only mode, one that it would have; a call in a scope that is over or held is none.
     pub(crate) fn observers(&self, at: usize, trips: &[Trip]) -> Vec<(Observer, Why)> {
@@ -222,6 +234,10 @@ impl Tree {
         let mut told = Vec::new();
         for trip in trips {
             let Some(here) = path.get(trip.context.depth) else { continue };
+            if trip.verdict == Verdict::Steer && trip.advice.is_some() {
+                told.extend(self.steer_observers_of(*here, &self.why(at, trip)));
+                continue;
+            }
             let log_only = self.nodes[*here].policy.mode == Mode::LogOnly;
             let least = if log_only { Verdict::Warn } else { Verdict::Block };
             if trip.verdict < least || matches!(trip.guard, GuardId::Killed | GuardId::Paused) {
@@ -234,9 +250,23 @@ impl Tree {
 
     /// The observers of a scope and of those that contain it, the innermost first.
     pub(crate) fn observers_of(&self, at: usize, why: &Why) -> Vec<(Observer, Why)> {
+        self.each_above(at, why, |node| &node.observers)
+    }
+
+    /// The same of those that are told when the model is steered.
+    pub(crate) fn steer_observers_of(&self, at: usize, why: &Why) -> Vec<(Observer, Why)> {
+        self.each_above(at, why, |node| &node.steers)
+    }
+
+    fn each_above(
+        &self,
+        at: usize,
+        why: &Why,
+        of: impl Fn(&Node) -> &Vec<Observer>,
+    ) -> Vec<(Observer, Why)> {
         let mut told = Vec::new();
         for above in self.nodes[at].path.iter().rev() {
-            let observers = self.nodes[*above].observers.iter();
+            let observers = of(&self.nodes[*above]).iter();
             told.extend(observers.map(|observer| (Arc::clone(observer), why.clone())));
         }
         told
@@ -290,6 +320,11 @@ impl Tree {
 
     pub(crate) fn seen(&mut self, at: usize) -> &mut Seen {
         &mut self.nodes[at].seen
+    }
+
+    /// What the model was told in a scope.
+    pub(crate) fn notes(&mut self, at: usize) -> &mut Notes {
+        &mut self.nodes[at].notes
     }
 
     /// The names of the scopes inside the session, the outermost first.
@@ -499,7 +534,9 @@ impl Tree {
                 children: node.children.clone(),
                 below: node.below.clone(),
                 observers: node.observers.clone(),
+                steers: node.steers.clone(),
                 seen: Seen::default(),
+                notes: node.notes.clone(),
                 pending: VecDeque::new(),
                 cause: node.cause.clone(),
             }

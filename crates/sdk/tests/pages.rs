@@ -24,7 +24,7 @@ fn open(policy: &str) -> Session {
 fn think(scope: &Scope, input: u64, output: u64) -> Result<(), Refused> {
     let ask = ModelAsk::new("gpt-4o").input_tokens(1);
     let usage = Usage { input: Tokens(input), output: Tokens(output), ..Usage::default() };
-    scope.model(&ask)?.answered(usage, "a thought")
+    scope.model(&ask)?.answered(usage, "a thought").map(drop)
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn usage(input: u64, output: u64) -> Usage {
 /// One model call of this size.
 fn think(scope: &Scope, input: u64, output: u64) -> Result<(), Refused> {
     let ask = ModelAsk::new("gpt-4o").input_tokens(1);
-    scope.model(&ask)?.answered(usage(input, output), "a thought")
+    scope.model(&ask)?.answered(usage(input, output), "a thought").map(drop)
 }
 
 #[test]

@@ -35,13 +35,16 @@ pub(crate) mod problem;
 mod projects;
 mod sessions;
 pub(crate) mod settings;
+mod shrink;
+mod spend;
+mod standing;
 mod top_up;
 mod trial;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use deadstop_core::PolicySet;
 use deadstop_store::{AuditEvent, Store, StoreError};
 use serde_json::Value;
@@ -189,6 +192,7 @@ pub(crate) fn router(
             let detail = "this route exists, but not with this method";
             Problem::new(Code::MethodNotAllowed, detail)
         })
+        .layer(from_fn(shrink::shrink))
         .with_state(app)
 }
 
@@ -241,6 +245,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
         .routes(routes!(costs::list))
+        .routes(routes!(spend::list))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .routes(routes!(top_up::top_up))

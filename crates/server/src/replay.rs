@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use deadstop_core::{
-    Blocked, GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict,
+    Blocked, GuardId, Link, Mode, PolicySet, ScopeKind, ScopeState, Ticket, Time, Verdict, admit,
     admit_approved, settle,
 };
 use deadstop_store::{CallKind, StoredCall};
@@ -36,7 +36,7 @@ pub(crate) enum Moment {
 pub(crate) fn moments(calls: &[StoredCall], facts: &[Option<Facts>]) -> Vec<(Time, usize, Moment)> {
     let mut found = Vec::with_capacity(2 * calls.len());
     for (index, call) in calls.iter().enumerate() {
-        if facts[index].is_some() {
+        if facts[index].is_some() && call.status.is_some() {
             let ended = Time(call.at.0 + call.duration.map_or(0, |duration| duration.0));
             found.push((call.at, index, Moment::Asked));
             found.push((ended, index, Moment::Ended));
@@ -119,6 +119,10 @@ pub(crate) struct Reel {
     facts: Vec<Option<Facts>>,
     moments: Vec<(Time, usize, Moment)>,
     history: History,
+    /// The same with their own modes: refused calls are judged by these.
+    enforced: History,
+    /// When the last call that ran was asked.
+    last_ran: Time,
     /// When its guards were emptied: the agent or the project was switched on again.
     cleared: Vec<Time>,
     stills: Vec<Still>,
@@ -152,6 +156,7 @@ impl Reel {
         mut history: History,
         mut cleared: Vec<Time>,
     ) -> Reel {
+        let enforced = history.clone();
         for policy in history.iter_mut().flat_map(|(_, policies)| all(policies)) {
             policy.mode = Mode::LogOnly;
         }
@@ -163,7 +168,11 @@ impl Reel {
         let opened = calls.first().map_or(Time(0), |call| call.at);
         let run = Run::new(name, opened);
         let mut still = Still { run, tickets: HashMap::new(), cleared: 0 };
-        let mut reel = Reel { calls, facts, moments, history, cleared, stills: Vec::new(), by_id };
+        let ran = calls.iter().filter(|call| call.status.is_some()).map(|call| call.at);
+        let last_ran = ran.max().unwrap_or_default();
+        let stills = Vec::new();
+        let mut reel =
+            Reel { calls, facts, moments, history, enforced, last_ran, cleared, stills, by_id };
         for at in 0..reel.moments.len() {
             if at % STILL_EVERY == 0 {
                 reel.stills.push(still.clone());
@@ -217,8 +226,29 @@ impl Reel {
     }
 
     fn policies(&self, at: Time) -> Option<&PolicySet> {
-        let after = self.history.partition_point(|(since, _)| *since <= at);
-        self.history.get(after.saturating_sub(1)).map(|(_, policies)| policies)
+        in_force(&self.history, at)
+    }
+
+    /// Judges a refused call as it was judged then, so that its repeat counts. Whether it came to the
+    /// same; otherwise nothing is changed.
+    fn refuse(&self, still: &mut Still, at: Time, index: usize) -> bool {
+        let (Some(policies), Some(facts)) = (in_force(&self.enforced, at), &self.facts[index])
+        else {
+            return false;
+        };
+        let mut run = still.run.clone();
+        let nested = self.calls[index].nested.as_deref();
+        let admission = run.chain(policies, nested, |chain| admit(chain, &facts.call, at));
+        let same = match admission.verdict {
+            Verdict::Block => true,
+            // What was ended here and ran on had its end lifted.
+            Verdict::Kill => at >= self.last_ran,
+            _ => false,
+        };
+        if same {
+            still.run = run;
+        }
+        same
     }
 
     fn clear(&self, still: &mut Still, at: Time) {
@@ -247,6 +277,7 @@ impl Reel {
                     settle(chain, &facts.call, ticket, &facts.outcome, at);
                 });
             }
+            (Moment::Refused, _) if self.refuse(still, at, index) => {}
             (Moment::Refused, _) if counts(call) => {
                 let what = match call.kind {
                     CallKind::Model => Blocked::Model,
@@ -259,6 +290,11 @@ impl Reel {
             _ => {}
         }
     }
+}
+
+fn in_force(history: &History, at: Time) -> Option<&PolicySet> {
+    let after = history.partition_point(|(since, _)| *since <= at);
+    history.get(after.saturating_sub(1)).map(|(_, policies)| policies)
 }
 
 /// Whether a refusal was a strike: one by a guard, and not because it had ended already.

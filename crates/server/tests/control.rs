@@ -12,5 +12,6 @@ mod identity;
 mod kept;
 mod manners;
 mod replayed;
+mod standing;
 mod switch;
 mod table;

@@ -445,7 +445,37 @@ async fn a_policy_is_tried_on_what_was(place: &Place) {
         (&result["stopped"][0]["guard"], &result["stopped"][0]["calls_after"]),
         (&json!("steps"), &json!(2))
     );
+    let agent = &result["agents"][0];
+    assert_eq!((&agent["before"]["stopped"], &agent["after"]["stopped"]), (&json!(0), &json!(1)));
+
+    // In force, it stops sessions. Trying it again tells what happened; a looser one frees them.
+    let put = Ask::of("PUT", "/api/policies/default", Some(&policy)).with("if-match", "*");
+    let put = gate.ask(&put).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    for n in 0..7 {
+        let says = Speech::Chat.says(false, &format!("step {n}")).by("worker", "s2");
+        assert_eq!(gate.ask(&says).await.status == 200, n < 4, "{n}");
+    }
+    let policy = get(&gate, "/api/policies/default").await["effective"].clone();
+    let result = tried(&gate, &policy).await;
+    let again = result["stopped"].as_array().unwrap().iter().find(|one| one["session"] == "s2");
+    let again = again.unwrap_or_else(|| panic!("{result}"));
+    for what in ["guard", "reason", "call", "verdict"] {
+        assert_eq!(again[what], again["before"][what], "{again}");
+    }
+    assert_eq!(again["calls_after"], 0, "{again}");
+    let mut looser = policy.clone();
+    looser["steps"]["max_model_calls"] = json!(100);
+    let result = tried(&gate, &looser).await;
+    assert_eq!((&result["stopped"], &result["freed"][0]["session"]), (&json!([]), &json!("s2")));
     gate.stop().await;
+}
+
+/// What came of trying a policy.
+async fn tried(gate: &Gate, policy: &Value) -> Value {
+    let got = ask(gate, "POST", "/api/backtest", json!({ "policy": policy })).await;
+    let last: Value = serde_json::from_str(got.text().lines().last().unwrap()).unwrap();
+    last["result"].clone()
 }
 
 /// An unknown model is charged at the fallback, until an operator sets its price.

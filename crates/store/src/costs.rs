@@ -7,6 +7,7 @@ use deadstop_core::{NanoUsd, Time, Tokens, Usage};
 
 use crate::backend::{Row, Tx, sql};
 use crate::calls::{CallKind, StoredCall};
+use crate::number::Numbers;
 use crate::page::Period;
 use crate::{Store, StoreError};
 
@@ -18,6 +19,8 @@ const HOUR_MS: u64 = 3_600_000;
 const MOST_TOKENS: Tokens = Tokens(1_000_000_000_000);
 const MOST_MONEY: NanoUsd = NanoUsd(1_000_000_000_000_000);
 const LONGEST_NAME: usize = 200;
+/// For how long a call may have had its id before it was admitted.
+const HELD_MS: u64 = 600_000;
 
 /// What the amounts are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +106,137 @@ impl Store {
             CostBy::Day => " GROUP BY day ORDER BY day",
             CostBy::Hour => " GROUP BY hour ORDER BY hour",
         });
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
+}
+
+/// How wide the steps of a series are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpendStep {
+    /// Ten seconds, from single calls.
+    TenSeconds,
+    /// A minute, from single calls.
+    Minute,
+    /// An hour, in UTC, as long as calls are kept.
+    Hour,
+    /// A day, in UTC.
+    Day,
+}
+
+impl SpendStep {
+    /// Its length in milliseconds.
+    pub fn width(self) -> u64 {
+        match self {
+            SpendStep::TenSeconds => 10_000,
+            SpendStep::Minute => 60_000,
+            SpendStep::Hour => HOUR_MS,
+            SpendStep::Day => DAY_MS,
+        }
+    }
+}
+
+/// What a series is split by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpendBy {
+    /// Not at all.
+    Total,
+    /// A line an agent.
+    Agent,
+    /// A line a model.
+    Model,
+}
+
+/// What was spent in one step, on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpendPoint {
+    /// The first millisecond of the step.
+    pub at: Time,
+    /// The agent or the model; empty for the total.
+    pub of: String,
+    /// Calls of models and paid tools that ended, by when they were asked.
+    pub calls: u64,
+    /// Their money.
+    pub cost: NanoUsd,
+}
+
+impl Store {
+    /// What was spent over time, in steps, in their order. Steps in which nothing was spent are left out.
+    pub async fn spend(
+        &self,
+        project: &str,
+        step: SpendStep,
+        by: SpendBy,
+        filter: &CostFilter,
+    ) -> Result<Vec<SpendPoint>, StoreError> {
+        let width = step.width();
+        let single = matches!(step, SpendStep::TenSeconds | SpendStep::Minute);
+        let query = sql(match step {
+            SpendStep::TenSeconds => "SELECT at_ms / 10000 * 10000 AS place, ",
+            SpendStep::Minute => "SELECT at_ms / 60000 * 60000 AS place, ",
+            SpendStep::Hour => "SELECT hour * 3600000 AS place, ",
+            SpendStep::Day => "SELECT day * 86400000 AS place, ",
+        });
+        let query = query.then(match by {
+            SpendBy::Total => "'' AS line, ",
+            SpendBy::Agent => {
+                "coalesce((SELECT name FROM agents \
+                 WHERE agents.number = sums.agent_number), '') AS line, "
+            }
+            SpendBy::Model if single => "substr(name, 1, 200) AS line, ",
+            SpendBy::Model => "model AS line, ",
+        });
+        let query = query
+            .then(if single { "CAST(COUNT(*) AS BIGINT)" } else { "CAST(SUM(calls) AS BIGINT)" })
+            .then(" AS calls, CAST(SUM(cost) AS BIGINT) AS cost")
+            .then(match step {
+                SpendStep::TenSeconds | SpendStep::Minute => " FROM calls sums",
+                SpendStep::Hour => " FROM hour_costs sums",
+                SpendStep::Day => " FROM costs sums",
+            })
+            .with(" WHERE project = ", project);
+        let (from, to) = (filter.period.from, filter.period.to);
+        let first = |time: Time| time.0 / width;
+        let last = |time: Time| time.0.div_ceil(width);
+        let mut query = match step {
+            SpendStep::Hour => query
+                .with_some(" AND hour >= ", from.map(first))
+                .with_some(" AND hour < ", to.map(last))
+                .with_some(" AND model = ", filter.model.as_ref()),
+            SpendStep::Day => query
+                .with_some(" AND day >= ", from.map(first))
+                .with_some(" AND day < ", to.map(last))
+                .with_some(" AND model = ", filter.model.as_ref()),
+            // The ids hold the time and are in the index. A call may have had its id for a while
+            // before it was admitted.
+            SpendStep::TenSeconds | SpendStep::Minute => query
+                .with_some(
+                    " AND id >= ",
+                    from.map(|from| Numbers::first(Time(from.0.saturating_sub(HELD_MS)))),
+                )
+                .with_some(" AND at_ms >= ", from.map(|from| first(from) * width))
+                .with_some(" AND at_ms < ", to.map(|to| last(to) * width))
+                .with_some(" AND substr(name, 1, 200) = ", filter.model.as_ref())
+                .then(" AND status IS NOT NULL AND (kind = 0 OR cost > 0)"),
+        };
+        if let Some(agent) = &filter.agent {
+            query = query
+                .with(" AND agent_number = (SELECT number FROM agents WHERE project = ", project)
+                .with(" AND name = ", agent)
+                .then(")");
+        }
+        let query = query.then(match by {
+            SpendBy::Total => " GROUP BY 1 ORDER BY 1",
+            SpendBy::Agent => " GROUP BY 1, sums.agent_number ORDER BY 1, 4 DESC, 2",
+            SpendBy::Model => " GROUP BY 1, 2 ORDER BY 1, 4 DESC, 2",
+        });
+        let read = |row: &Row| {
+            Ok(SpendPoint {
+                at: Time(row.unsigned("place")?),
+                of: row.get("line")?,
+                calls: row.unsigned("calls")?,
+                cost: NanoUsd(row.unsigned("cost")?),
+            })
+        };
         self.backend.rows(query).await?.iter().map(read).collect()
     }
 }

@@ -40,6 +40,7 @@ pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;
 pub use calls::{CallFilter, CallKind, ListedCall, StoredCall};
 pub use costs::{CostBy, CostFilter, CostLine};
+pub use costs::{SpendBy, SpendPoint, SpendStep};
 pub use error::{StoreError, Trouble};
 pub use evidence::{Body, Evidence, Exchange, Payload};
 pub use incidents::{Acknowledged, IncidentFilter, IncidentGroup, StoredIncident, StoredRung};

@@ -26,3 +26,5 @@ mod outbox;
 mod records;
 #[path = "suite/secrecy.rs"]
 mod secrecy;
+#[path = "suite/spend.rs"]
+mod spend;

@@ -1,6 +1,6 @@
 //! A call's three moments over its chain: admit, progress, settle. Decisions are recorded.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use deadstop_core::{
@@ -11,7 +11,7 @@ use deadstop_redact::excerpt::Excerpt;
 use parking_lot::Mutex;
 
 use super::backend::{Pending, Slice};
-use super::conversation::{Heard, Turn, Waiting};
+use super::conversation::{Heard, Turn, Waiting, advice};
 use super::reported::Reported;
 use super::step::{Judged, Step, cancelled};
 use super::{Approval, BOOKED, Booking, Chain, Once, Said, Warden, record};
@@ -127,6 +127,33 @@ impl Terms {
     /// Whether the door that asks carries the call.
     pub(super) fn is_carried(&self) -> bool {
         matches!(self.carrier, Carrier::Door)
+    }
+}
+
+/// The result of settling a call.
+#[derive(Default)]
+pub struct Settled {
+    /// What the model should be told because of the result. In a cluster it is known with the booking.
+    pub advice: Advice,
+    /// What to wait for before the client gets the end of the answer.
+    pub booking: Option<Booking>,
+}
+
+/// What the model should be told, once that is decided.
+#[derive(Debug, Clone, Default)]
+pub struct Advice(Arc<OnceLock<String>>);
+
+impl Advice {
+    /// The advice, if it is decided and there is some.
+    pub fn get(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    fn set(&self, decision: &Decision) {
+        if let Some(advice) = advice(&decision.trips) {
+            // A call is settled once.
+            let _ = self.0.set(advice);
+        }
     }
 }
 
@@ -436,8 +463,8 @@ impl Warden {
         self.backend.undecided(running)
     }
 
-    /// Settles a call. Later steps see its end. If it returns a future, the door waits for that
-    /// before it ends the answer to the client.
+    /// Settles a call. Later steps see its end. If there is a booking, the door waits for it before it
+    /// ends the answer to the client.
     pub fn settle(
         self: &Arc<Warden>,
         chain: &Chain,
@@ -445,7 +472,8 @@ impl Warden {
         mut running: Running,
         outcome: &Outcome,
         said: Said,
-    ) -> Option<Booking> {
+    ) -> Settled {
+        let told = Advice::default();
         let offline = running.is_offline();
         let warned = running.warned.take();
         let numbered = Numbered::of(running.id, &running.ticket, warned);
@@ -453,24 +481,28 @@ impl Warden {
         let done = match pending {
             Pending::Now(Judged { value: decision, killed }) => {
                 self.carry_kills(chain, killed);
+                told.set(&decision);
                 self.book(chain, call, numbered, outcome, &decision, said);
                 self.rooms.settled();
-                return None;
+                return Settled { advice: told, booking: None };
             }
             Pending::Later(done) => done,
         };
         let (warden, chain) = (Arc::clone(self), chain.clone());
         let (call, outcome) = (call.clone(), outcome.clone());
+        let heard = told.clone();
         let booked = tokio::spawn(async move {
             let Ok(Judged { value: decision, killed }) = done.await else { return };
+            heard.set(&decision);
             warden.carry_kills(&chain, killed);
             warden.book(&chain, &call, numbered, &outcome, &decision, said);
             warden.rooms.settled();
         });
         let patience = if offline { Duration::ZERO } else { self.patience() };
-        Some(Box::pin(async move {
+        let booking: Booking = Box::pin(async move {
             let _ = tokio::time::timeout(patience, booked).await;
-        }))
+        });
+        Settled { advice: told, booking: Some(booking) }
     }
 
     /// How long to wait for the cluster: not at all while it is unreachable.

@@ -49,7 +49,7 @@ use crate::pins::Pins;
 use crate::settings::Settings;
 pub use approvals::{Answer, Approval, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
-pub use calls::{Admit, Ended, Refused, ResultIn, Running, Terms};
+pub use calls::{Admit, Advice, Ended, Refused, ResultIn, Running, Settled, Terms};
 pub use conversation::Turn;
 pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};

@@ -23,7 +23,9 @@ use deadstop_redact::Redactor;
 const FEW: usize = 5;
 
 /// The format version of facts.
-const FACTS_VERSION: u8 = 2;
+const FACTS_VERSION: u8 = 3;
+/// The version before it, which did not say when a call ended.
+const FACTS_WITHOUT_END: u8 = 2;
 
 /// A call that has ended.
 pub(super) struct Ended<'a> {
@@ -93,14 +95,17 @@ fn rung(trip: &Trip, call: i64, at: Time) -> Option<StoredRung> {
 pub struct Facts {
     /// The call, without its arguments.
     pub call: Call,
-    /// How it ended.
+    /// How it ended. Of a refused call: nothing.
     pub outcome: Outcome,
+    /// A number taken when it ended. Calls have theirs from when they were asked, so that all
+    /// moments have one order, also those of the same millisecond. 0 where that is not known.
+    pub ended: i64,
 }
 
 impl Facts {
     /// The facts as bytes.
-    pub fn write(call: &Call, outcome: &Outcome) -> Option<Vec<u8>> {
-        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone() };
+    pub fn write(call: &Call, outcome: &Outcome, ended: i64) -> Option<Vec<u8>> {
+        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone(), ended };
         postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
     }
 
@@ -108,6 +113,10 @@ impl Facts {
     pub fn read(bytes: &[u8]) -> Option<Facts> {
         match bytes.split_first() {
             Some((&FACTS_VERSION, facts)) => postcard::from_bytes(facts).ok(),
+            Some((&FACTS_WITHOUT_END, facts)) => {
+                let (call, outcome) = postcard::from_bytes(facts).ok()?;
+                Some(Facts { call, outcome, ended: 0 })
+            }
             // Another version: the call counts, but cannot be replayed.
             _ => None,
         }
@@ -307,7 +316,9 @@ impl Warden {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
-        let row = StoredCall { incident, position: position(chain), ..row };
+        // A looser policy is tried on refused calls, too.
+        let facts = Facts::write(call, &Outcome::default(), 0);
+        let row = StoredCall { incident, position: position(chain), facts, ..row };
         self.outbox.lock().call(row, &self.metrics);
     }
 
@@ -344,7 +355,7 @@ impl Warden {
             usage,
             cost,
             incident,
-            facts: Facts::write(call, outcome),
+            facts: Facts::write(call, outcome, self.number()),
             ..row
         };
         let capture = chain.project.settings.read().capture;

@@ -3743,6 +3743,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/spend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What was spent over time. Steps in which nothing was spent are left out. Without `from`, the last
+         *     60 steps.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description What the series is split by; not at all if it is left out. */
+                    by?: "total" | "agent" | "model";
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Only this model's. */
+                    model?: string;
+                    /** @description How wide the steps are; a minute if it is left out. */
+                    step?: "10s" | "minute" | "hour" | "day";
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Steps in their order, the dearest line of a step first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Spent"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/status": {
         parameters: {
             query?: never;
@@ -3762,6 +3814,8 @@ export interface paths {
                     kind?: "agent" | "session" | "nested";
                     /** @description Scopes on a page. */
                     limit?: number;
+                    /** @description How many limits each scope is listed with, the nearest first; all if it is left out. */
+                    limits?: number;
                     /** @description Only those whose names have this in them; case does not matter. */
                     name?: string;
                     /** @description The last used first, or the nearest to a limit first. */
@@ -4386,6 +4440,19 @@ export interface components {
                 };
             };
         };
+        /** @description An agent's sessions: what happened, and what would have. */
+        AgentTried: {
+            /** @description What would have happened under the policy. */
+            after: components["schemas"]["Tally"];
+            /** @description The agent. */
+            agent: string;
+            /** @description What happened. */
+            before: components["schemas"]["Tally"];
+            /** @description Their calls. */
+            calls: number;
+            /** @description Its sessions that were tried. */
+            sessions: number;
+        };
         /**
          * @description What a target can hear of.
          * @enum {string}
@@ -4890,6 +4957,17 @@ export interface components {
          * @enum {string}
          */
         FieldProblem: "unknown" | "missing" | "invalid";
+        /** @description A session that was stopped, and would not have been. */
+        Freed: {
+            /** @description Its agent. */
+            agent: string;
+            /** @description What stopped it. */
+            before: components["schemas"]["StoppedBy"];
+            /** @description Its number. */
+            number: string;
+            /** @description Its name. */
+            session: string;
+        };
         /** @description The grants of an agent or a session. */
         Given: {
             /** @description Those that are in force, in the order in which they were given. */
@@ -5350,18 +5428,24 @@ export interface components {
         };
         /** @description What the policy would have done. */
         Outcome: {
+            /** @description Before and after, for each agent. */
+            agents: components["schemas"]["AgentTried"][];
             /** @description Calls that a person would have been asked about. */
             asked: number;
-            /** @description Calls that would have been refused, one by one. */
+            /** @description Calls that would have been refused. */
             blocked: number;
             /** @description Stops by guard. */
             by_guard: {
                 [key: string]: number;
             };
-            /** @description Calls that were tried. */
+            /** @description Calls that were tried: those that ran, and those that were refused. */
             calls: number;
+            /** @description Every session that was stopped, and would not have been. */
+            freed: components["schemas"]["Freed"][];
             /** @description Sessions that would have been ended. */
             killed: number;
+            /** @description Sessions that were asked for and not tried, because the calls of newer ones are 50,000. */
+            left_out: number;
             /**
              * Format: double
              * @description Dollars that would not have been spent.
@@ -5397,7 +5481,7 @@ export interface components {
              */
             output_usd: number;
         };
-        /** @description What a session would have come to. */
+        /** @description What a stop saved, and how that was worked out. */
         Pace: {
             /**
              * Format: double
@@ -5406,9 +5490,11 @@ export interface components {
             calls_per_minute: number;
             /**
              * Format: double
-             * @description Dollars that it would have cost from its stop until then.
+             * @description Dollars saved: the pace until now, at most what a run usually costs. Null if what is usual is not known.
              */
-            cost_usd: number;
+            cost_usd: number | null;
+            /** @description The calculation, in words. */
+            how: string;
             /** @description Calls that this was measured by. */
             measured_calls: number;
             /**
@@ -5418,7 +5504,7 @@ export interface components {
             measured_ms: number;
             /**
              * Format: int64
-             * @description Until when the pace is extrapolated.
+             * @description When the saving ends: now, or when the cost of a usual run is reached.
              */
             until_ms: number;
             /**
@@ -5426,6 +5512,13 @@ export interface components {
              * @description Dollars a minute, before it was stopped.
              */
             usd_per_minute: number;
+            /** @description The other runs that this was taken from. */
+            usual_runs: number;
+            /**
+             * Format: double
+             * @description What nine of ten runs of the agent cost at most; null without three other runs that were not stopped.
+             */
+            usual_usd: number | null;
         };
         /** @description A page of a list. */
         Page_Agent: {
@@ -5858,7 +5951,9 @@ export interface components {
                 opened_ms: number;
                 /** @description The provider that it used last. */
                 provider: string | null;
-                /** @description `running`, `paused`, `killed` or `ended`. */
+                /** @description How it stands, with its agent and its project. */
+                standing: components["schemas"]["Standing"];
+                /** @description `running`, `paused`, `killed` or `ended`: whether its own calls go through. */
                 state: string;
                 /**
                  * @description What was ended above it, so that its calls are refused although it was not ended itself:
@@ -5875,6 +5970,31 @@ export interface components {
                 /** @description Why it is in this state. */
                 why: string | null;
             })[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Spent: {
+            /** @description What is on it. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description The first millisecond of the step.
+                 */
+                at_ms: number;
+                /**
+                 * Format: int64
+                 * @description Calls of models and paid tools that ended, by when they were asked.
+                 */
+                calls: number;
+                /**
+                 * Format: double
+                 * @description Dollars.
+                 */
+                cost_usd: number;
+                /** @description The agent or the model; empty if the series is not split. */
+                of: string;
+            }[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
         };
@@ -6321,7 +6441,9 @@ export interface components {
              * @description Dollars set aside for calls that run.
              */
             reserved_usd: number;
-            /** @description `running`, `paused` or `killed`. */
+            /** @description How it stands, with all that is above it. */
+            standing: components["schemas"]["Standing"];
+            /** @description `running`, `paused` or `killed`: whether its own calls go through. */
             state: string;
             /**
              * Format: int64
@@ -6474,7 +6596,9 @@ export interface components {
             opened_ms: number;
             /** @description The provider that it used last. */
             provider: string | null;
-            /** @description `running`, `paused`, `killed` or `ended`. */
+            /** @description How it stands, with its agent and its project. */
+            standing: components["schemas"]["Standing"];
+            /** @description `running`, `paused`, `killed` or `ended`: whether its own calls go through. */
             state: string;
             /**
              * @description What was ended above it, so that its calls are refused although it was not ended itself:
@@ -6526,6 +6650,26 @@ export interface components {
              */
             weight: number;
         };
+        /** @description What was spent in one step. */
+        Spent: {
+            /**
+             * Format: int64
+             * @description The first millisecond of the step.
+             */
+            at_ms: number;
+            /**
+             * Format: int64
+             * @description Calls of models and paid tools that ended, by when they were asked.
+             */
+            calls: number;
+            /**
+             * Format: double
+             * @description Dollars.
+             */
+            cost_usd: number;
+            /** @description The agent or the model; empty if the series is not split. */
+            of: string;
+        };
         /** @description What a guard says. */
         Spoken: {
             /**
@@ -6544,26 +6688,17 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
-        /** @description How a session stands. */
-        Standing: {
-            /** @description Which scope is over, if one is: `session`, or its `agent` or `project`, which may be cleared. */
-            ended: string | null;
-            /** @description The policy in force. */
-            policy: unknown;
-            /**
-             * @description `running`, `paused`, `draining` (it is over, and what runs may finish) or `killed`: by itself,
-             *     or with its agent or the project.
-             */
-            state: string;
-            /** @description Changes when anything in this answer changes. */
-            version: string;
-            /** @description Why it is paused or killed. */
-            why: string | null;
-        };
-        /** @description How many sessions stand how. */
+        /**
+         * @description How a session, an agent or a project stands.
+         * @enum {string}
+         */
+        Standing: "running" | "waiting_for_approval" | "paused" | "idle" | "finished" | "stopped_by_guard" | "stopped_by_person";
+        /** @description How many sessions stand how. Each is in exactly one of the counts. */
         Standings: {
-            /** @description Those that may go on and did something in the last 15 minutes. */
+            /** @description The two above together. */
             busy: number;
+            /** @description Those whose host said that they are over. */
+            finished: number;
             /** @description Those that may go on and did nothing for 15 minutes. */
             idle: number;
             /**
@@ -6571,10 +6706,18 @@ export interface components {
              * @description Calls that run in them.
              */
             in_flight: number;
-            /** @description Those that were ended, themselves or with what is above them. */
+            /** @description Those that were ended, by a guard or a person. */
             killed: number;
             /** @description Those that are held, themselves or with what is above them. */
             paused: number;
+            /** @description Those that may go on and did something in the last 15 minutes. */
+            running: number;
+            /** @description Those that a guard ended, themselves or with what is above them. */
+            stopped_by_guard: number;
+            /** @description Those that a person ended, themselves or with what is above them. */
+            stopped_by_person: number;
+            /** @description Those with a call that waits for a person's approval. */
+            waiting_for_approval: number;
         };
         /** @description What runs. */
         Status: {
@@ -6661,9 +6804,10 @@ export interface components {
              * @description When.
              */
             at_ms: number;
+            before?: components["schemas"]["StoppedBy"] | null;
             /** @description The call it would have happened at. */
             call: string;
-            /** @description Calls that would not have been made. */
+            /** @description Calls that ran, and would not have been made. */
             calls_after: number;
             /**
              * Format: double
@@ -6684,6 +6828,31 @@ export interface components {
             verdict: string;
             /** @description Whether it was stopped at the time as well. */
             was_stopped: boolean;
+        };
+        /** @description What stopped a session at the time. */
+        StoppedBy: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description The call it happened at. */
+            call: string;
+            /** @description The guard. */
+            guard: string;
+            /** @description Its code for why. */
+            reason: string;
+            /** @description `block` or `kill`. */
+            verdict: string;
+        };
+        /** @description What guards did. */
+        Tally: {
+            /** @description Calls that were refused. */
+            refused: number;
+            /** @description Sessions that were stopped: ended, or with a call that was refused. */
+            stopped: number;
+            /** @description Calls that passed with a warning. */
+            warned: number;
         };
         /** @description A target. */
         Target: {

@@ -25,7 +25,9 @@ const NAMES: Record<string, string> = {
   blocks_in_a_row: 'blocks in a row', faults_in_a_row: 'faults in a row', failures_in_a_row: 'failures in a row',
   score: 'similarity score', circuit_open: 'circuit open for', circuit_half_open: 'circuit half open, trials',
 };
-const PATTERNS = new Set(['loop', 'similarity', 'text_loop', 'destructive', 'breaker', 'strikes']);
+/** Guards that compare calls with each other. */
+export const PATTERNS = new Set(['loop', 'similarity', 'text_loop']);
+const BEHAVIOUR = new Set([...PATTERNS, 'destructive', 'breaker', 'strikes']);
 const WRITE: Record<string, (amount: number) => string> = { usd, ms: duration, score, tokens: count, count };
 
 function one(measured: Measured): Limit {
@@ -37,7 +39,7 @@ function one(measured: Measured): Limit {
     most: write(measured.limit),
     ratio: measured.share,
     parts: measured.signals.map((signal) => `${signal.name.includes('prompt') ? 'P' : signal.name.includes('response') ? 'R' : 'T'} ${signal.count}×${score(signal.weight)}`).join(' · '),
-    pattern: PATTERNS.has(measured.guard),
+    pattern: BEHAVIOUR.has(measured.guard),
   };
 }
 

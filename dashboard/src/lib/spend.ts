@@ -1,5 +1,4 @@
-// Money over time, in equal steps: seeded from calls that were made, grown from totals that are read.
-import type { Call } from './api';
+// Money over time, in equal steps: seeded from the server's sums, grown from totals that are read.
 
 export interface Steps {
   times: number[];
@@ -37,8 +36,9 @@ export class Spending {
 
   constructor(readonly span: number) {}
 
-  seed(calls: Call[]): void {
-    const before = calls.map((call) => ({ at: call.at_ms + (call.duration_ms ?? 0), value: call.cost_usd }));
+  /** Takes what the server added up, step by step. */
+  seed(points: { at_ms: number; cost_usd: number }[]): void {
+    const before = points.map((point) => ({ at: point.at_ms, value: point.cost_usd }));
     this.all = [...before, ...this.all];
   }
 

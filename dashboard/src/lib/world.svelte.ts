@@ -67,7 +67,7 @@ class World {
     const began = performance.now();
     try {
       const since = this.idle ? undefined : Date.now() - IDLE;
-      this.status = await get('/api/status', { query: { kind: 'session', state: 'alive', order: 'danger', limit: this.#wanted, used_since: since } });
+      this.status = await get('/api/status', { query: { kind: 'session', state: 'alive', order: 'danger', limit: this.#wanted, limits: 3, used_since: since } });
       this.error = null;
     } catch (error) {
       this.error = told(error);

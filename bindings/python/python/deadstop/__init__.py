@@ -15,7 +15,7 @@ from typing import Any, Literal, Mapping, TypeVar
 from ._clients import share
 from ._errors import DeadstopBlocked, DeadstopError, DeadstopKilled, KillContext, Trip
 from ._native import __version__
-from ._session import Health, OnTripped, Scope, Session, State, current_session, open_session
+from ._session import Health, OnSteer, OnTripped, Scope, Session, State, current_session, open_session
 
 C = TypeVar("C")
 
@@ -25,6 +25,7 @@ __all__ = [
     "DeadstopKilled",
     "Health",
     "KillContext",
+    "OnSteer",
     "OnTripped",
     "Scope",
     "Session",
@@ -47,6 +48,7 @@ def guard(
     mode: Literal["enforce", "log-only"] | None = None,
     server: str | None = None,
     on_tripped: OnTripped | None = None,
+    on_steer: OnSteer | None = None,
     captures: str | Path | None = None,
     pricing_table: Mapping[str, tuple[float, float]] | None = None,
     watch_answers: bool = True,
@@ -68,6 +70,7 @@ def guard(
         ``""`` is none, also if the environment names one. Its policy then replaces ``policy``.
     :param on_tripped: A function, sync or async, that is called with a :class:`KillContext` once for
         each trip: when a guard refuses a call or ends a scope. It cannot prevent anything.
+    :param on_steer: The same for each time the model is steered: ``context.advice`` is what it is told.
     :param captures: A file that gets a line for everything that happens.
     :param pricing_table: Dollars per million tokens, in and out, of models of your own.
     :param watch_answers: Whether tool calls are judged when an answer asks for them.
@@ -103,6 +106,8 @@ def guard(
     )
     if on_tripped is not None:
         opened.on_tripped(on_tripped)
+    if on_steer is not None:
+        opened.on_steer(on_steer)
     return opened
 
 

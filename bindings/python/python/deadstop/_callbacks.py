@@ -1,4 +1,4 @@
-"""Callbacks that are called when a guard trips."""
+"""Callbacks that are called when a guard trips, or steers the model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Awaitable, Callable
 from ._errors import KillContext, Trip
 
 OnTripped = Callable[[KillContext], object]
+OnSteer = Callable[[KillContext], object]
 
 #: The callbacks that run in this piece of work.
 _running: contextvars.ContextVar[tuple[OnTripped, ...]] = contextvars.ContextVar(

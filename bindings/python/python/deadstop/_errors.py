@@ -36,9 +36,11 @@ class KillContext:
     guard: str = ""
     """Which guard."""
     verdict: str = ""
-    """What is done about it: ``warn``, ``block`` or ``kill``."""
+    """What is done about it: ``warn``, ``steer``, ``block`` or ``kill``."""
     message: str = ""
     """One sentence for people."""
+    advice: str | None = None
+    """What the model is told, where a guard steers it or says more than no."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Trip:
     guard: str
     """Which guard."""
     verdict: str
-    """What is done about it: ``warn``, ``block`` or ``kill``."""
+    """What is done about it: ``warn``, ``steer``, ``block`` or ``kill``."""
     code: str
     """The engine's code. It is ``reason``, except for calls after a kill (``session_killed_budget``)."""
     explain: str
@@ -57,11 +59,14 @@ class Trip:
     limit: Any
     incident: str | None
     """The incident at the server, if it became one."""
+    advice: str | None
+    """What the model is told, or should be told."""
     context: KillContext
 
     def __init__(self, why: Mapping[str, Any]) -> None:
         fields = dict(why)
         told = {"guard": fields["guard"], "verdict": fields["verdict"], "message": fields["explain"]}
+        told["advice"] = fields.setdefault("advice", None)
         fields["context"] = KillContext(**fields["context"], **told)
         for name, value in fields.items():
             object.__setattr__(self, name, value)

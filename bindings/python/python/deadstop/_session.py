@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Awaitable, Callable, Generic, Mapping, ParamSpec, TypeVar, cast, overload
 
 from . import _context, _native, _stopping
-from ._callbacks import OnTripped, adapt
+from ._advice import Advise, advise, advise_error
+from ._callbacks import OnSteer, OnTripped, adapt
 from ._clients import Guarded, already, copy_of, http_of
 from ._context import entered as _entered
 from ._errors import DeadstopError, DeadstopKilled
@@ -147,6 +148,11 @@ class Scope:
         """Calls a function, sync or async, with a :class:`KillContext` once for each trip in it. It
         cannot prevent anything; what it raises is reported and changes nothing."""
         self._native.on_tripped(adapt(callback))
+
+    def on_steer(self, callback: OnSteer) -> None:
+        """Calls a function, sync or async, with a :class:`KillContext` each time the model is steered in
+        it: ``context.advice`` is what the model is told. It cannot prevent anything."""
+        self._native.on_steer(adapt(callback))
 
     def kill(self, reason: str = "") -> None:
         """Ends it, for good; what is beside it goes on."""
@@ -294,6 +300,12 @@ class Session(Generic[C]):
         refuses a call or ends a scope. It cannot prevent anything."""
         self._root.on_tripped(adapt(callback))
 
+    def on_steer(self, callback: OnSteer) -> None:
+        """Calls a function, sync or async, with a :class:`KillContext` each time the model is steered:
+        ``context.advice`` is what the model is told, behind the tool's result or with the next request.
+        It cannot prevent anything."""
+        self._root.on_steer(adapt(callback))
+
     def set_limits(self, **limits: Any) -> None:
         """Sets limits of the session itself, beside those of its policy. The others stay."""
         self._own.set_limits(**limits)
@@ -322,6 +334,7 @@ class Session(Generic[C]):
         max_model_calls: int | None = None,
         max_wall_time_seconds: int | None = None,
         on_tripped: OnTripped | None = None,
+        on_steer: OnSteer | None = None,
     ) -> Scope:
         """A scope inside the one that this thread or task is in.
 
@@ -340,6 +353,8 @@ class Session(Generic[C]):
         native = self._scope().scope(name, limits)
         if on_tripped is not None:
             native.on_tripped(adapt(on_tripped))
+        if on_steer is not None:
+            native.on_steer(adapt(on_steer))
         return Scope(self, native)
 
     def bind(self, work: Callable[P, R]) -> Callable[P, R]:
@@ -364,7 +379,7 @@ class Session(Generic[C]):
     def tool(self, work: Callable[P, R], /) -> Callable[P, R]: ...
     @overload
     def tool(
-        self, /, *, name: str | None = None, server: str | None = None
+        self, /, *, name: str | None = None, server: str | None = None, advise: Advise = ...
     ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
     def tool(
         self,
@@ -373,12 +388,15 @@ class Session(Generic[C]):
         *,
         name: str | None = None,
         server: str | None = None,
+        advise: Advise = advise,
     ) -> Any:
         """Guards a tool, sync or async: ``@session.tool``, ``@session.tool(name="search")``, or
-        ``session.tool(function)``. A call is admitted before it runs and settled by its result."""
+        ``session.tool(function)``. A call is admitted before it runs and settled by its result. Advice
+        for the model stands behind a result that is text, a ``dict`` or content blocks; ``advise``
+        puts it elsewhere (see :meth:`run_tool`)."""
         if work is None:
-            return functools.partial(_guard_tool, self, name=name, server=server)
-        return _guard_tool(self, work, name, server)
+            return functools.partial(_guard_tool, self, name=name, server=server, advise=advise)
+        return _guard_tool(self, work, name, server, advise)
 
     def run_tool(
         self,
@@ -387,19 +405,22 @@ class Session(Generic[C]):
         work: Callable[[], R],
         *,
         server: str | None = None,
+        advise: Advise = advise,
     ) -> R:
-        """Admits a tool call, runs it, and settles it: what adapters are made of."""
+        """Admits a tool call, runs it, and settles it: what adapters are made of.
+
+        If a guard steers the model, the advice stands behind the result: ``advise`` puts it there, and
+        gives ``None`` for a result that cannot carry it."""
         running = self._scope().tool(name, arguments, server)
         try:
             result = work()
         except Exception as error:
-            running.end("error", _error_text(error))
+            _advise_failure(running, error)
             raise
         except BaseException:
             _cancel(running)
             raise
-        running.end("ok", result)
-        return result
+        return _advised(running, result, running.end("ok", result), advise)
 
     async def arun_tool(
         self,
@@ -409,6 +430,7 @@ class Session(Generic[C]):
         *,
         server: str | None = None,
         failed: Callable[[R], bool] | None = None,
+        advise: Advise = advise,
     ) -> R:
         """The same for one that is awaited; it is cancelled when the session is killed."""
         scope = self._scope()
@@ -421,7 +443,7 @@ class Session(Generic[C]):
         except Stopped:
             result, status = cast(R, None), "cancelled"
         except Exception as error:
-            running.end("error", _error_text(error))
+            _advise_failure(running, error)
             raise
         except BaseException:
             _cancel(running)
@@ -429,8 +451,7 @@ class Session(Generic[C]):
         else:
             status = "error" if failed is not None and failed(result) else "ok"
         # Raises if the session was killed meanwhile.
-        running.end(status, result)
-        return result
+        return _advised(running, result, running.end(status, result), advise)
 
     def wrap_mcp(self, client_session: Any, server: str | None = None) -> Any:
         """Guards an MCP client session, in place, and gives it back: every ``call_tool`` is
@@ -579,12 +600,36 @@ def _cancel(running: _native.Running) -> None:
         pass
 
 
+def _advised(running: _native.Running, result: R, note: str | None, put: Advise) -> R:
+    """A result with what the model should be told behind it."""
+    if note is None:
+        return result
+    advised = put(result, note)
+    if advised is None:
+        # A guarded client says it with its next request.
+        running.leave()
+        return result
+    return cast(R, advised)
+
+
+def _advise_failure(running: _native.Running, error: Exception) -> None:
+    """Settles a call that raised; what the model should be told goes with the next request, or else
+    with the error."""
+    note = running.end("error", _error_text(error))
+    if note is not None and not running.leave():
+        advise_error(error, note)
+
+
 def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def _guard_tool(
-    session: Session[Any], work: Callable[..., Any], name: str | None, server: str | None
+    session: Session[Any],
+    work: Callable[..., Any],
+    name: str | None,
+    server: str | None,
+    advise: Advise,
 ) -> Any:
     if getattr(work, "__deadstop_session__", None) is session:
         return work
@@ -608,7 +653,7 @@ def _guard_tool(
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             told = arguments(args, kwargs)
             return await session.arun_tool(
-                tool, told, lambda: work(*args, **kwargs), server=server
+                tool, told, lambda: work(*args, **kwargs), server=server, advise=advise
             )
 
         guarded: Any = awaited
@@ -618,7 +663,9 @@ def _guard_tool(
         @functools.wraps(work)
         def called(*args: Any, **kwargs: Any) -> Any:
             told = arguments(args, kwargs)
-            return session.run_tool(tool, told, lambda: work(*args, **kwargs), server=server)
+            return session.run_tool(
+                tool, told, lambda: work(*args, **kwargs), server=server, advise=advise
+            )
 
         guarded = called
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import copy
-from typing import TYPE_CHECKING, Any, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Iterable, TypeVar, cast
 
+from ._advice import advise
 from ._errors import DeadstopError, DeadstopKilled
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _guard_tool(session: Session[Any], tool: Any) -> Any:
     if name is None and callable(tool):
         return session.tool(tool)
     copied = tool.model_copy() if hasattr(tool, "model_copy") else copy.copy(tool)
-    guard = session.tool(name=name)
+    both = getattr(tool, "response_format", "content") == "content_and_artifact"
+    guard = session.tool(name=name, advise=_advise_content if both else advise)
     fields = [field for field in ("func", "coroutine") if getattr(tool, field, None) is not None]
     for field in fields:
         setattr(copied, field, guard(getattr(tool, field)))
@@ -103,6 +105,15 @@ def _guard_tool(session: Session[Any], tool: Any) -> Any:
             if not _is_usual(type(tool), method):
                 object.__setattr__(copied, method, guard(getattr(tool, method)))
     return copied
+
+
+def _advise_content(result: Any, note: str) -> Any:
+    """A tool that gives content for the model and an artifact for the program."""
+    if not isinstance(result, tuple) or len(cast(tuple[Any, ...], result)) != 2:
+        return None
+    content, artifact = cast(tuple[Any, Any], result)
+    advised = advise(content, note)
+    return None if advised is None else (advised, artifact)
 
 
 def _is_usual(kind: type, method: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeVar
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ._advice import advise
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -32,7 +35,20 @@ def guard_toolset(session: Session[Any], toolset: Any) -> Any:
             self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any
         ) -> Any:
             return await session.arun_tool(
-                name, tool_args, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool)
+                name,
+                tool_args,
+                lambda: self.wrapped.call_tool(name, tool_args, ctx, tool),
+                advise=_advise,
             )
 
     return Guarded(toolset)
+
+
+def _advise(result: Any, note: str) -> Any:
+    """A ``ToolReturn`` carries a note with what it returns."""
+    missing = object()
+    returned: Any = getattr(result, "return_value", missing)
+    if returned is missing or not dataclasses.is_dataclass(result):
+        return advise(result, note)
+    advised = advise(returned, note)
+    return None if advised is None else dataclasses.replace(cast(Any, result), return_value=advised)

@@ -110,20 +110,25 @@ impl Jsonc {
         }
     }
 
-    /// Removes the value at a path, and the objects around it that are empty then.
+    /// Removes the value at a path, and the objects around it that are empty then. A key that stands
+    /// there several times goes each time: without the last, hosts would read the one before it.
     pub(crate) fn unset(&mut self, path: &[&str]) -> anyhow::Result<()> {
         let Some((last, above)) = path.split_last() else { return Ok(()) };
-        let root = self.root()?;
-        let Some(Node { start, end, kind: Kind::Object(members) }) = find(&root, above) else {
-            return Ok(());
-        };
-        let Some(at) = members.iter().position(|(key, _, _)| key == last) else { return Ok(()) };
-        let spans: Vec<_> = members.iter().map(|(_, start, value)| (*start, value.end)).collect();
-        self.cut(*start, *end, &spans, at);
-        if spans.len() == 1 && !above.is_empty() {
-            return self.unset(above);
+        loop {
+            let root = self.root()?;
+            let Some(Node { start, end, kind: Kind::Object(members) }) = find(&root, above) else {
+                return Ok(());
+            };
+            let Some(at) = members.iter().position(|(key, _, _)| key == last) else {
+                return Ok(());
+            };
+            let spans: Vec<_> =
+                members.iter().map(|(_, start, value)| (*start, value.end)).collect();
+            self.cut(*start, *end, &spans, at);
+            if spans.len() == 1 && !above.is_empty() {
+                return self.unset(above);
+            }
         }
-        Ok(())
     }
 
     fn unset_empty(&mut self, path: &[&str]) -> anyhow::Result<()> {
@@ -413,6 +418,8 @@ mod tests {
         let middle = "{\"a\": [1, \"ours\", 2, \"ours\"]}";
         check(middle, |doc| doc.remove_items(&["a"], &|item| item == "ours"), "{\"a\": [1, 2]}");
         check("{\"a\": 1, \"b\": 2}", |doc| doc.unset(&["a"]), "{\"b\": 2}");
+        // Found by fuzzing: the first of two went, and ours, the last, stayed in force.
+        check("{\"a\": 1, \"b\": 2, \"a\": 3}", |doc| doc.unset(&["a"]), "{\"b\": 2}");
     }
 
     #[test]

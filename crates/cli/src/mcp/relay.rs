@@ -29,6 +29,9 @@ const IDLE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(20);
 /// How often a person's decision is polled.
 const WORD: Duration = Duration::from_millis(250);
+/// How long an answer waits for what the guards say about it. A slower server is not waited for, and
+/// the model is told with a later result.
+const ADVISED: Duration = Duration::from_millis(250);
 /// How long a call is held while its session is paused.
 const HOLD: Duration = Duration::from_secs(300);
 
@@ -73,6 +76,8 @@ struct End {
     ours: String,
     outcome: Outcome,
     text: String,
+    /// Hears what the model should be told because of the result.
+    advice: Option<Sender<Option<String>>>,
 }
 
 /// What a relay is told.
@@ -225,12 +230,15 @@ impl Relay {
             };
             if let Some(flight) = flight {
                 let mcp::Ended { outcome, text } = mcp::ended(message);
-                let line = line.trim_ascii_end();
-                let noted = flight.advice.and_then(|advice| mcp::noted(line, message, &advice));
-                if let Some(noted) = noted.filter(|_| alone) {
-                    passes = Passes::As(noted);
+                let end = End { ours: flight.ours, outcome, text, advice: None };
+                if alone {
+                    let line = line.trim_ascii_end();
+                    let advice = self.advised(end).or(flight.advice);
+                    let noted = advice.and_then(|advice| mcp::noted(line, message, &advice));
+                    passes = noted.map_or(Passes::AsItIs, Passes::As);
+                } else {
+                    ends.push(end);
                 }
-                ends.push(End { ours: flight.ours, outcome, text });
             }
             if listed && let Some(narrowed) = self.narrowed(message, line.trim_ascii_end()) {
                 passes = Passes::As(narrowed);
@@ -240,6 +248,14 @@ impl Relay {
             }
         }
         (passes, ends)
+    }
+
+    /// Settles a call before its answer passes: gives what the model should be told because of it.
+    fn advised(&self, end: End) -> Option<String> {
+        let (heard, advice) = mpsc::channel();
+        *lock(&self.settling) += 1;
+        let _ = self.ends.send(End { advice: Some(heard), ..end });
+        advice.recv_timeout(ADVISED).ok().flatten()
     }
 
     fn narrowed(&self, message: &Message<'_>, line: &[u8]) -> Option<Vec<u8>> {
@@ -376,12 +392,18 @@ impl Relay {
     fn end(&self, ours: String, status: Status, text: &str) {
         *lock(&self.settling) += 1;
         let outcome = Outcome { status, ..Outcome::default() };
-        let _ = self.ends.send(End { ours, outcome, text: text.to_owned() });
+        let _ = self.ends.send(End { ours, outcome, text: text.to_owned(), advice: None });
     }
 
     fn settle(&self, told: &Receiver<End>) {
-        while let Ok(End { ours, outcome, text }) = told.recv() {
-            self.gate.settle_soon(&self.place, &ours, &outcome, &text);
+        while let Ok(End { ours, outcome, text, advice }) = told.recv() {
+            let answer = self.gate.settle_soon(&self.place, &ours, &outcome, &text);
+            if let Some(heard) = advice {
+                let steers = answer.verdict == Verdict::Steer;
+                let advice = answer.trips.into_iter().find_map(|trip| trip.advice);
+                // The answer may have passed already.
+                let _ = heard.send(advice.filter(|_| steers));
+            }
             let mut settling = lock(&self.settling);
             *settling -= 1;
             if *settling == 0 {

@@ -215,3 +215,31 @@ fn listings_are_narrowed_and_tools_are_pinned() {
         }
     }
 }
+
+/// Calls that were all made before, in another order: only their results show that nothing is new, and
+/// the model is told behind the result that shows it, with a server and without.
+#[test]
+fn what_a_result_shows_is_told_behind_that_result() {
+    let echo = [
+        "sh",
+        "-c",
+        r#"while read -r line; do
+            id=${line#*\"id\":}; id=${id%%[,\}]*}
+            name=${line#*\"name\":\"}; name=${name%%\"*}
+            echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"all of $name, as it was\"}]}}"
+        done"#,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(folder.path(), "");
+    let home = tempfile::tempdir().unwrap();
+    for url in [None, Some(server.url.as_str())] {
+        let mut client = Client::start(wrapper(home.path(), url, &echo));
+        for (id, tool) in (1..).zip(["a", "b", "c", "d", "b", "a", "d"]) {
+            let answer = client.call(id, &format!("read_{tool}"), json!({}));
+            let content = &answer["result"]["content"];
+            assert_eq!(content[0]["text"], format!("all of read_{tool}, as it was"));
+            let note = content[1]["text"].as_str().unwrap_or_default();
+            assert_eq!(note.starts_with("[Deadstop] "), id == 7, "{url:?}, call {id}: {answer}");
+        }
+    }
+}

@@ -18,7 +18,11 @@ pub struct Events {
 impl Events {
     /// Takes bytes in; `each` gets every event that they end, whole, and what it says.
     pub fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8], Option<&[u8]>)) {
-        let mut rest = &bytes[self.borders.rest_of_last(bytes)..];
+        let (late, mut rest) = bytes.split_at(self.borders.rest_of_last(bytes));
+        if !late.is_empty() {
+            // The end of a line break whose beginning has ended the event before.
+            each(late, None);
+        }
         while let Some(end) = self.borders.end(rest) {
             let taken = self.carry.take(&rest[..end]);
             rest = &rest[end..];
@@ -31,7 +35,15 @@ impl Events {
         if !bytes.is_empty() {
             self.amid = !rest.is_empty();
         }
-        let _ = self.carry.keep(rest);
+        // An event that has grown too large to be read passes in pieces.
+        if let Some(piece) = self.carry.keep(rest) {
+            each(&piece, None);
+        }
+    }
+
+    /// The beginning of an event that has not ended; it is given once.
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.carry.take(&[]).bytes.into_owned()
     }
 
     /// Whether one of our own events may be inserted here.

@@ -427,6 +427,17 @@ fn attached_options() {
         ("redis-cli -h h -a hunter2 get x", "redis-cli -h h -a [redacted:password] get x"),
         ("7z x -phunter2 a.7z", "7z x -p[redacted:password] a.7z"),
         ("unzip -P hunter2 a.zip", "unzip -P [redacted:password] a.zip"),
+        // Found by fuzzing: the command was out of sight behind a secret of the same line.
+        (
+            "curl -u a:hunter2 h -u b:hunter3",
+            "curl -u a:[redacted:password] h -u b:[redacted:password]",
+        ),
+        (
+            "sshpass -p hunter2 ssh h mysql --password=hunter3 -phunter4 db",
+            "sshpass -p [redacted:password] ssh h mysql --password=[redacted:password] -p[redacted:password] db",
+        ),
+        ("mysql -phunter2 ; cat -pages", "mysql -p[redacted:password] ; cat -pages"),
+        ("mysql -phunter2\ncat -pages", "mysql -p[redacted:password]\ncat -pages"),
     ] {
         check(input, expected);
     }

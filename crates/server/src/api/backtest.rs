@@ -10,8 +10,8 @@ use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use deadstop_core::{NanoUsd, PolicySet, Time};
-use deadstop_protocol::policy_views::{Whose, read_policy};
+use deadstop_core::{NanoUsd, PolicySet, Time, Verdict};
+use deadstop_protocol::policy_views::{Whose, effective, read_policy};
 use deadstop_store::{CallFilter, Order, Paging, Period, SessionFilter, Store, StoredSession};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -22,13 +22,15 @@ use utoipa::ToSchema;
 use super::App;
 use super::auth::Who;
 use super::extract::{Body, Strict};
+use super::moments::cleared;
+use super::policies::read_agent;
 use super::problem::{Code, Problem};
-use crate::backtest::{Stop, replay};
+use crate::backtest::{Fate, Rules, Session, Stop, Tried, replay};
 
 /// Sessions that are tried, unless asked for more or fewer.
 const SESSIONS: u32 = 100;
-/// Calls of one session that are tried.
-const MOST_CALLS: usize = 20_000;
+/// Calls that are tried at most, of all sessions together.
+const MOST_CALLS: usize = 50_000;
 
 /// What to try.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -77,13 +79,15 @@ pub(crate) struct Far {
 pub(crate) struct Outcome {
     /// Sessions that were tried.
     sessions: usize,
-    /// Calls that were tried.
+    /// Sessions that were asked for and not tried, because the calls of newer ones are 50,000.
+    left_out: usize,
+    /// Calls that were tried: those that ran, and those that were refused.
     calls: usize,
     /// Calls that would have passed with a warning.
     warned: usize,
     /// Calls that a person would have been asked about.
     asked: usize,
-    /// Calls that would have been refused, one by one.
+    /// Calls that would have been refused.
     blocked: usize,
     /// Sessions that would have been ended.
     killed: usize,
@@ -91,8 +95,86 @@ pub(crate) struct Outcome {
     saved_usd: f64,
     /// Stops by guard.
     by_guard: BTreeMap<&'static str, usize>,
+    /// Before and after, for each agent.
+    agents: Vec<AgentTried>,
     /// Every session that would have been stopped.
     stopped: Vec<Stopped>,
+    /// Every session that was stopped, and would not have been.
+    freed: Vec<Freed>,
+}
+
+/// An agent's sessions: what happened, and what would have.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct AgentTried {
+    /// The agent.
+    agent: String,
+    /// Its sessions that were tried.
+    sessions: usize,
+    /// Their calls.
+    calls: usize,
+    /// What happened.
+    before: Tally,
+    /// What would have happened under the policy.
+    after: Tally,
+}
+
+/// What guards did.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct Tally {
+    /// Calls that passed with a warning.
+    warned: usize,
+    /// Calls that were refused.
+    refused: usize,
+    /// Sessions that were stopped: ended, or with a call that was refused.
+    stopped: usize,
+}
+
+impl Tally {
+    fn add(&mut self, fate: &Fate) {
+        self.warned += fate.warned;
+        self.refused += fate.refused;
+        self.stopped += usize::from(fate.stop.is_some());
+    }
+}
+
+/// What stopped a session at the time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StoppedBy {
+    /// `block` or `kill`.
+    verdict: String,
+    /// The guard.
+    guard: &'static str,
+    /// Its code for why.
+    reason: String,
+    /// The call it happened at.
+    call: String,
+    /// When.
+    at_ms: u64,
+}
+
+impl StoppedBy {
+    fn of(stop: &Stop) -> StoppedBy {
+        StoppedBy {
+            verdict: stop.verdict.to_string(),
+            guard: stop.guard.name(),
+            reason: stop.reason.clone(),
+            call: stop.call.to_string(),
+            at_ms: stop.at.0,
+        }
+    }
+}
+
+/// A session that was stopped, and would not have been.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Freed {
+    /// Its agent.
+    agent: String,
+    /// Its name.
+    session: String,
+    /// Its number.
+    number: String,
+    /// What stopped it.
+    before: StoppedBy,
 }
 
 /// A session that would have been stopped.
@@ -116,30 +198,71 @@ pub(crate) struct Stopped {
     reason: String,
     /// Why, in a sentence.
     explain: String,
-    /// Calls that would not have been made.
+    /// Calls that ran, and would not have been made.
     calls_after: usize,
     /// Dollars that they cost.
     cost_after_usd: f64,
     /// Whether it was stopped at the time as well.
     was_stopped: bool,
+    /// What stopped it at the time, if something did.
+    before: Option<StoppedBy>,
 }
 
 impl Stopped {
-    fn of(session: &StoredSession, stop: &Stop) -> Stopped {
+    fn of(session: &StoredSession, stop: &Stop, tried: &Tried) -> Stopped {
+        let before = tried.before.stop.as_ref().map(StoppedBy::of);
         Stopped {
             agent: session.agent.clone(),
             session: session.name.clone(),
             number: session.number.to_string(),
             call: stop.call.to_string(),
             at_ms: stop.at.0,
-            verdict: stop.trip.verdict.to_string(),
-            guard: stop.trip.guard.name(),
-            reason: stop.trip.reason.clone(),
-            explain: stop.trip.explain(),
-            calls_after: stop.calls_after,
-            cost_after_usd: stop.cost_after.dollars(),
-            was_stopped: session.state == deadstop_store::SessionState::Killed,
+            verdict: stop.verdict.to_string(),
+            guard: stop.guard.name(),
+            reason: stop.reason.clone(),
+            explain: tried.explain.clone(),
+            calls_after: tried.calls_after,
+            cost_after_usd: tried.cost_after.dollars(),
+            was_stopped: before.is_some() || session.state == deadstop_store::SessionState::Killed,
+            before,
         }
+    }
+}
+
+impl Outcome {
+    fn of(sessions: &[StoredSession], tried: &[Tried], asked_for: usize) -> Outcome {
+        let left_out = asked_for - tried.len();
+        let mut outcome = Outcome { sessions: tried.len(), left_out, ..Outcome::default() };
+        let mut agents: BTreeMap<&str, AgentTried> = BTreeMap::new();
+        let mut saved = NanoUsd(0);
+        for (session, tried) in sessions.iter().zip(tried) {
+            outcome.calls += tried.calls;
+            outcome.warned += tried.after.warned;
+            outcome.asked += tried.asked;
+            outcome.blocked += tried.after.refused;
+            saved += tried.cost_after;
+            let agent = agents.entry(&session.agent).or_default();
+            agent.sessions += 1;
+            agent.calls += tried.calls;
+            agent.before.add(&tried.before);
+            agent.after.add(&tried.after);
+            if let Some(stop) = &tried.after.stop {
+                outcome.killed += usize::from(stop.verdict == Verdict::Kill);
+                *outcome.by_guard.entry(stop.guard.name()).or_default() += 1;
+                outcome.stopped.push(Stopped::of(session, stop, tried));
+            } else if let Some(stop) = &tried.before.stop {
+                outcome.freed.push(Freed {
+                    agent: session.agent.clone(),
+                    session: session.name.clone(),
+                    number: session.number.to_string(),
+                    before: StoppedBy::of(stop),
+                });
+            }
+        }
+        let named = |(name, agent): (&str, AgentTried)| AgentTried { agent: name.into(), ..agent };
+        outcome.agents = agents.into_iter().map(named).collect();
+        outcome.saved_usd = saved.dollars();
+        outcome
     }
 }
 
@@ -163,10 +286,7 @@ pub(crate) async fn backtest(
     tokio::spawn(async move {
         let last = match run(&store, &project, &policies, &trial, &lines).await {
             Ok(outcome) => Line::Result(Box::new(outcome)),
-            Err(error) => {
-                tracing::error!("{error}");
-                Line::Failed("the database failed; see the log".to_owned())
-            }
+            Err(error) => Line::Failed(error.detail().to_owned()),
         };
         // Fails if the client has disconnected.
         let _ = lines.send(last).await;
@@ -186,32 +306,59 @@ async fn run(
     policies: &PolicySet,
     trial: &Trial,
     lines: &mpsc::Sender<Line>,
-) -> Result<Outcome, deadstop_store::StoreError> {
-    let sessions = sessions(store, project, trial).await?;
-    let of = sessions.len();
-    let mut outcome = Outcome::default();
-    let mut saved = NanoUsd(0);
-    for (done, session) in sessions.iter().enumerate() {
+) -> Result<Outcome, Problem> {
+    let mut found = sessions(store, project, trial).await?;
+    let of = found.len();
+    let (mut loaded, mut many) = (Vec::with_capacity(of), 0);
+    for (done, session) in found.iter().enumerate() {
         let calls = calls(store, project, session.number, MOST_CALLS).await?;
-        let tried = replay(policies, &session.name, &calls);
-        outcome.sessions += 1;
-        outcome.calls += tried.calls;
-        outcome.warned += tried.warned;
-        outcome.asked += tried.asked;
-        outcome.blocked += tried.blocked;
-        if let Some(stop) = &tried.stop {
-            outcome.killed += usize::from(stop.trip.verdict == deadstop_core::Verdict::Kill);
-            *outcome.by_guard.entry(stop.trip.guard.name()).or_default() += 1;
-            saved += stop.cost_after;
-            outcome.stopped.push(Stopped::of(session, stop));
+        many += calls.len();
+        if many > MOST_CALLS && done > 0 {
+            break;
         }
+        let (agent, name) = (session.agent.clone(), session.name.clone());
+        let opened = calls.first().map_or(session.opened, |call| call.at.min(session.opened));
+        loaded.push(Session { agent, name, opened, calls });
         if lines.send(Line::Progress(Far { done: done + 1, of })).await.is_err() {
             break;
         }
-        tokio::task::yield_now().await;
     }
-    outcome.saved_usd = saved.dollars();
-    Ok(outcome)
+    found.truncate(loaded.len());
+    let rules = rules(store, project, policies, trial, &loaded).await?;
+    let tried = tokio::task::spawn_blocking(move || replay(&rules, &loaded)).await;
+    let tried = tried.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    Ok(Outcome::of(&found, &tried, of))
+}
+
+/// The policy for each agent. A project's policy holds for an agent as far as the agent has none of
+/// its own; a policy that is tried for one agent is the whole of it.
+async fn rules(
+    store: &Store,
+    project: &str,
+    policies: &PolicySet,
+    trial: &Trial,
+    sessions: &[Session],
+) -> Result<Rules, Problem> {
+    let since = sessions.iter().map(|session| session.opened).min().unwrap_or_default();
+    let mut rules = Rules::default();
+    for agent in sessions.iter().map(|session| &session.agent) {
+        if rules.policies.contains_key(agent) {
+            continue;
+        }
+        let own = match trial.agent {
+            Some(_) => policies.clone(),
+            None => {
+                let stored = store.policy(project, Some(agent)).await?;
+                let document = read_agent(stored.and_then(|own| own.document).as_deref())?;
+                effective(policies, &document)
+            }
+        };
+        rules.policies.insert(agent.clone(), own);
+        let mut times = cleared(store, project, agent, since).await?;
+        times.sort_unstable();
+        rules.cleared.insert(agent.clone(), times);
+    }
+    Ok(rules)
 }
 
 async fn sessions(

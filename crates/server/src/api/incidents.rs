@@ -9,8 +9,8 @@ use axum::Json;
 use axum::extract::State;
 use deadstop_core::{Measure, Time, Trip};
 use deadstop_store::{
-    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, Store,
-    StoredIncident,
+    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, SessionFilter,
+    Store, StoredIncident,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
 use deadstop_warden::now;
 use ladder::Rung;
-use pace::Pace;
+use pace::{Pace, RUNS, Usual};
 
 /// Calls shown before and after an incident.
 const AROUND: u32 = 20;
@@ -323,7 +323,7 @@ pub(crate) struct IncidentDetail {
     before: Vec<Call>,
     /// The session's first calls after it.
     after: Vec<Call>,
-    /// What the session would have cost by now, had it gone on; null if that cannot be told.
+    /// What the stop saved and how that was worked out; null if too few calls came before it.
     #[schema(required)]
     unstopped: Option<Pace>,
 }
@@ -374,6 +374,9 @@ async fn detail(
         before.reverse();
         after = store.calls(project, &later, &paging).await?.items;
     }
+    let runs = SessionFilter { agent: Some(incident.agent.clone()), ..SessionFilter::default() };
+    let runs = store.sessions(project, &runs, &Paging::first(RUNS)).await?.items;
+    let usual = Usual::of(&runs, incident.session_number);
     Ok(IncidentDetail {
         scoring: Scoring::of(&incident.trip),
         ladder,
@@ -387,7 +390,7 @@ async fn detail(
                 body: piece.body.map(RequestBody::from),
             })
             .collect(),
-        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.last, now()),
+        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.last, now(), usual),
         before: before.into_iter().map(Call::from).collect(),
         after: after.into_iter().map(Call::from).collect(),
         incident: incident.into(),

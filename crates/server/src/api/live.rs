@@ -22,6 +22,7 @@ use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
 use super::gauge::Limit;
 use super::problem::Problem;
+use super::standing::{Standing, Waiting};
 use deadstop_store::CANARY;
 use deadstop_warden::{Event, Project, Scope, now};
 
@@ -35,8 +36,10 @@ pub(crate) struct Row {
     pub(crate) agent: String,
     /// What people call it.
     pub(crate) name: String,
-    /// `running`, `paused` or `killed`.
+    /// `running`, `paused` or `killed`: whether its own calls go through.
     pub(crate) state: &'static str,
+    /// How it stands, with all that is above it.
+    pub(crate) standing: Standing,
     /// Why it is paused or killed.
     #[schema(required)]
     pub(crate) why: Option<String>,
@@ -74,6 +77,7 @@ impl Row {
             agent: scope.agent().to_owned(),
             name: scope.name().to_owned(),
             state: standing,
+            standing: Standing::live(scope, now()),
             why,
             steps: ledger.spent.steps,
             model_calls: ledger.spent.model_calls,
@@ -134,38 +138,50 @@ pub(crate) struct Status {
     key_grace: Option<KeyGrace>,
 }
 
-/// How many sessions stand how.
+/// How many sessions stand how. Each is in exactly one of the counts.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct Standings {
     /// Those that may go on and did something in the last 15 minutes.
+    running: usize,
+    /// Those with a call that waits for a person's approval.
+    waiting_for_approval: usize,
+    /// The two above together.
     busy: usize,
     /// Those that may go on and did nothing for 15 minutes.
     idle: usize,
     /// Those that are held, themselves or with what is above them.
     paused: usize,
-    /// Those that were ended, themselves or with what is above them.
+    /// Those whose host said that they are over.
+    finished: usize,
+    /// Those that a guard ended, themselves or with what is above them.
+    stopped_by_guard: usize,
+    /// Those that a person ended, themselves or with what is above them.
+    stopped_by_person: usize,
+    /// Those that were ended, by a guard or a person.
     killed: usize,
     /// Calls that run in them.
     in_flight: u64,
 }
 
 impl Standings {
-    /// Which of the words fits a session, given how its agent and its project stand.
-    fn add(&mut self, row: &Row, above: &[&'static str], now: Time) {
+    fn add(&mut self, row: &Row) {
         self.in_flight += row.in_flight;
-        let stands = |word| row.state == word || above.contains(&word);
-        let idle = row.in_flight == 0 && row.used_ms + IDLE_MS < now.0;
-        *match () {
-            () if stands("killed") => &mut self.killed,
-            () if stands("paused") => &mut self.paused,
-            () if idle => &mut self.idle,
-            () => &mut self.busy,
-        } += 1;
+        let (count, sum) = match row.standing {
+            Standing::Running => (&mut self.running, Some(&mut self.busy)),
+            Standing::WaitingForApproval => (&mut self.waiting_for_approval, Some(&mut self.busy)),
+            Standing::Idle => (&mut self.idle, None),
+            Standing::Paused => (&mut self.paused, None),
+            Standing::Finished => (&mut self.finished, None),
+            Standing::StoppedByGuard => (&mut self.stopped_by_guard, Some(&mut self.killed)),
+            Standing::StoppedByPerson => (&mut self.stopped_by_person, Some(&mut self.killed)),
+        };
+        *count += 1;
+        if let Some(sum) = sum {
+            *sum += 1;
+        }
     }
 }
 
-/// A session that did nothing for so long is idle.
-const IDLE_MS: u64 = 15 * 60 * 1000;
 /// Scopes on a page, unless asked for fewer.
 const MOST: u32 = 1000;
 
@@ -195,6 +211,9 @@ pub(crate) struct StatusAsked {
     /// Only those that were used at this time or later, in milliseconds since 1970, or run now.
     #[param(minimum = 0)]
     used_since: Option<u64>,
+    /// How many limits each scope is listed with, the nearest first; all if it is left out.
+    #[param(minimum = 0, maximum = 100)]
+    limits: Option<u32>,
     /// The last used first, or the nearest to a limit first.
     #[param(inline)]
     order: Option<StatusOrder>,
@@ -304,11 +323,12 @@ pub(crate) async fn status(
     let (project, now) = (app.project(&who).await?, now());
     let whole = Running::of(&project, &project.scope, now);
     let scopes = app.warden.scopes(&project.name);
-    let agents: HashMap<&str, &'static str> = scopes
+    let agents: HashMap<&str, Row> = scopes
         .iter()
         .filter(|scope| scope.kind() == ScopeKind::Agent)
-        .map(|scope| (scope.name(), Row::of(scope).state))
+        .map(|scope| (scope.name(), Row::of(scope)))
         .collect();
+    let waiting = Waiting::of(&app, &project.name, now);
     let mut sessions = Standings::default();
     let mut found: Vec<(Place, Running)> = Vec::new();
     let canaries = canary_owners(&scopes);
@@ -317,11 +337,14 @@ pub(crate) async fn status(
         _ => is_canary(scope),
     };
     for scope in scopes.iter().filter(|scope| !hidden(scope)) {
-        let running = Running::of(&project, scope, now);
-        let agent = agents.get(scope.agent()).copied().unwrap_or("running");
-        let above = [whole.row.state, agent];
+        let mut running = Running::of(&project, scope, now);
+        let agent = agents.get(scope.agent());
+        let above = [whole.row.state, agent.map_or("running", |agent| agent.state)];
         if scope.kind() == ScopeKind::Session {
-            sessions.add(&running.row, &above, now);
+            let over = [whole.row.standing, agent.map_or(Standing::Running, |row| row.standing)];
+            let waits = waiting.waits(scope.agent(), scope.name());
+            running.row.standing = running.row.standing.under(&over, waits);
+            sessions.add(&running.row);
         }
         let place = asked.place(&running, scope.number());
         if asked.wants(&running, &above) && after.is_none_or(|after| place > after) {
@@ -332,7 +355,12 @@ pub(crate) async fn status(
     let most = asked.limit.unwrap_or(MOST) as usize;
     let next = (found.len() > most).then(|| written(&found[most - 1].0));
     found.truncate(most);
-    let scopes = found.into_iter().map(|(_, running)| running).collect();
+    let limits = asked.limits.map_or(usize::MAX, |limits| limits as usize);
+    let shorten = |(_, mut running): (Place, Running)| {
+        running.limits.truncate(limits);
+        running
+    };
+    let scopes = found.into_iter().map(shorten).collect();
     let cluster = Cluster::of(&app.warden, &project);
     let database = Degraded::database(&app.warden, &project);
     let key_grace = app.auth.grace.shown();

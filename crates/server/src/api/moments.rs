@@ -198,7 +198,7 @@ async fn versions(
 }
 
 /// When the guards of an agent's sessions were emptied.
-async fn cleared(
+pub(super) async fn cleared(
     store: &Store,
     project: &str,
     agent: &str,

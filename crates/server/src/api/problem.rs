@@ -140,6 +140,11 @@ pub(crate) struct ProblemBody {
 }
 
 impl Problem {
+    /// What went wrong, in words.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// An error with its explanation.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem { code, detail: detail.into(), errors: Vec::new() }

@@ -16,6 +16,7 @@ use super::extract::{Asked, AskedBoth, At, Body, Filter, Name, Numbered, Page};
 use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::{Problem, ProblemBody};
+use super::standing::{Standing, Waiting};
 use deadstop_warden::{Project, Scope, What, now};
 
 /// A session.
@@ -28,8 +29,10 @@ pub(crate) struct Session {
     agent: String,
     /// Its name.
     name: String,
-    /// `running`, `paused`, `killed` or `ended`.
+    /// `running`, `paused`, `killed` or `ended`: whether its own calls go through.
     state: &'static str,
+    /// How it stands, with its agent and its project.
+    standing: Standing,
     /// Why it is in this state.
     #[schema(required)]
     why: Option<String>,
@@ -57,9 +60,10 @@ impl From<StoredSession> for Session {
     fn from(stored: StoredSession) -> Session {
         Session {
             number: Some(stored.number.to_string()),
+            state: stored.state.name(),
+            standing: Standing::stored(&stored, now()),
             agent: stored.agent,
             name: stored.name,
-            state: stored.state.name(),
             why: stored.why,
             stopped_with: None,
             tags: stored.tags,
@@ -142,11 +146,40 @@ pub(crate) async fn list(
     filter.guard()?;
     let found = app.store()?.sessions(&who.project, &wanted, &filter.paging()).await?;
     let project = app.project(&who).await?;
+    let place =
+        Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
     let above = |stored: StoredSession| {
         let stopped_with = stopped_with(&app, &project, &stored.agent);
-        Session { stopped_with, ..Session::from(stored) }
+        let standing = place.standing(&stored);
+        Session { stopped_with, standing, ..Session::from(stored) }
     };
     Ok(Json(Page::of(found, above)))
+}
+
+/// What a session's standing depends on, apart from its row.
+struct Place<'a> {
+    app: &'a App,
+    project: &'a Project,
+    waiting: Waiting,
+}
+
+impl Place<'_> {
+    /// How a session stands: what is in memory is newer than its row.
+    fn standing(&self, stored: &StoredSession) -> Standing {
+        let live = self.app.warden.live_session(&self.project.name, &stored.agent, &stored.name);
+        let own = match live.filter(|live| live.number() == stored.number) {
+            Some(live) if stored.state != SessionState::Ended => Standing::live(&live, now()),
+            _ => Standing::stored(stored, now()),
+        };
+        self.under(own, &stored.agent, &stored.name)
+    }
+
+    fn under(&self, own: Standing, agent: &str, session: &str) -> Standing {
+        let of_agent = self.app.warden.live_agent(&self.project.name, agent);
+        let of_agent = of_agent.map_or(Standing::Running, |agent| Standing::live(&agent, now()));
+        let above = [Standing::live(&self.project.scope, now()), of_agent];
+        own.under(&above, self.waiting.waits(agent, session))
+    }
 }
 
 /// What was killed above an agent's sessions. All killed scopes are in memory.
@@ -201,12 +234,15 @@ pub(crate) async fn get(
         (None, None) => return Err(Problem::not_found("session")),
     };
     // What is in memory is newer than what is written.
-    let (state, why) = match &live {
-        Some(live) => (live.row.state, live.row.why.clone()),
-        None => (session.state, session.why.clone()),
+    let (state, own, why) = match &live {
+        Some(live) => (live.row.state, live.row.standing, live.row.why.clone()),
+        None => (session.state, session.standing, session.why.clone()),
     };
+    let place =
+        Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
+    let standing = place.under(own, &agent, &name);
     let stopped_with = stopped_with(&app, &project, &session.agent);
-    let session = Session { state, why, stopped_with, ..session };
+    let session = Session { state, standing, why, stopped_with, ..session };
     Ok(Json(SessionDetail { session, superseded, live }))
 }
 
@@ -216,6 +252,7 @@ fn unwritten(row: &Row) -> Session {
         agent: row.agent.clone(),
         name: row.name.clone(),
         state: row.state,
+        standing: row.standing,
         why: row.why.clone(),
         stopped_with: None,
         tags: Vec::new(),

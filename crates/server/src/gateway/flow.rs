@@ -417,8 +417,8 @@ impl Flow {
             _ => response.broken_off(),
         };
         let said = Said { request, response };
-        let booked = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
-        self.booking = match (booked, noted) {
+        let settled = self.warden.settle(&self.chain, &self.call, running, &outcome, said);
+        self.booking = match (settled.booking, noted) {
             (Some(booked), Some(noted)) => Some(Box::pin(async move {
                 futures_util::future::join(booked, noted).await;
             })),

@@ -1,7 +1,7 @@
 //! The way back: an answer passes to the client, and a copy of it is read.
 //!
-//! A stream passes chunk by chunk, except the events of one that lists tools, which are passed on
-//! when they are whole. A document is read to its end first.
+//! The events of a stream pass when they are whole, because the result of a call may get a note to the
+//! model. Other bytes pass as they come. A document is read to its end first.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 
 use super::pass::Onward;
-use super::reading::Reading;
+use super::reading::{Reading, Taken};
 use super::waiting::{Session, Waiting};
 use super::{accepted, json};
 use crate::door::decode::{self, Decoder, TOO_LARGE};
@@ -76,7 +76,7 @@ pub(super) async fn pass(
         Kind::Events => {
             let (mut parts, body) = response.into_parts();
             strip_hop_by_hop(&mut parts.headers);
-            if !reading.lists.is_empty() {
+            if reading.may_reword() {
                 parts.headers.remove(header::CONTENT_LENGTH);
             }
             let passing = Passing::new(body, reading, onward, &parts.headers, place);
@@ -114,12 +114,13 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
         return documents(told)
             .map_or_else(|| unreachable_server(TOO_LARGE), |body| json(StatusCode::OK, body));
     };
-    let changed = reading.take(clear.as_deref().unwrap_or(&bytes));
+    let clear = clear.as_deref().unwrap_or(&bytes);
+    let taken = reading.take(clear);
     for flight in &mut reading.flights {
         flight.fail(Status::Fault, DIED);
     }
     reading.booked().await;
-    let Some(body) = changed else {
+    let Some(body) = taken.booked(clear) else {
         return Response::from_parts(parts, Body::from(bytes));
     };
     parts.headers.remove(header::CONTENT_ENCODING);
@@ -323,6 +324,25 @@ fn unreachable_server(problem: &str) -> Response<Body> {
 /// Done when the decision is on disk.
 type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What passes to the client next.
+enum Ready {
+    Bytes(Bytes),
+    /// An event that was read, with its data.
+    Read(Bytes, Vec<u8>, Taken),
+}
+
+impl Ready {
+    fn bytes(self) -> Bytes {
+        match self {
+            Ready::Bytes(bytes) => bytes,
+            Ready::Read(event, said, taken) => match taken.booked(&said) {
+                Some(other) => Bytes::copy_from_slice(&Events::reworded(&event, &other)),
+                None => event,
+            },
+        }
+    }
+}
+
 /// An event stream on its way to the client.
 struct Passing {
     upstream: Option<Answer>,
@@ -331,7 +351,9 @@ struct Passing {
     events: Events,
     decoder: Decoder,
     deadline: Pin<Box<Sleep>>,
-    ready: VecDeque<Bytes>,
+    /// Whether events pass when they are whole.
+    whole: bool,
+    ready: VecDeque<Ready>,
     /// What the client is told once it is on disk.
     last_words: Option<(Written, Bytes)>,
     /// Whether it must break off: no event can be added to a compressed stream.
@@ -347,13 +369,15 @@ impl Passing {
         headers: &HeaderMap,
         place: OwnedSemaphorePermit,
     ) -> Passing {
+        let decoder = Decoder::new(headers);
         Passing {
+            whole: reading.may_reword() && decoder.is_identity(),
             upstream: Some(upstream),
             deadline: Box::pin(tokio::time::sleep_until(reading.deadline)),
             reading,
             onward: Arc::new(onward),
             events: Events::default(),
-            decoder: Decoder::new(headers),
+            decoder,
             ready: VecDeque::new(),
             last_words: None,
             breaks: false,
@@ -370,26 +394,26 @@ impl Passing {
             return;
         }
         let reading = &mut self.reading;
-        if !reading.may_reword() || !self.decoder.is_identity() {
+        if !self.whole {
             self.events.push(&clear, |_, said| {
-                said.and_then(|said| reading.take(said));
+                said.map(|said| reading.take(said));
             });
-            self.ready.push_back(bytes);
+            self.ready.push_back(Ready::Bytes(bytes));
             return;
         }
         let ready = &mut self.ready;
         self.events.push(&clear, |event, said| {
-            let changed = said.and_then(|said| reading.take(said));
-            let event = match changed {
-                Some(said) => Bytes::copy_from_slice(&Events::reworded(event, &said)),
-                None => Bytes::copy_from_slice(event),
-            };
-            ready.push_back(event);
+            let event_bytes = Bytes::copy_from_slice(event);
+            ready.push_back(match said {
+                Some(said) => Ready::Read(event_bytes, said.to_vec(), reading.take(said)),
+                None => Ready::Bytes(event_bytes),
+            });
         });
     }
 
     /// The stream ends here, with answers of our own.
     fn end(&mut self, told: &[(String, Vec<u8>)], cancelled: Option<&str>) {
+        self.pass_rest();
         self.upstream = None;
         if let Some(reason) = cancelled {
             let ids: Vec<String> = told.iter().map(|(id, _)| id.clone()).collect();
@@ -411,9 +435,17 @@ impl Passing {
         self.last_words = Some((written, Bytes::from(words)));
     }
 
+    /// Passes on the beginning of an event whose end will not come.
+    fn pass_rest(&mut self) {
+        if self.whole {
+            self.ready.push_back(Ready::Bytes(Bytes::from(self.events.rest())));
+        }
+    }
+
     /// The server has ended the stream, or it broke off.
     fn over(&mut self) {
         if self.take_up_later() {
+            self.pass_rest();
             self.upstream = None;
             return;
         }
@@ -447,8 +479,8 @@ impl http_body::Body for Passing {
         loop {
             // Booked first: the client may send its next call at once, to any node.
             std::task::ready!(this.reading.poll_booked(context));
-            if let Some(bytes) = this.ready.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            if let Some(ready) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(ready.bytes()))));
             }
             if let Some((written, _)) = &mut this.last_words {
                 std::task::ready!(written.as_mut().poll(context));

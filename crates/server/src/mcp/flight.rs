@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{Call, Digest, Outcome, Progress, Status, Tokens};
-use deadstop_protocol::mcp::{self, Ended, Why};
+use deadstop_protocol::mcp::{self, Ended, Message, Why};
 use deadstop_redact::excerpt::Excerpt;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use deadstop_warden::{Booking, Chain, Running, Said, Warden};
+use deadstop_warden::{Advice, Booking, Chain, Running, Said, Warden};
 
 /// A call in flight. Dropping it settles it, whatever ended it.
 pub(super) struct Flight {
@@ -25,8 +25,10 @@ pub(super) struct Flight {
     key: Option<Digest>,
     /// Done when all nodes know of its end.
     booking: Option<Booking>,
-    /// What the model is told behind its result.
+    /// What the model is told behind its result, by its admission.
     pub(super) advice: Option<String>,
+    /// The same by its result.
+    told: Advice,
 }
 
 impl Flight {
@@ -53,6 +55,7 @@ impl Flight {
             key,
             booking: None,
             advice: None,
+            told: Advice::default(),
         }
     }
 
@@ -109,13 +112,33 @@ impl Flight {
         let mut response = Excerpt::default();
         response.push(text);
         let said = Said { request: std::mem::take(&mut self.request), response };
-        self.booking = self.warden.settle(&self.chain, &self.call, running, outcome, said);
+        let settled = self.warden.settle(&self.chain, &self.call, running, outcome, said);
+        (self.booking, self.told) = (settled.booking, settled.advice);
+    }
+
+    /// What the model is told behind its result. With a booking it is complete when that is done.
+    pub(super) fn note(&mut self) -> Note {
+        Note { told: self.told.clone(), otherwise: self.advice.take() }
     }
 
     /// What to wait for before the client gets the answer: then this call counts on every node when
     /// the next one is judged.
     pub(super) fn booking(&mut self) -> Option<Booking> {
         self.booking.take()
+    }
+}
+
+/// What the model is told behind a result: what the result has shown, or else what was said before.
+#[derive(Default)]
+pub(super) struct Note {
+    told: Advice,
+    otherwise: Option<String>,
+}
+
+impl Note {
+    /// The answer with the note behind its content; `None` if there is nothing to say, or no content.
+    pub(super) fn put(&self, said: &[u8], answer: &Message<'_>) -> Option<Vec<u8>> {
+        mcp::noted(said, answer, self.told.get().or(self.otherwise.as_deref())?)
     }
 }
 

@@ -8,7 +8,7 @@ use deadstop_protocol::mcp::{self, Why};
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::flight::Flight;
+use super::flight::{Flight, Note};
 use super::waiting::Waiting;
 use deadstop_warden::{Booking, Chain, Tools, Warden};
 
@@ -30,21 +30,43 @@ pub(super) struct Reading {
     pub(super) session: Option<HeaderValue>,
 }
 
+/// A message that was read.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// What passes in its place.
+    replaced: Option<Vec<u8>>,
+    /// What the model is told behind it, known when all nodes know of the call's end.
+    note: Option<Note>,
+}
+
+impl Taken {
+    /// What passes in place of the message, once [`Reading::poll_booked`] is ready.
+    pub(super) fn booked(self, said: &[u8]) -> Option<Vec<u8>> {
+        let Some(note) = self.note else { return self.replaced };
+        let envelope = mcp::read(said).ok()?;
+        note.put(said, envelope.messages().first()?)
+    }
+}
+
 impl Reading {
     /// Reads a message of the server; gives its replacement if it may not pass as it is.
-    pub(super) fn take(&mut self, said: &[u8]) -> Option<Vec<u8>> {
-        let envelope = mcp::read(said).ok()?;
-        let mut narrowed = None;
+    pub(super) fn take(&mut self, said: &[u8]) -> Taken {
+        let Ok(envelope) = mcp::read(said) else { return Taken::default() };
+        let alone = matches!(envelope, mcp::Envelope::One(_));
+        let (mut narrowed, mut later) = (None, None);
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
                 let mut flight = self.flights.swap_remove(at);
                 flight.settle(&mcp::ended(message));
-                let advice = flight.advice.take();
-                let noted = advice.and_then(|advice| mcp::noted(said, message, &advice));
-                // Of a batch one message is changed.
-                narrowed = narrowed.or(noted);
-                self.bookings.extend(flight.booking());
+                let (note, booking) = (flight.note(), flight.booking());
+                match booking {
+                    // What its result has shown is known with the booking.
+                    Some(_) if alone => later = Some(note),
+                    // Of a batch one message is changed.
+                    _ => narrowed = narrowed.or_else(|| note.put(said, message)),
+                }
+                self.bookings.extend(booking);
             }
             if !self.lists.contains(&key) {
                 continue;
@@ -57,12 +79,12 @@ impl Reading {
             // Of a batch with several listings the first is narrowed: calls are refused anyway.
             narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));
         }
-        narrowed
+        Taken { replaced: narrowed, note: later }
     }
 
-    /// Whether a message may have to be replaced.
+    /// Whether a message may have to be replaced: a listing, or the result of a call.
     pub(super) fn may_reword(&self) -> bool {
-        !self.lists.is_empty() || self.flights.iter().any(|flight| flight.advice.is_some())
+        !self.lists.is_empty() || !self.flights.is_empty()
     }
 
     /// Ready when one of the calls is stopped.

@@ -30,7 +30,7 @@ fn call(index: u64, tool: &str) -> StoredCall {
         usage: Usage::default(),
         cost: NanoUsd(0),
         incident: None,
-        facts: Facts::write(&Call::Tool(facts), &outcome),
+        facts: Facts::write(&Call::Tool(facts), &outcome, 0),
     }
 }
 
@@ -137,4 +137,40 @@ fn a_kept_reel_is_made_anew_when_there_is_news_for_the_call() {
     assert!(reels.find(2, (Time(10), 1), 500).is_none(), "may have changed");
     assert!(reels.find(2, (Time(9), 2), 100).is_none(), "another policy");
     assert!(reels.find(2, stamp, 501).is_none() && reels.find(3, stamp, 1).is_none());
+}
+
+/// The issue: a stop that says "5 times (limit 5)" stood next to a gauge of "3 of 5".
+#[test]
+fn the_gauge_agrees_with_the_sentence_of_the_stop() {
+    let policies = Preset::Strict.policies();
+    let mut run = Run::new("s1", Time(0));
+    let mut calls = Vec::new();
+    let mut told = None;
+    for index in 1..=30 {
+        let mut row = call(index, "look");
+        let facts = Facts::read(row.facts.as_deref().unwrap()).unwrap();
+        let admission = run.chain(&policies, None, |chain| admit(chain, &facts.call, row.at));
+        match (admission.ticket, admission.trips.into_iter().next()) {
+            (Some(ticket), _) => {
+                let ended = Time(row.at.0 + 10);
+                run.chain(&policies, None, |chain| {
+                    settle(chain, &facts.call, ticket, &facts.outcome, ended)
+                });
+            }
+            (None, Some(trip)) => {
+                (row.status, row.duration, row.verdict) = (None, None, trip.verdict);
+                (row.guard, row.reason) = (Some(trip.guard), Some(trip.reason.clone()));
+                if trip.guard == GuardId::Loop {
+                    told = Some((calls.len(), trip.measured));
+                }
+            }
+            (None, None) => unreachable!(),
+        }
+        calls.push(row);
+    }
+    let (at, measured) = told.unwrap();
+    let Measure::Count(count) = measured else { panic!("{measured:?}") };
+    assert_eq!(calls[at].verdict, Verdict::Kill, "the last that the loop guard said");
+    let shown = read(&reel(calls), at, "calls_without_news");
+    assert_eq!(shown.0, count, "of {}", shown.1);
 }

@@ -180,14 +180,19 @@ async fn thousands_of_exchanges_are_the_same_in_bytes() {
     }
 }
 
-/// A chunk is not held back.
+/// A chunk is not held back. Where a tool's result may get a note, an event passes once it is whole.
 #[tokio::test]
 async fn chunks_pass_as_they_come() {
-    let gate = gate(json!({}), |_| {
-        Reply::stream().then(Step::Chunk(b"data: {\"jsonrpc\"".to_vec())).then(Step::Hang)
-    })
-    .await;
-    let ask = super::post("files", &super::call(1, "slow", json!({})));
-    let mut answering = ask.open(gate.address).await.unwrap();
-    answering.until("jsonrpc").await;
+    let begun = b"data: {\"jsonrpc\"".to_vec();
+    let whole = super::event(&json!({ "jsonrpc": "2.0", "method": "notifications/progress" }));
+    let call = super::call(1, "slow", json!({}));
+    let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {} });
+    for (asked, chunk) in [(read, begun), (call, whole)] {
+        let gate = gate(json!({}), move |_| {
+            Reply::stream().then(Step::Chunk(chunk.clone())).then(Step::Hang)
+        })
+        .await;
+        let mut answering = super::post("files", &asked).open(gate.address).await.unwrap();
+        answering.until("jsonrpc").await;
+    }
 }

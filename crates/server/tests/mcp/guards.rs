@@ -228,3 +228,27 @@ async fn keys_are_asked_for() {
     let status = gate.ask(&Ask::get("/api/status").key(&admin)).await.json();
     assert!(status["scopes"].as_array().unwrap().iter().any(|scope| scope["name"] == "bound"));
 }
+
+/// Calls that were all made before, in another order: only their results show that nothing is new.
+#[tokio::test]
+async fn what_a_result_shows_is_told_behind_that_result() {
+    for stream in [false, true] {
+        let gate = gate(json!({ "loop": { "block_at": 6, "end_at": 8 } }), move |seen| {
+            let tool = seen.json()["params"]["name"].as_str().unwrap_or_default().to_owned();
+            let answer = said(seen, &format!("the whole of {tool}, as it was"));
+            match stream {
+                true => Reply::events(&[event(&answer)]),
+                false => Reply::json(200, &answer),
+            }
+        })
+        .await;
+        let mut notes = Vec::new();
+        for (id, tool) in (1..).zip(["a", "b", "c", "d", "b", "a", "d"]) {
+            let ask = post("files", &call(id, &format!("read_{tool}"), json!({}))).by("x", "s");
+            let text = gate.ask(&ask).await.text();
+            assert!(text.contains(&format!("the whole of read_{tool}")), "{text}");
+            notes.push(text.contains("[Deadstop] "));
+        }
+        assert_eq!(notes, [false, false, false, false, false, false, true], "stream: {stream}");
+    }
+}

@@ -25,10 +25,14 @@ pub(crate) fn rounds(short: usize, long: usize) -> usize {
     if soak() { long } else { short }
 }
 
-/// Tests that load the machine come one after the other.
-pub(crate) async fn heavy() -> tokio::sync::MutexGuard<'static, ()> {
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    TURN.lock().await
+/// Tests that load the machine come one after the other, also those in other processes.
+pub(crate) async fn heavy() -> std::fs::File {
+    let lock = || {
+        let file = std::fs::File::create(concat!(env!("CARGO_TARGET_TMPDIR"), "/heavy"))?;
+        file.lock()?;
+        Ok::<_, std::io::Error>(file)
+    };
+    tokio::task::spawn_blocking(lock).await.unwrap().unwrap()
 }
 
 /// Longer than anything takes that works, on a machine that is busy with other things.

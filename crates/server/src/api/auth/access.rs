@@ -135,6 +135,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/incidents/{id}", VIEWER),
     ("POST", "/api/incidents/{id}/acknowledge", OPERATOR),
     ("GET", "/api/costs", VIEWER),
+    ("GET", "/api/spend", VIEWER),
     ("GET", "/api/settings", VIEWER),
     ("PUT", "/api/settings", ADMIN),
     ("GET", "/api/prices", VIEWER),

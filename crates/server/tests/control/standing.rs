@@ -1,0 +1,101 @@
+//! How sessions stand: the same word in the list, in the detail and in what runs now.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::support::{Ask, Gate, Reply, until};
+
+async fn get(gate: &Gate, path: &str) -> Value {
+    let got = gate.ask(&Ask::get(path)).await;
+    assert_eq!(got.status, 200, "{path}: {}", got.text());
+    got.json()
+}
+
+async fn propose(gate: &Gate, at: &str, id: usize, tool: &str) -> Value {
+    let arguments = json!({ "number": id });
+    let call = json!({ "id": format!("c{id}"), "tool": tool, "arguments": arguments });
+    let path = format!("/api/sessions/{at}/proposal");
+    gate.ask(&Ask::post(&path, &json!({ "calls": [call] }))).await.json()["calls"][0].clone()
+}
+
+async fn order(gate: &Gate, path: &str) {
+    let got = gate.ask(&Ask::post(path, &json!({ "reason": "a test" }))).await;
+    assert_eq!(got.status, 200, "{path}: {}", got.text());
+}
+
+#[tokio::test]
+async fn every_place_says_the_same() {
+    let policy = json!({ "access": { "ask": ["delete_*"] }, "steps": { "max_steps": 3 } });
+    let gate = Gate::start(policy, |_| Reply::json(200, &json!({}))).await;
+    for session in ["runs", "held", "ended", "asks", "looped"] {
+        propose(&gate, &format!("a/{session}"), 0, "look").await;
+    }
+    propose(&gate, "b/below", 0, "look").await;
+    order(&gate, "/api/sessions/a/held/pause").await;
+    order(&gate, "/api/sessions/a/ended/kill").await;
+    assert_eq!(propose(&gate, "a/asks", 1, "delete_asset").await["allowed"], false);
+    for id in 1..5 {
+        propose(&gate, "a/looped", id, "look").await;
+    }
+    order(&gate, "/api/agents/b/kill").await;
+
+    let expected = BTreeMap::from([
+        ("runs", "running"),
+        ("held", "paused"),
+        ("ended", "stopped_by_person"),
+        ("asks", "waiting_for_approval"),
+        ("looped", "stopped_by_guard"),
+        ("below", "stopped_by_person"),
+    ]);
+    until("all sessions are listed", || async {
+        get(&gate, "/api/sessions").await["items"].as_array().unwrap().len() == 6
+    })
+    .await;
+    let list = get(&gate, "/api/sessions").await;
+    let live = get(&gate, "/api/status?kind=session&limits=1").await;
+    for (from, key) in [(&list["items"], "list"), (&live["scopes"], "status")] {
+        let told: BTreeMap<&str, &str> = from
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| (one["name"].as_str().unwrap(), one["standing"].as_str().unwrap()))
+            .collect();
+        assert_eq!(told, expected, "{key}");
+    }
+    assert!(
+        live["scopes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| { one["limits"].as_array().is_some_and(|limits| limits.len() <= 1) })
+    );
+    for (name, standing) in &expected {
+        let agent = if *name == "below" { "b" } else { "a" };
+        let detail = get(&gate, &format!("/api/sessions/{agent}/{name}")).await;
+        assert_eq!(detail["standing"], *standing, "{name}");
+    }
+    // The counts are those of the list, each session once.
+    let counts = &live["sessions"];
+    let all = ["running", "waiting_for_approval", "idle", "paused", "finished", "stopped_by_guard"];
+    for word in all.into_iter().chain(["stopped_by_person"]) {
+        let many = expected.values().filter(|standing| **standing == word).count();
+        assert_eq!(counts[word], many, "{word}: {counts}");
+    }
+    assert_eq!((&counts["busy"], &counts["killed"]), (&json!(2), &json!(3)), "{counts}");
+}
+
+/// A list is compressed for a client that takes gzip, and says the same.
+#[tokio::test]
+async fn answers_are_compressed() {
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    let plain = gate.ask(&Ask::get("/api/openapi.json")).await;
+    let small = gate.ask(&Ask::get("/api/openapi.json").with("accept-encoding", "gzip")).await;
+    assert_eq!(plain.header("content-encoding"), None);
+    assert_eq!(small.header("content-encoding"), Some("gzip"));
+    assert!(small.body.len() * 4 < plain.body.len(), "{}, {}", small.body.len(), plain.body.len());
+    let mut text = String::new();
+    let mut decoder = flate2::read::GzDecoder::new(&small.body[..]);
+    std::io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+    assert_eq!(text, plain.text());
+}

@@ -1,0 +1,8 @@
+//! Whole answers of a model, as responses writes them.
+#![no_main]
+
+use deadstop_fuzz::answer;
+use deadstop_protocol::llm::Dialect;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| answer::whole(Dialect::OpenAiResponses, data));

@@ -1,0 +1,8 @@
+//! Streams of a model, as responses writes them, cut anywhere.
+#![no_main]
+
+use deadstop_fuzz::answer;
+use deadstop_protocol::llm::Dialect;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| answer::stream(Dialect::OpenAiResponses, data));
