@@ -76,6 +76,9 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if let Some(session) = order.session() {
         body["session"] = json!(session);
     }
+    if order.new {
+        body["new"] = json!(true);
+    }
     let client = order.server.client()?;
     let carried = ui::runtime()?.block_on(async {
         known::check(&client, order).await?;
