@@ -109,6 +109,9 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if order.all {
         body["all"] = json!(true);
     }
+    if order.new {
+        body["new"] = json!(true);
+    }
     let client = order.server.client()?;
     let carried = ui::runtime()?.block_on(send(&client, what, order, body));
     let answer = match carried {
