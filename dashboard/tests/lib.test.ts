@@ -8,6 +8,7 @@ import { compared, likeness } from '../src/lib/diff';
 import { found } from '../src/lib/find';
 import { differences, inForce, scopePart, sectionsOf } from '../src/lib/guards';
 import { measured } from '../src/lib/measure';
+import { lines, meant, spoken, type Target } from '../src/lib/palette';
 import { ledgers, tree } from '../src/lib/replay';
 import { Spending, steps, width } from '../src/lib/spend';
 
@@ -126,4 +127,30 @@ test('lines of an answer, however they arrive', () => {
   expect(reader.push('{"a":1}\n{"b"')).toEqual(['{"a":1}']);
   expect(reader.push(':2}\n\n{"c":3}')).toEqual(['{"b":2}']);
   expect(reader.end()).toEqual(['{"c":3}']);
+});
+
+test('the palette reads a verb and offers only what it can be done to', () => {
+  expect(spoken('stop night')).toEqual({ verb: 'stop', rest: 'night' });
+  expect(spoken('top up s1')).toEqual({ verb: 'top up', rest: 's1' });
+  expect(spoken('allow rm')).toEqual({ verb: 'allow once', rest: 'rm' });
+  expect(spoken('stopper')).toEqual({ verb: null, rest: 'stopper' });
+  const session = (name: string, state: string): Target => ({ kind: 'Session', name, address: `/sessions/a/${name}`, state, subject: { kind: 'session', agent: 'a', session: name } });
+  const targets: Target[] = [
+    { kind: 'Place', name: 'Now', address: '/' }, session('nightly', 'running'), session('old-night', 'killed'), session('held', 'paused'),
+    { kind: 'Agent', name: 'bot', address: '/agents/bot', state: 'stopped', subject: { kind: 'agent', agent: 'bot' } },
+    { kind: 'Refused', name: 'rm', address: '/approvals', code: 'K7' },
+    { kind: 'All', name: 'everything', address: '', state: 'running', subject: { kind: 'everything' } },
+  ];
+  const said = (typed: string) => lines(typed, targets, 20).map((one) => `${one.kind} ${one.name} ${one.order?.what ?? one.address}`);
+  expect(said('stop')).toEqual(['Session nightly kill', 'Session held kill', 'All everything kill']);
+  expect(said('stop night')).toEqual(['Session nightly kill']);
+  expect(said('pause')).toEqual(['Session nightly pause', 'All everything pause']);
+  expect(said('resume')).toEqual(['Session old-night reset', 'Session held resume', 'Agent bot activate']);
+  expect(said('top up nightly')).toEqual(['Session nightly /sessions/a/nightly?do=top-up']);
+  expect(said('allow')).toEqual(['Refused rm /approvals?code=K7']);
+  expect(said('open now')).toEqual(['Place Now /']);
+  // Without a verb nothing is ordered.
+  expect(lines('night', targets, 20).every((one) => !one.order)).toBe(true);
+  expect(lines('', targets, 20)[0]).toMatchObject({ kind: 'Do', name: 'stop', completes: 'stop ' });
+  expect(meant('stop', { kind: 'Place', name: 'Now', address: '/' })).toBeNull();
 });

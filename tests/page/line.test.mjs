@@ -53,7 +53,7 @@ test('a line that is cut is said to be cut, and what happened meanwhile is told 
   await page.getByRole('link', { name: 'before' }).waitFor();
   await page.locator('.line.live').waitFor();
   wire.cut();
-  await page.getByText('The line to the server is lost').waitFor();
+  await page.getByText('Reconnecting…').waitFor();
   await page.locator('.line.lost').waitFor();
   // Meanwhile: a new session, one that is held, one that is stopped.
   await steady(world, 'worker', 'meanwhile', 1);
@@ -64,7 +64,7 @@ test('a line that is cut is said to be cut, and what happened meanwhile is told 
   }
   wire.mend();
   await page.locator('.line.live').waitFor();
-  await page.getByText('The line to the server is lost').waitFor({ state: 'hidden' });
+  await page.getByText('Reconnecting…').waitFor({ state: 'hidden' });
   await page.getByRole('link', { name: 'meanwhile' }).waitFor();
   await page.getByRole('row', { name: /held/ }).getByText('Paused').waitFor();
   await happened(page).getByText('unseen held').waitFor();
@@ -81,7 +81,7 @@ test('a page that is open while the server is replaced shows what the new one kn
   await page.getByRole('link', { name: 'meanwhile' }).waitFor();
   await page.locator('.line.live').waitFor();
   await world.halt('SIGTERM');
-  await page.getByText('The line to the server is lost').waitFor();
+  await page.getByText('Reconnecting…').waitFor();
   await world.start();
   await steady(world, 'worker', 'afterwards', 1);
   await page.getByRole('link', { name: 'afterwards' }).waitFor();

@@ -87,7 +87,7 @@ test('a real session of twenty thousand calls scrolls, and steps with its guards
   assert.ok(most < 2 * before + 500, `${most} nodes, of ${before} at first`);
   // The guards as they stood: worked out by the server from the calls' facts.
   await page.getByText('Guards at that moment').waitFor();
-  const gauge = page.getByRole('list', { name: 'Guards of the session' }).getByText(/calls without news \d+ of \d+/);
+  const gauge = page.getByRole('list', { name: 'Guards of the session' }).getByText(/repeated calls \d+ of \d+/);
   await gauge.waitFor({ timeout: 60_000 });
   await page.getByRole('heading', { level: 1 }).focus();
   for (let step = 0; step < 5; step += 1) await page.keyboard.press('k');

@@ -90,7 +90,7 @@ test('pause holds the next call, resume lets it go on', async () => {
   await tab.fine('pause');
 });
 
-test('an agent that the kill switch ended is read about and reactivated', async () => {
+test('an agent that the kill switch ended is read about and resumed', async () => {
   await page.goto(`${world.url}/agents/first/kill-switch`);
   await page.getByRole('switch', { name: 'Kill Switch enabled' }).click();
   await page.getByRole('button', { name: /Tight budget control/ }).click();
@@ -104,9 +104,9 @@ test('an agent that the kill switch ended is read about and reactivated', async 
   await page.getByRole('link', { name: 'View details' }).first().click();
   await page.getByRole('button', { name: 'Acknowledge' }).click();
   await page.getByRole('heading', { name: 'Acknowledged', exact: true }).waitFor();
-  await page.getByRole('button', { name: 'Reactivate agent' }).click();
+  await page.getByRole('button', { name: 'Resume agent' }).click();
   await dialog().getByLabel('Why').fill('the prompt was wrong');
-  await dialog().getByRole('button', { name: 'Reactivate' }).click();
+  await dialog().getByRole('button', { name: 'Resume' }).click();
   await dialog().waitFor({ state: 'hidden' });
   assert.equal((await world.api('GET', '/api/agents/first')).body.active, true);
   assert.equal(await steady(world, 'first', 'anew', 1), null, 'its next call runs');
@@ -235,9 +235,9 @@ test('from a phone, the big red button: typed out, with a reason, and undone', a
   await page.getByText('Everything is stopped.').waitFor();
   assert.ok(!(await ended).includes('[DONE]'));
   assert.equal((await world.call('other', 'new', say)).status, 403);
-  await page.getByRole('button', { name: 'Let everything run again' }).click();
+  await page.getByRole('button', { name: 'Resume everything' }).click();
   await dialog().getByLabel('Why').fill('it is out');
-  await dialog().getByRole('button', { name: /Let everything/ }).click();
+  await dialog().getByRole('button', { name: /Resume everything/ }).click();
   await page.getByText('Everything is stopped.').waitFor({ state: 'hidden' });
   assert.equal((await world.call('other', 'new', say)).status, 200);
   await tab.fine('red button');
@@ -250,7 +250,7 @@ test('a server that goes away is said to be away, and nothing is missed', async 
   await page.goto(world.url);
   await page.locator('.line.live').waitFor();
   await world.halt('SIGKILL');
-  await page.getByText('The line to the server is lost').waitFor();
+  await page.getByText('Reconnecting…').waitFor();
   await world.start();
   await steady(world, 'phoenix', 'risen', 1);
   await page.getByRole('link', { name: 'risen' }).waitFor();

@@ -30,6 +30,7 @@ enum Command {
         name: String,
     },
     /// Let an agent run again, with empty windows; its next call goes through.
+    #[command(name = "resume", visible_alias = "on")]
     On {
         /// The agent, or the beginning of its name
         name: String,
@@ -37,7 +38,8 @@ enum Command {
         #[arg(long, default_value = "", value_name = "TEXT")]
         reason: String,
     },
-    /// Stop an agent, with all its sessions, until you switch it on again.
+    /// Stop an agent, with all its sessions, until you resume it.
+    #[command(name = "stop", visible_alias = "off")]
     Off {
         /// The agent, or the beginning of its name
         name: String,
@@ -182,6 +184,7 @@ fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
         ("tags", ui::text(&agent["tags"])),
         ("first seen", when::ago(&agent["opened_ms"])),
         ("last used", when::ago(&agent["used_ms"])),
+        ("page", server.page(&["agents", &ui::text(&agent["name"])])),
     ]);
     ui::print(&format!("agent {}\n{facts}", ui::text(&agent["name"])))?;
     Ok(ExitCode::SUCCESS)

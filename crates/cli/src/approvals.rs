@@ -125,7 +125,10 @@ fn show(id: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let one = look(&whole(id, server)?, server).with_context(|| format!("approval {id}"))?;
     match server.json {
         true => ui::print(&one.to_string())?,
-        false => ui::print(&format!("approval {}\n{}", ui::text(&one["id"]), told(&one)))?,
+        false => {
+            let page = server.page(&["approvals"]);
+            ui::print(&format!("approval {}\n{}page: {page}\n", ui::text(&one["id"]), told(&one)))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -238,11 +238,13 @@ async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Re
         Some(detail) => detail.to_owned(),
         None => String::from_utf8_lossy(&body).chars().take(500).collect(),
     };
-    let problem = format!("the server says no ({status}): {}", printable(&detail));
+    let reason = status.canonical_reason().unwrap_or("Refused");
+    let problem = format!("{reason}: {}", printable(&detail));
     let code = value["code"].as_str().unwrap_or_default();
     let hint = hint(status, code, &detail, path);
     match code {
         "operator_required" => Err(Hinted::for_operator(problem, hint)),
+        "session_final" | "scope_killed" => Err(Hinted::stopped(problem, hint)),
         _ if status == StatusCode::NOT_FOUND => Err(Hinted::missing(problem, hint)),
         _ => Err(Hinted::error(problem, hint)),
     }
@@ -271,7 +273,7 @@ fn hint(status: StatusCode, code: &str, detail: &str, path: &str) -> &'static st
         "last_admin_key" => "deadstop keys create --role admin --name NAME",
         "already_decided" => "`deadstop audit` says who decided, and why",
         "too_many_grants" => "`deadstop grants` lists them, and takes them back",
-        "session_final" => "`deadstop reset` gives the session a fresh start",
+        "session_final" => "`deadstop resume` gives the session a fresh start",
         "invalid_query" | "invalid_body" => "--help says what is expected",
         _ if status.is_server_error() => "see the server's log",
         _ => "see `deadstop status` for what runs",

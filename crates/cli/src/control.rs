@@ -1,5 +1,6 @@
-//! `deadstop kill`, `clear`, `pause`, `resume`, `status` and `watch`: an operator's commands to a
-//! server that runs, or about local files where none does.
+//! `deadstop stop`, `pause`, `resume`, `status` and `watch`: an operator's commands to a server that
+//! runs, or about local files where none does. The API's own words (kill, clear, reset) stay in the
+//! API; people read `stop` and `resume`.
 
 mod here;
 mod known;
@@ -99,7 +100,7 @@ impl Watch {
     }
 }
 
-/// Carries an order out: `kill`, `clear`, `pause` or `resume`.
+/// Carries an order out: `kill`, `clear`, `reset`, `pause` or `resume`.
 pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     if order.local || order.server.is_none() {
         return here::order(what, order);
@@ -107,6 +108,9 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     let mut body = json!({ "reason": order.reason, "by": remote::operator() });
     if order.all {
         body["all"] = json!(true);
+    }
+    if order.new {
+        body["new"] = json!(true);
     }
     let client = order.server.client()?;
     let carried = ui::runtime()?.block_on(send(&client, what, order, body));
@@ -125,15 +129,35 @@ pub(crate) fn order(what: &str, order: &Order) -> anyhow::Result<ExitCode> {
     let scope = &answer["scope"];
     let text = |key: &str| scope[key].as_str().unwrap_or_default();
     let (done, kind, name) = (answer["done"].as_str().unwrap_or(what), text("kind"), text("name"));
-    match kind {
-        "project" => println!("{done}: everything"),
-        _ => println!("{done}: {kind} {name}"),
-    }
+    println!("{}", carried_out(done, kind, name));
     if let Some(key) = answer["key"]["key"].as_str() {
         eprintln!("its old keys no longer work; this is its new key, shown this once:");
         println!("{key}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was done, in the words of people.
+fn carried_out(done: &str, kind: &str, name: &str) -> String {
+    let whole = if kind == "project" { "everything".to_owned() } else { format!("{kind} {name}") };
+    match done {
+        "killed" => format!("stopped: {whole}"),
+        "cleared" => format!("resumed: {whole}"),
+        "reset" => format!("resumed with empty counters: {whole}"),
+        done => format!("{done}: {whole}"),
+    }
+}
+
+/// Carries out an order as a server takes it. `resume` is for what was paused; for what was stopped
+/// the server has other words.
+async fn post(client: &Client, what: &str, body: &Value) -> anyhow::Result<Value> {
+    match client.post(&format!("/api/{what}"), body).await {
+        Err(error) if what == "resume" && Hinted::is_stopped(&error) => {
+            let what = if body["session"].is_string() { "reset" } else { "clear" };
+            client.post(&format!("/api/{what}"), body).await
+        }
+        carried => carried,
+    }
 }
 
 /// Sends an order. A session that is named without its agent, and is not in use under that very
@@ -144,7 +168,6 @@ async fn send(
     order: &Order,
     mut body: Value,
 ) -> anyhow::Result<Value> {
-    let path = format!("/api/{what}");
     let (agent, session) = known::meant(client, order).await?;
     let mut about = |(agent, session): known::Whom| {
         for (name, value) in [("agent", agent), ("session", session)] {
@@ -155,13 +178,13 @@ async fn send(
         body.clone()
     };
     let alone = session.clone().filter(|_| agent.is_none());
-    let carried = client.post(&path, &about((agent, session))).await;
+    let carried = post(client, what, &about((agent, session))).await;
     match (carried, alone) {
         (Err(error), Some(typed)) if Hinted::is_missing(&error) => {
             let Some((agent, session)) = short::session(client, &typed).await? else {
                 return Err(error);
             };
-            client.post(&path, &about((Some(agent), Some(session)))).await
+            post(client, what, &about((Some(agent), Some(session)))).await
         }
         (carried, _) => carried,
     }
@@ -183,7 +206,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     if let ("killed" | "paused", Some(why)) =
         (project["state"].as_str().unwrap_or_default(), project["why"].as_str())
     {
-        println!("everything is {}: {why}\n", project["state"].as_str().unwrap_or_default());
+        println!("everything is {}: {why}\n", ui::state(&project["state"]));
     }
     if let Some(until) = answer["key_grace"]["until_ms"].as_u64() {
         let agents = ui::text(&answer["key_grace"]["agents"]);
@@ -215,7 +238,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
             ui::text(&scope["kind"]),
             ui::text(&scope["agent"]),
             ui::text(&scope["name"]),
-            ui::text(&scope["state"]),
+            ui::state(&scope["state"]),
             ui::text(&scope["model_calls"]),
             ui::text(&scope["steps"]),
             ui::text(&scope["in_flight"]),

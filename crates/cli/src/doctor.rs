@@ -1,5 +1,5 @@
-//! `deadstop doctor`: proves at every door that is set up that a deny denies, and says what it could
-//! not prove.
+//! `deadstop doctor`: tests that blocking works everywhere Deadstop is installed, and says what it
+//! could not test.
 //!
 //! It does not read a configuration and believe it: it runs the very command that a host would run,
 //! sends a call through the gateway, starts a process and has it ended. What it uses for that are

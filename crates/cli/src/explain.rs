@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::print(&incident.to_string())?;
     } else {
         let shown = if args.full { usize::MAX } else { SHOWN };
-        ui::print(&told(&incident, shown))?;
+        let page = args.server.page(&["incidents", &ui::text(&incident["id"])]);
+        ui::print(&format!("{}\n\npage: {page}\n", told(&incident, shown).trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

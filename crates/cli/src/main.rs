@@ -83,15 +83,16 @@ enum Command {
     /// Start the gateway and its page.
     Serve(serve::Args),
     /// Stop a session, an agent or everything, at once.
-    Kill(control::Order),
-    /// Let a stopped agent, or everything, run again.
-    Clear(control::Order),
-    /// Give a stopped session a fresh start under its name.
-    Reset(control::Order),
+    #[command(visible_alias = "kill")]
+    Stop(control::Order),
     /// Hold the next call of a session, an agent or everything.
     Pause(control::Order),
-    /// Continue what was paused.
+    /// Let what was paused or stopped run again. A stopped session starts with empty counters.
     Resume(control::Order),
+    /// Old name of `resume` for a stopped agent, or everything.
+    Clear(control::Order),
+    /// Old name of `resume` for a stopped session.
+    Reset(control::Order),
     /// Show who runs and what it has cost.
     Status(control::Status),
     /// Print a link that signs your browser in: the page then takes all orders.
@@ -164,7 +165,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
-        Command::Kill(order) => control::order("kill", &order),
+        Command::Stop(order) => control::order("kill", &order),
         Command::Clear(order) => control::order("clear", &order),
         Command::Reset(order) => control::order("reset", &order),
         Command::Pause(order) => control::order("pause", &order),

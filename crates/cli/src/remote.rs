@@ -61,6 +61,12 @@ impl Server {
         named.unwrap_or_else(|| USUAL.to_owned())
     }
 
+    /// The address of a place on its page.
+    pub(crate) fn page(&self, parts: &[&str]) -> String {
+        let path: Vec<String> = parts.iter().map(|part| client::encoded(part)).collect();
+        format!("{}/{}", self.url().trim_end_matches('/'), path.join("/"))
+    }
+
     /// Whether the user chose to have no server, by writing `none`.
     pub(crate) fn is_none(&self) -> bool {
         self.url().trim() == "none"

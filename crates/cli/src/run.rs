@@ -100,11 +100,11 @@ Pointing programs at the gateway:
   holds for them all the same.
 
 Stopping:
-  When its session ends (by a guard, a limit, or `deadstop kill`), the command and everything it
+  When its session ends (by a guard, a limit, or `deadstop stop`), the command and everything it
   has started get SIGTERM, then --grace seconds, then SIGKILL. A budget that is used up ends the
   command as well. What a command leaves behind when it ends by itself is ended in the same way.
   Ctrl-C goes to the command; twice within two seconds ends everything at once. A program that
-  takes Ctrl-C as a key is ended by a SIGTERM to deadstop, or by `deadstop kill`.
+  takes Ctrl-C as a key is ended by a SIGTERM to deadstop, or by `deadstop stop`.
 
 Exit codes:
   the command's own, or 128 + n if signal n ended it
@@ -300,7 +300,7 @@ fn introduce(args: &Args, run: &Run, gateway: &Gateway) {
     }
     let server = gateway.watch.server.url();
     say(&format!(
-        "deadstop: {} runs behind {server} as {}; to stop it: deadstop kill --agent '{}' --server \
+        "deadstop: {} runs behind {server} as {}; to stop it: deadstop stop --agent '{}' --server \
          {server}\n",
         run.agent, run.session, run.agent,
     ));

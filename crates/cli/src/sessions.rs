@@ -40,7 +40,7 @@ struct List {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Only those that stand so
-    #[arg(long, value_parser = ["running", "paused", "killed", "ended"])]
+    #[arg(long, value_parser = ["running", "paused", "stopped", "ended", "killed"], hide_possible_values = true, value_name = "running|paused|stopped|ended")]
     state: Option<String>,
     /// Only those with this health tag, such as loop_detected or budget_warning
     #[arg(long)]
@@ -64,7 +64,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     let query = Query::new("/api/sessions")
         .some("agent", list.agent.as_ref())
-        .some("state", list.state.as_ref())
+        .some(
+            "state",
+            list.state.as_deref().map(|state| if state == "stopped" { "killed" } else { state }),
+        )
         .some("tag", list.tag.as_ref());
     list::show(server, list.span.ask(query), &list.paging, "sessions", |sessions| {
         let mut table = Table::new([
@@ -82,7 +85,7 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         for session in sessions {
             table.row([
                 format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),
-                ui::text(&session["state"]),
+                ui::state(&session["state"]),
                 ui::text(&session["tags"]),
                 ui::text(&session["model"]),
                 ui::text(&session["calls"]),
@@ -119,7 +122,9 @@ fn show(named: &str, paging: &Paging, server: &Server) -> anyhow::Result<ExitCod
         whole["timeline"] = Value::Array(calls);
         ui::print(&whole.to_string())?;
     } else {
-        ui::print(&told(&session, &calls))?;
+        let text = |key: &str| ui::text(&session[key]);
+        let page = server.page(&["sessions", &text("agent"), &text("name")]);
+        ui::print(&format!("{}\n\npage: {page}\n", told(&session, &calls).trim_end()))?;
     }
     if more {
         eprintln!("these are the last ones: --limit N shows more, --all shows all");
@@ -138,7 +143,7 @@ fn told(session: &Value, calls: &[Value]) -> String {
         ),
     };
     let facts = facts(&[
-        ("state", ui::text(&session["state"])),
+        ("state", ui::state(&session["state"])),
         ("why", ui::text(&session["why"])),
         ("tags", ui::text(&session["tags"])),
         ("provider", ui::text(&session["provider"])),

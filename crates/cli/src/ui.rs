@@ -22,6 +22,8 @@ enum Kind {
     ForOperator,
     /// The server knows no such thing.
     Missing,
+    /// The scope was stopped, and not paused.
+    Stopped,
     /// All else.
     Other,
 }
@@ -62,6 +64,16 @@ impl Hinted {
     /// Whether an error is that the server knows no such thing.
     pub(crate) fn is_missing(error: &anyhow::Error) -> bool {
         Hinted::is(error, Kind::Missing)
+    }
+
+    /// The error that a scope was stopped, and not paused.
+    pub(crate) fn stopped(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        Hinted::of(Kind::Stopped, problem, hint)
+    }
+
+    /// Whether an error is that a scope was stopped, and not paused.
+    pub(crate) fn is_stopped(error: &anyhow::Error) -> bool {
+        Hinted::is(error, Kind::Stopped)
     }
 
     /// Whether an error is that no server answers.
@@ -130,6 +142,14 @@ pub(crate) fn width() -> Option<u16> {
     let stdout = std::io::stdout();
     let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout))?;
     size.ok().map(|size| size.ws_col).filter(|columns| *columns >= 40)
+}
+
+/// How a scope stands, in the words of people: the API's `killed` is `stopped`.
+pub(crate) fn state(value: &Value) -> String {
+    match value.as_str() {
+        Some("killed") => "stopped".to_owned(),
+        _ => text(value),
+    }
 }
 
 /// Writes data to stdout. A reader that went away ends the program, without a word.

@@ -67,7 +67,7 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let unknown = "agent unknown: the server says no (404 Not Found): there is no such agent";
+    let unknown = "agent unknown: Not Found: there is no such agent";
     for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
     {
         house.ask(args).refused(unknown, "`deadstop agents` lists them");

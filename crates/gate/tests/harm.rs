@@ -150,6 +150,7 @@ mod harm {
             for command in [
                 "deadstop uninstall",
                 "deadstop clear --agent coder",
+                "deadstop agents resume coder",
                 "deadstop grant --agent coder",
                 "deadstop allow K7F2QX --yes",
                 "pkill deadstop",

@@ -7,6 +7,7 @@ pub mod govern;
 pub mod hook;
 pub mod llm;
 pub mod mcp;
+pub mod near;
 pub mod policy_file;
 pub mod policy_views;
 pub mod prices;

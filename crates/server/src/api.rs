@@ -245,7 +245,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
         .routes(routes!(costs::list))
-        .routes(routes!(spend::list))
+        .routes(routes!(spend::series))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .routes(routes!(top_up::top_up))

@@ -16,7 +16,9 @@ async fn a_server_that_keeps_nothing_says_so() {
         assert_eq!((got.status, &got.json()["code"]), (503, &json!("no_store")), "{path}");
     }
     assert_eq!(gate.ask(&Ask::get("/api/status")).await.status, 200);
-    let kill = Ask::post("/api/kill", &json!({ "agent": "a" }));
+    let unknown = gate.ask(&Ask::post("/api/kill", &json!({ "agent": "a" }))).await;
+    assert_eq!((unknown.status, &unknown.json()["code"]), (404, &json!("no_agent")));
+    let kill = Ask::post("/api/kill", &json!({ "agent": "a", "new": true }));
     assert_eq!(gate.ask(&kill).await.status, 200);
 }
 

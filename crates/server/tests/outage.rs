@@ -66,7 +66,8 @@ async fn denied(gate: &Gate, agent: &str, id: &str) -> String {
 }
 
 /// Gives an order that takes effect but cannot be written; the answer says both.
-async fn order_in_vain(gate: &Gate, what: &str, order: Value) {
+async fn order_in_vain(gate: &Gate, what: &str, mut order: Value) {
+    order["new"] = json!(true);
     let got = gate.ask(&Ask::post(&format!("/api/{what}"), &order)).await;
     assert_eq!((got.status, &got.json()["code"]), (503, &json!("not_durable")), "{}", got.text());
 }

@@ -657,3 +657,30 @@ async fn a_list_that_streams_is_passed_on_as_it_grows_and_judged() {
     let error = got.json()[1]["error"].clone();
     assert_eq!(error["deadstop"]["reason"], "tool_denied", "{}", got.text());
 }
+
+/// Issue 19, number 11: a typo was answered with "killed", and made an agent. On a fleet, the order comes
+/// to another node than the call did.
+#[tokio::test]
+async fn hole_11_an_unknown_name_is_not_killed() {
+    let gate = Gate::start(json!({}), |_: &Seen| Reply::json(200, &json!({}))).await;
+    let call = |agent: &str| Speech::Chat.says(false, "hello").by(agent, "s1");
+    assert_eq!(gate.ask(&call("crawler")).await.status, 200);
+    for what in ["/api/kill", "/api/pause"] {
+        let typo = gate.ask(&Ask::post(what, &json!({ "agent": "crwaler" }))).await;
+        assert_eq!((typo.status, &typo.json()["code"]), (404, &json!("no_agent")), "{what}");
+        assert!(typo.text().contains("Did you mean `crawler`?"), "{}", typo.text());
+        let order = json!({ "agent": "crawler", "session": "s2" });
+        let session = gate.ask(&Ask::post(what, &order)).await;
+        assert_eq!((session.status, &session.json()["code"]), (404, &json!("no_session")));
+        assert!(session.text().contains("`s1`"), "{}", session.text());
+    }
+    // Nothing was made of it.
+    let status = gate.ask(&Ask::get("/api/status")).await.text();
+    assert!(!status.contains("crwaler") && !status.contains("s2"), "{status}");
+    let early = json!({ "agent": "later", "new": true, "reason": "in advance" });
+    assert_eq!(gate.ask(&Ask::post("/api/kill", &early)).await.status, 200);
+    assert_eq!(gate.ask(&call("later")).await.status, 403);
+    let kill = json!({ "agent": "crawler", "session": "s1", "reason": "enough" });
+    assert_eq!(gate.ask(&Ask::post("/api/kill", &kill)).await.status, 200);
+    assert_eq!(gate.ask(&call("crawler")).await.status, 403);
+}

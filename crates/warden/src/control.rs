@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
-use deadstop_store::{Batch, StoreError};
+use deadstop_store::{AgentFilter, Batch, Paging, StoreError};
 
 use super::{Event, Message, Order, Policies, Scope, Warden, now, scope};
 
@@ -51,6 +51,42 @@ impl Warden {
         let project = self.project(project).await?;
         let chain = self.chain(project, agent, session, &[]).await?;
         Ok(Arc::clone(chain.innermost()))
+    }
+
+    /// Whether an agent, or a session of it, was ever heard of, here or on another node. While Redis or
+    /// the database cannot be asked the answer is yes: an operator's kill must not wait for them.
+    pub async fn knows(&self, project: &str, agent: &str, session: Option<&str>) -> bool {
+        let key = scope::key(project, Some(agent), session, &[]);
+        let live = || self.scopes.lock().contains_key(&key);
+        if live() {
+            return true;
+        }
+        self.catch_up(project).await;
+        if live() || self.unreachable().is_some() {
+            return true;
+        }
+        let Some(store) = &self.store else { return false };
+        let stored = self.in_time(async {
+            let agent = match session {
+                Some(_) => None,
+                None => store.agent(project, agent).await?,
+            };
+            Ok(agent.is_some() || store.scope(&key).await?.is_some())
+        });
+        stored.await.unwrap_or(true)
+    }
+
+    /// Names of a project's agents: those in memory, and up to 200 from the database.
+    pub async fn agent_names(&self, project: &str) -> Vec<String> {
+        let mut live = self.scopes(project);
+        live.retain(|scope| scope.kind() == ScopeKind::Agent);
+        let mut names: Vec<String> = live.iter().map(|scope| scope.name().to_owned()).collect();
+        if let Some(store) = &self.store {
+            let (all, paging) = (AgentFilter::default(), Paging { limit: 200, cursor: None });
+            let listed = self.in_time(store.agents(project, &all, &paging)).await;
+            names.extend(listed.into_iter().flat_map(|page| page.items).map(|agent| agent.name));
+        }
+        names
     }
 
     /// An agent's scope, if it is in memory.

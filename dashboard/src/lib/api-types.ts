@@ -4700,7 +4700,7 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_agent" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description A command or a tool call to try. */
         CommandToTry: {
             /**
@@ -5421,6 +5421,11 @@ export interface components {
             all?: boolean;
             /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
+            /**
+             * @description Kill or pause in advance: the agent or session has made no call yet. Without it, an unknown name
+             *     is refused, because it may be a typo.
+             */
+            new?: boolean;
             /** @description Why. */
             reason?: string;
             /** @description A session by its name, or as `agent/session`; with `agent` where that is not enough. */

@@ -20,7 +20,7 @@ type Measured = Schemas['Limit'];
 /** What guards measure, in words; what is not named here is called as the server calls it. */
 const NAMES: Record<string, string> = {
   cost_this_hour: 'cost this hour', cost_today: 'cost today', cost_a_minute: 'cost a minute',
-  calls_without_news: 'calls without news', answers_that_repeat: 'answers that repeat',
+  calls_without_news: 'repeated calls', answers_that_repeat: 'answers that repeat',
   destructive_calls: 'destructive calls', destroyed_same_target: 'destroyed on one target',
   blocks_in_a_row: 'blocks in a row', faults_in_a_row: 'faults in a row', failures_in_a_row: 'failures in a row',
   score: 'similarity score', circuit_open: 'circuit open for', circuit_half_open: 'circuit half open, trials',

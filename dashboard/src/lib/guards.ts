@@ -23,14 +23,14 @@ export interface Section {
 
 const ACTION: Field = {
   key: 'action', label: 'When it trips',
-  choices: [['warn', 'Warn: let it pass'], ['steer', 'Steer: let it pass and tell the model'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it']],
+  choices: [['warn', 'Warn: let it pass'], ['steer', 'Steer: let it pass and tell the model'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Stop it']],
 };
 const ENDS: Field = {
-  key: 'ends', label: 'A termination ends',
+  key: 'ends', label: 'Stops',
   choices: [['scope', 'the scope it tripped in'], ['session', 'the session'], ['agent', 'the whole agent']],
 };
 const HARM: [value: string, text: string][] = [
-  ['allow', 'Allow'], ['warn', 'Warn: let it pass'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Terminate: end it'],
+  ['allow', 'Allow'], ['warn', 'Warn: let it pass'], ['ask', 'Ask: hold it until a person decides'], ['block', 'Block: refuse the call'], ['terminate', 'Stop it'],
 ];
 const ENABLED: Field = { key: 'enabled', label: 'Enabled' };
 
@@ -53,7 +53,7 @@ export const SECTIONS: Section[] = [
       { key: 'max_cost_usd', label: 'Most that may be spent', unit: 'USD', hint: 'Empty: no limit.' },
       { key: 'soft_alert_threshold_usd', label: 'Warn at', unit: 'USD', hint: 'Must be less than the limit.' },
       { key: 'per', label: 'Counts', choices: [['total', 'in total'], ['hour', 'each hour anew'], ['day', 'each day anew']] },
-      { key: 'reservation', label: 'Reserve before a call', choices: [['expected', 'what is usual'], ['ceiling', 'the most it can cost']] },
+      { key: 'reservation', label: 'Reserve', choices: [['expected', 'expected cost'], ['ceiling', 'highest possible cost']] },
       { key: 'ceiling_share', label: 'Share of the rest for a call without a maximum', hint: 'Under ceiling; 0.125 is an eighth.' },
       { key: 'wait_s', label: 'Wait for room', unit: 's', hint: 'How long a call waits for room that calls in flight may leave.' },
       { key: 'tool_prices', label: 'Prices of tools', hint: 'By name or pattern, in dollars a call, as JSON: {"search_*": 0.01}.' }, ACTION,
@@ -113,7 +113,7 @@ export const SECTIONS: Section[] = [
   {
     key: 'destructive', name: 'Destructive calls', about: 'Deleting too much, or the same thing again and again; also behind a shell, SQL or HTTP tool.',
     fields: [
-      ENABLED, { key: 'max_deletes', label: 'The n-th destructive call trips' }, { key: 'max_same_target', label: 'The n-th on one target trips' },
+      ENABLED, { key: 'max_deletes', label: 'Maximum destructive calls' }, { key: 'max_same_target', label: 'Maximum on one target' },
       { key: 'window_s', label: 'Within', unit: 'seconds' }, { key: 'exempt_targets', label: 'Targets that may be destroyed', hint: 'One name or pattern a line.' }, ACTION, ENDS,
     ],
   },
@@ -148,9 +148,9 @@ export const SECTIONS: Section[] = [
 ];
 
 export const GENERAL: Field[] = [
-  { key: 'mode', label: 'Verdicts are', choices: [['enforce', 'carried out'], ['log-only', 'recorded as warnings only']] },
+  { key: 'mode', label: 'Mode', choices: [['enforce', 'enforce'], ['log-only', 'record warnings only']] },
   { key: 'ask_timeout_s', label: 'Wait for a person', unit: 'seconds', hint: 'Where the action is ask. Then the call is refused.' },
-  { key: 'offline_calls', label: 'Calls without the other nodes', hint: 'How many of an agent a node lets pass while the state that all share is away.' },
+  { key: 'offline_calls', label: 'Calls allowed while the cluster is unreachable', hint: 'How many calls of an agent one node allows while it cannot reach the shared state.' },
   { key: 'fail_mode', label: 'While the database fails', choices: [['open', 'calls go on'], ['closed', 'calls are refused']] },
 ];
 

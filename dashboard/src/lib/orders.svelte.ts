@@ -1,4 +1,5 @@
-// Orders that people give: stop, pause, let go on, start anew. Each asks for a reason first.
+// Orders that people give: stop, pause, resume. Each asks for a reason first. The names of the API
+// (kill, clear, reset, activate, deactivate) stay; people read `stop` and `resume`.
 import { get, patch, post, type Row } from './api';
 
 export type What = 'kill' | 'pause' | 'resume' | 'clear' | 'reset' | 'activate' | 'deactivate';
@@ -64,29 +65,29 @@ async function send({ what, subject }: Asked, reason: string): Promise<unknown> 
 }
 
 const VERBS: Record<What, string> = {
-  kill: 'Stop', pause: 'Pause', resume: 'Resume', clear: 'Let run again', reset: 'Reset',
-  activate: 'Reactivate', deactivate: 'Deactivate',
+  kill: 'Stop', pause: 'Pause', resume: 'Resume', clear: 'Resume', reset: 'Resume',
+  activate: 'Resume', deactivate: 'Stop',
 };
 
 /** What is asked, as the dialog's heading. */
 export function title({ what, subject }: Asked): string {
   const name = subject.kind === 'everything' ? 'everything' : subject.kind === 'agent' ? `agent ${subject.agent}` : `session ${subject.session}`;
-  return what === 'clear' && subject.kind === 'everything' ? 'Let everything run again' : `${VERBS[what]} ${name}`;
+  return `${VERBS[what]} ${name}`;
 }
 
 /** What it means, before it is done. */
 export function consequence({ what, subject }: Asked): string {
   switch (what) {
     case 'kill':
-      if (subject.kind === 'everything') return 'Every call of every agent is refused from now on, and calls that run are cut off. It lasts until you let everything run again.';
-      if (subject.kind === 'agent') return 'Its calls are refused and those that run are cut off, in all of its sessions, until you reactivate it.';
-      return 'Its calls are refused and those that run are cut off. A session that was stopped does not go on; a reset gives it a fresh start.';
+      if (subject.kind === 'everything') return 'Every call of every agent is refused from now on, and calls that run are cut off. It lasts until you resume.';
+      if (subject.kind === 'agent') return 'Its calls are refused and those that run are cut off, in all of its sessions, until you resume it.';
+      return 'Its calls are refused and those that run are cut off. If you resume it later, it starts with empty counters.';
     case 'pause': return 'The next call is held until you resume or stop it. Calls that run may finish.';
     case 'resume': return 'Calls that are held go on.';
-    case 'reset': return 'A fresh start under the same name: empty counters and windows, history kept.';
-    case 'deactivate': return 'Its calls are refused and those that run are cut off until you switch it on again.';
+    case 'reset': return 'The session goes on under its name with empty counters and windows. Its history is kept.';
+    case 'deactivate': return 'Its calls are refused and those that run are cut off until you resume it.';
     case 'activate':
-    case 'clear': return 'Its windows are cleared, so that what stopped it does not stop it again at once. The next call runs. Look at why it was stopped first.';
+    case 'clear': return 'The next call runs. The windows of its guards are cleared, so that the same calls do not stop it again at once. Read why it was stopped first.';
   }
 }
 

@@ -50,7 +50,17 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
         operator::must_be_operator()?;
     }
     let by = remote::operator().unwrap_or_else(|| "operator".to_owned());
-    let done = gate(&order.server).order(wanted, &whom, &by, &order.reason);
+    let gate = gate(&order.server);
+    let (mut wanted, mut done) = (wanted, gate.order(wanted, &whom, &by, &order.reason));
+    // `resume` is for what was paused; for what was stopped the files have other words.
+    let stopped = match &done {
+        Err(OrderError::Final) if wanted == Order::Resume => Some(Order::Reset),
+        Err(OrderError::Killed(_)) if wanted == Order::Resume => Some(Order::Clear),
+        _ => None,
+    };
+    if let Some(other) = stopped {
+        (wanted, done) = (other, gate.order(other, &whom, &by, &order.reason));
+    }
     let here = done.map_err(|error| {
         let problem = error.to_string();
         match error {
@@ -58,12 +68,12 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
                 Hinted::error(problem, "`deadstop status --local` lists them")
             }
             OrderError::Final => {
-                Hinted::error(problem, "deadstop reset SESSION --agent NAME --local")
+                Hinted::error(problem, "deadstop resume SESSION --agent NAME --local")
             }
             OrderError::NotASession | OrderError::Killed("agent") => {
-                Hinted::error(problem, "deadstop clear --agent NAME --local")
+                Hinted::error(problem, "deadstop resume --agent NAME --local")
             }
-            OrderError::Killed(_) => Hinted::error(problem, "deadstop clear --all --local"),
+            OrderError::Killed(_) => Hinted::error(problem, "deadstop resume --all --local"),
             OrderError::Files(error) => error.into(),
         }
     })?;
@@ -72,10 +82,7 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
         ui::print(&answer.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    match here.kind {
-        "project" => println!("{}: everything", wanted.done()),
-        kind => println!("{}: {kind} {}", wanted.done(), ui::printable(&here.name)),
-    }
+    println!("{}", super::carried_out(wanted.done(), here.kind, &ui::printable(&here.name)));
     Ok(ExitCode::SUCCESS)
 }
 

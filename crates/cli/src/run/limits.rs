@@ -67,7 +67,7 @@ impl Limits {
     pub(super) fn time_is_up(&self) -> String {
         let limit = self.max_time.unwrap_or_default();
         let limit = Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        format!("it has run for {limit}, which is all it had")
+        format!("Time limit of {limit} reached")
     }
 }
 

@@ -194,7 +194,7 @@ fn projects_are_walls() {
         &["incidents", "ack", incident, "--note", "mine"],
         &["policy", "get", "--agent", "seeker"],
     ] {
-        house.ask_as(theirs, args).refused("404 Not Found", "deadstop ");
+        house.ask_as(theirs, args).refused("Not Found", "deadstop ");
     }
     let session = house.ask_as(theirs, &["sessions", "show", "seeker/s1"]);
     session.refused("knows no session `seeker/s1`", "deadstop sessions");

@@ -138,3 +138,29 @@ fn a_name_may_be_short_and_must_not_be_ambiguous() {
     let done = house.ask(&["pause", "--agent", "heal", "--reason", "test"]).fine().out;
     assert!(done.ends_with("agent healthy\n"), "{done}");
 }
+
+#[test]
+fn people_stop_and_resume_and_the_old_names_still_work() {
+    let house = House::new();
+    assert_eq!(house.call("bot", "s1", ""), 200);
+    assert_eq!(house.call("bot", "s2", ""), 200);
+    house.until(&["sessions"], 2);
+    for (args, said, after) in [
+        (&["stop", "bot/s1"][..], "stopped: session s1\n", 403),
+        (&["resume", "bot/s1"], "resumed with empty counters: session s1\n", 200),
+        (&["kill", "--agent", "bot"], "stopped: agent bot\n", 403),
+        (&["resume", "--agent", "bot"], "resumed: agent bot\n", 200),
+        (&["stop", "--all"], "stopped: everything\n", 403),
+        (&["clear", "--all"], "resumed: everything\n", 200),
+    ] {
+        assert_eq!(house.ask(args).fine().out, said, "{args:?}");
+        assert_eq!(house.call("bot", "s1", ""), after, "{args:?}");
+    }
+    house.ask(&["agents", "stop", "bot", "--reason", "enough"]).fine();
+    assert_eq!(house.call("bot", "s2", ""), 403);
+    let shown = house.ask(&["agents", "resume", "bot"]).fine().out;
+    assert!(shown.contains(&format!("{}/agents/bot\n", house.url())), "{shown}");
+    house.ask(&["stop", "bot/s2"]).fine();
+    let row = house.ask(&["sessions", "--state", "stopped"]).fine().rows();
+    assert_eq!(&row[0][..2], ["bot/s2", "stopped"]);
+}

@@ -98,7 +98,7 @@ fn a_session_is_reset_and_not_cleared() {
     json_of(&stage, &[&["kill"], whom.as_slice(), &["--reason", "enough"]].concat());
     refused(&stage, "t1", "enough");
     let output = run(&stage, &[["clear"].as_slice(), &whom].concat());
-    assert!(output.code == 2 && output.stderr.contains("hint: deadstop reset"), "{output:?}");
+    assert!(output.code == 2 && output.stderr.contains("hint: deadstop resume"), "{output:?}");
     refused(&stage, "t2", "enough");
     json_of(&stage, &[["reset"].as_slice(), &whom].concat());
     passes(HOST, &stage.hook(HOST, &before(HOST, "t3", "ls")));
@@ -106,6 +106,15 @@ fn a_session_is_reset_and_not_cleared() {
     refused(&stage, "t4", "is held by ann: lunch");
     json_of(&stage, &["resume", "claude-code/s", "--local"]);
     passes(HOST, &stage.hook(HOST, &before(HOST, "t5", "ls")));
+    // `resume` also takes what was stopped.
+    json_of(&stage, &[&["stop"], whom.as_slice(), &["--reason", "enough"]].concat());
+    refused(&stage, "t6", "enough");
+    json_of(&stage, &[["resume"].as_slice(), &whom].concat());
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t7", "ls")));
+    json_of(&stage, &["stop", "--agent", "claude-code", "--local", "--reason", "enough"]);
+    refused(&stage, "t8", "enough");
+    json_of(&stage, &["resume", "--agent", "claude-code", "--local"]);
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t9", "ls")));
 }
 
 #[test]

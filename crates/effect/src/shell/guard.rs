@@ -70,7 +70,7 @@ impl Walk<'_> {
                         (first, second),
                         ("prices", "set" | "reset") | ("alerts", "remove")
                     )
-                    || matches!((first, second), ("agents", "on" | "clear" | "remove"))
+                    || matches!((first, second), ("agents", "on" | "resume" | "clear" | "remove"))
                     || matches!((first, second), ("mcp", "unwrap") | ("keys", "create" | "revoke"));
                 if orders {
                     self.disables("deadstop", &words.join(" "));

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use deadstop_core::ScopeKind;
 use deadstop_protocol::llm::identity;
+use deadstop_protocol::near::nearest;
 use deadstop_protocol::policy_views::FieldFault;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -39,6 +40,10 @@ pub(crate) struct Order {
     /// The person who says so, where a client speaks for several.
     #[schema(max_length = 200)]
     by: Option<String>,
+    /// Kill or pause in advance: the agent or session has made no call yet. Without it, an unknown name
+    /// is refused, because it may be a typo.
+    #[serde(default)]
+    new: bool,
 }
 
 impl Strict for Order {}
@@ -90,7 +95,10 @@ pub(crate) type Carried = Result<Json<Done>, Problem>;
 /// Ends a session, an agent or everything.
 #[utoipa::path(
     post, path = "/api/kill", tag = "orders", request_body = Order,
-    responses((status = 200, description = "In force and on disk", body = Done))
+    responses(
+        (status = 200, description = "In force and on disk", body = Done),
+        (status = 404, description = "`no_agent` or `no_session`, with the nearest names", body = ProblemBody, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn kill(
     State(app): State<Arc<App>>,
@@ -150,7 +158,10 @@ pub(crate) async fn reset(
 /// Holds the next call until a person decides.
 #[utoipa::path(
     post, path = "/api/pause", tag = "orders", request_body = Order,
-    responses((status = 200, description = "In force and on disk", body = Done))
+    responses(
+        (status = 200, description = "In force and on disk", body = Done),
+        (status = 404, description = "`no_agent` or `no_session`, with the nearest names", body = ProblemBody, content_type = "application/problem+json"),
+    )
 )]
 pub(crate) async fn pause(
     State(app): State<Arc<App>>,
@@ -178,6 +189,9 @@ pub(crate) async fn resume(
 
 async fn find_and_carry_out(app: &App, who: &Who, order: &Order, what: What) -> Carried {
     order.check()?;
+    if matches!(what, What::Kill | What::Pause) && !order.new && !order.all {
+        known(app, who, order).await?;
+    }
     let scope = find(app, who, order).await?;
     let why = Why { reason: order.reason.clone(), by: order.by.clone() };
     carry_out(app, who, &scope, what, &why).await
@@ -260,6 +274,37 @@ fn in_force(scope: &Scope, what: What) -> bool {
         What::Pause => state.paused().is_some(),
         What::Resume => state.paused().is_none(),
     }
+}
+
+/// Refuses an order about an agent or a session that was never heard of: a typo must not look like a
+/// kill. A session without its agent is looked up by [`find`].
+async fn known(app: &App, who: &Who, order: &Order) -> Result<(), Problem> {
+    let Some(agent) = order.agent.as_deref() else { return Ok(()) };
+    let (warden, project) = (&app.warden, &who.project);
+    let unknown = |code: Code, kind: &str, name: &str, near: Vec<String>| {
+        let near: Vec<String> = near.into_iter().map(|near| format!("`{near}`")).collect();
+        let meant = match near.is_empty() {
+            true => String::new(),
+            false => format!(" Did you mean {}?", near.join(" or ")),
+        };
+        let text = format!(
+            "Nothing was done: the server knows no {kind} `{name}`.{meant} Send `\"new\": true` to give \
+             the order in advance."
+        );
+        Err(Problem::new(code, text))
+    };
+    if !warden.knows(project, agent, None).await {
+        let near = nearest(agent, warden.agent_names(project).await);
+        return unknown(Code::NoAgent, "agent", agent, near);
+    }
+    let Some(session) = order.session.as_deref() else { return Ok(()) };
+    if !warden.knows(project, agent, Some(session)).await {
+        let mut live = warden.scopes(project);
+        live.retain(|scope| scope.kind() == ScopeKind::Session && scope.agent() == agent);
+        let near = nearest(session, live.iter().map(|scope| scope.name()));
+        return unknown(Code::NoSession, "session", session, near);
+    }
+    Ok(())
 }
 
 /// The scope that an order is about.

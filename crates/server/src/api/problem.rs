@@ -60,6 +60,8 @@ codes! {
     BadCsrfToken = 403 "bad_csrf_token",
     /// There is no such thing, or it is not yours to see.
     NotFound = 404 "not_found",
+    /// No agent of that name was heard of; `"new": true` gives the order in advance.
+    NoAgent = 404 "no_agent",
     /// No session in use has that name.
     NoSession = 404 "no_session",
     /// The route exists, but not with this method.

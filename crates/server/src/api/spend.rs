@@ -93,7 +93,7 @@ pub(crate) struct SpendAsked {
     get, path = "/api/spend", tag = "costs", params(SpendAsked, Span),
     responses((status = 200, description = "Steps in their order, the dearest line of a step first", body = Page<Spent>))
 )]
-pub(crate) async fn list(
+pub(crate) async fn series(
     State(app): State<Arc<App>>,
     who: Who,
     AskedBoth(asked, span): AskedBoth<SpendAsked, Span>,

@@ -181,7 +181,9 @@ impl World {
                     .as_nanos();
                 json!({ "name": format!("project-{number}") })
             }
-            "/api/kill" | "/api/clear" | "/api/pause" => json!({ "agent": "wall-order" }),
+            "/api/kill" | "/api/clear" | "/api/pause" => {
+                json!({ "agent": "wall-order", "new": true })
+            }
             // What was killed is not resumed.
             "/api/resume" => json!({ "agent": "wall-held" }),
             "/api/reset" => json!({ "agent": "wall-order", "session": "wall-order" }),

@@ -98,3 +98,24 @@ async fn two_calls_with_one_id_are_both_judged() {
         refused("one id", speech, true, Reply::events(&speech.events(&said))).await;
     }
 }
+
+/// Issue 19, number 5: clients put a name together that comes in several events, and some SDKs mend
+/// arguments that break off.
+#[tokio::test]
+async fn hole_05_split_names_and_torn_arguments_are_inspected() {
+    let event = |function: Value| {
+        let call = json!({ "index": 0, "id": "c1", "type": "function", "function": function });
+        let choice = json!({ "index": 0, "delta": { "tool_calls": [call] } });
+        format!("data: {}\n\n", json!({ "choices": [choice] }))
+    };
+    let split = [
+        event(json!({ "name": "delete_", "arguments": "" })),
+        event(json!({ "name": "asset", "arguments": "{}" })),
+    ];
+    let torn = [event(json!({ "name": "delete_asset", "arguments": "{\"path\":\"a" }))];
+    for (what, events) in [("a split name", split.concat()), ("torn arguments", torn.concat())] {
+        let stream = format!("{events}data: [DONE]\n\n");
+        let reply = Reply::of(200, "text/event-stream", stream.as_bytes());
+        refused(what, Speech::Chat, true, reply).await;
+    }
+}

@@ -14,7 +14,9 @@ impl Gate {
     }
 
     /// An operator's order; it must be acknowledged.
-    pub(crate) async fn order(&self, what: &str, order: Value) -> Value {
+    pub(crate) async fn order(&self, what: &str, mut order: Value) -> Value {
+        // Also about an agent or a session that a case has not called for yet.
+        order["new"] = json!(true);
         let got = self.ask(&Ask::post(&format!("/api/{what}"), &order)).await;
         assert_eq!(got.status, 200, "{what} {order}: {}", got.text());
         got.json()
