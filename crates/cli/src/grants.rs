@@ -5,12 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use deadstop_core::{Millis, NanoUsd, Tokens, TopUp};
+use deadstop_gate::OrderError;
 use serde_json::{Value, json};
 
 use crate::client::{Client, encoded};
+use crate::control::gate_here;
 use crate::remote::{self, Server};
 use crate::table::Table;
-use crate::{list, short, ui, when};
+use crate::ui::Hinted;
+use crate::{list, operator, short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Give {
@@ -49,6 +53,9 @@ pub(crate) struct Give {
     /// Why; it is kept in the audit
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["cost", "steps", "tokens", "time"])]
     reason: Option<String>,
+    /// Raise the limits of a session in local files, where hooks judge without a server
+    #[arg(long, conflicts_with = "deletes")]
+    local: bool,
     #[command(flatten)]
     server: Server,
 }
@@ -104,6 +111,9 @@ fn top_up(args: &Give) -> anyhow::Result<ExitCode> {
     if !args.whom.contains('/') {
         anyhow::bail!("limits are raised for a session: write {}/SESSION", args.whom);
     }
+    if args.local || args.server.is_none() {
+        return top_up_here(args);
+    }
     let mut body = json!({
         "reason": args.reason.as_deref().unwrap_or_default(),
         "by": remote::operator(),
@@ -127,13 +137,57 @@ fn top_up(args: &Give) -> anyhow::Result<ExitCode> {
         let path = format!("/api/sessions/{}/{}/top-up", encoded(&agent), encoded(&session));
         client.post(&path, &body).await
     });
-    let done = done.with_context(|| args.whom.clone())?;
+    let done = match done {
+        // No server was named and none runs: then hooks judge coding agents by local files.
+        Err(error) if Hinted::is_away(&error) && !args.server.is_typed() && !Server::is_usual() => {
+            eprintln!("no server runs at {}: done in local files", args.server.url());
+            return top_up_here(args);
+        }
+        other => other.with_context(|| args.whom.clone())?,
+    };
     if args.server.json {
         ui::print(&format!("{done}\n"))?;
     } else {
         let text = |key: &str| ui::text(&done["scope"][key]);
         let (agent, name, state) = (text("agent"), text("name"), text("state"));
         ui::print(&format!("topped up: {agent}/{name}, which is {state} now\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same in local files.
+fn top_up_here(args: &Give) -> anyhow::Result<ExitCode> {
+    let Some((agent, session)) = args.whom.split_once('/') else {
+        anyhow::bail!("limits are raised for a session: write {}/SESSION", args.whom);
+    };
+    operator::must_be_operator()?;
+    let more = TopUp {
+        cost: args.cost.and_then(NanoUsd::from_dollars).unwrap_or_default(),
+        steps: args.steps.unwrap_or_default(),
+        tokens: Tokens(args.tokens.unwrap_or_default()),
+        time: Millis(args.time.map_or(0, |time| time.as_secs() * 1000)),
+    };
+    let by = remote::operator().unwrap_or_else(|| "operator".to_owned());
+    let reason = args.reason.as_deref().unwrap_or_default();
+    let gate = gate_here(&args.server);
+    let here = gate.top_up_here(agent, session, more, (&by, reason)).map_err(|error| {
+        let problem = error.to_string();
+        match error {
+            OrderError::Unknown(_) => {
+                Hinted::error(problem, "`deadstop status --local` lists them")
+            }
+            OrderError::Final => Hinted::error(
+                "the session was killed, and a kill is final",
+                "deadstop reset SESSION --agent NAME --local gives it a fresh start",
+            ),
+            other => other.into(),
+        }
+    })?;
+    if args.server.json {
+        ui::print(&json!({ "done": "topped up", "scope": here, "where": "local" }).to_string())?;
+    } else {
+        let (agent, name) = (ui::printable(agent), ui::printable(&here.name));
+        ui::print(&format!("topped up: {agent}/{name}, which is {} now\n", here.state))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
-use deadstop_core::{ScopeKind, ScopeState};
+use deadstop_core::{ScopeKind, ScopeState, TopUp};
 use deadstop_redact::Redactor;
 use serde::{Deserialize, Serialize};
 
@@ -144,6 +144,19 @@ impl Gate {
         self.local.order(order, whom, by, reason)
     }
 
+    /// Raises the limits of a session in local files, and records it. A session that a limit ended goes
+    /// on; one that was killed stays dead.
+    pub fn top_up_here(
+        &self,
+        agent: &str,
+        session: &str,
+        more: TopUp,
+        (by, reason): (&str, &str),
+    ) -> Result<Here, OrderError> {
+        let whom = Whom::Session { agent: agent.to_owned(), session: session.to_owned() };
+        self.local.top_up(&whom, more, by, reason)
+    }
+
     /// All scopes that local files know: everything first, then agents, then sessions.
     pub fn scopes_here(&self) -> Result<Vec<Here>, GateError> {
         self.local.scopes()
@@ -228,6 +241,35 @@ impl Local {
         };
         record(folder, &entry)?;
         Ok(here(kind, name, &scope.state))
+    }
+
+    fn top_up(&self, whom: &Whom, more: TopUp, by: &str, reason: &str) -> Result<Here, OrderError> {
+        let (place, kind) = self.place_of(whom);
+        let (file, name) = (session_file(&place), place.session.clone());
+        let folder = self.folder()?;
+        let _held = folder.hold()?;
+        let kept = self.read_one(&file, &name)?;
+        let mut kept = kept.ok_or(OrderError::Unknown(kind.name()))?;
+        let mut state = self.state(&file, &kept.state)?;
+        let noted = folder.path(&killed(&file)).exists();
+        // A note without a kill in the state is a server's word, which stays.
+        if noted && state.killed().is_none() {
+            return Err(OrderError::Final);
+        }
+        state.top_up(more).map_err(|_| OrderError::Final)?;
+        kept.state = state.to_blob();
+        // The state goes first: if the program ends in between, the session stays dead.
+        folder.write(&file, &bytes(&kept), Lasts::Surely)?;
+        folder.remove(&killed(&file));
+        let entry = Entry {
+            at_ms: now().0,
+            who: if by.is_empty() { "operator" } else { by }.to_owned(),
+            action: "session.top_up".to_owned(),
+            subject: name.clone(),
+            reason: Redactor::default().redact(reason).into_owned(),
+        };
+        record(folder, &entry)?;
+        Ok(here(kind, name, &state))
     }
 
     fn place_of(&self, whom: &Whom) -> (Place, ScopeKind) {

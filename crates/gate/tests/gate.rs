@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use deadstop_client::Server;
-use deadstop_core::{Status, Verdict};
+use deadstop_core::{Status, TopUp, Verdict};
 use deadstop_gate::{Answer, Ask, By, Gate, Order, OrderError, Place, Setup, Whom};
 use serde_json::json;
 use tempfile::TempDir;
@@ -310,4 +310,42 @@ fn what_was_killed_is_not_resumed() {
     order(Order::Clear, &agent).unwrap();
     order(Order::Pause, &agent).unwrap();
     order(Order::Resume, &agent).unwrap();
+}
+
+/// A limit ended the session; with more steps it goes on. A person's kill is final.
+#[test]
+fn a_session_that_a_limit_ended_goes_on_with_more() {
+    let stage = Stage::new("[steps]\nmax_steps = 2\n");
+    let look = |n: u64| {
+        stage.gate(None).ask(&Ask {
+            place: place(),
+            id: format!("t{n}"),
+            tool: "look".into(),
+            server: None,
+            arguments: json!({ "n": n }),
+            cwd: None,
+        })
+    };
+    let more = |steps| {
+        let more = TopUp { steps, ..TopUp::default() };
+        stage.gate(None).top_up_here("coder", "s1", more, ("ada", "two more files"))
+    };
+    assert!(matches!(more(1), Err(OrderError::Unknown("session"))));
+    let verdicts = |calls: std::ops::RangeInclusive<u64>| -> Vec<Verdict> {
+        calls.map(|n| look(n).verdict).collect()
+    };
+    let kill = Verdict::Kill;
+    let told = verdicts(1..=3);
+    assert!(told[1] < kill && told[2] == kill, "{told:?}");
+    assert_eq!(more(2).unwrap().state, "active");
+    let told = verdicts(4..=6);
+    assert!(told[0] <= Verdict::Steer && told[1] < kill && told[2] == kill, "{told:?}");
+    let [newest, ..] = &stage.gate(None).orders_here().unwrap()[..] else { panic!("no record") };
+    assert_eq!((newest.action.as_str(), newest.who.as_str()), ("session.top_up", "ada"));
+
+    assert_eq!(more(5).unwrap().state, "active");
+    assert!(look(7).verdict <= Verdict::Steer);
+    stage.gate(None).kill(&place(), "ada", "enough").unwrap();
+    assert!(matches!(more(5), Err(OrderError::Final)));
+    assert_eq!(look(8).verdict, kill);
 }
