@@ -64,6 +64,8 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn of(scope: &Scope) -> Row {
+        // Before the state is locked here: it locks it as well.
+        let stands = Standing::live(scope, now());
         let state = scope.state();
         let ledger = state.ledger();
         let (standing, why) = match (state.killed(), state.paused()) {
@@ -76,7 +78,7 @@ impl Row {
             agent: scope.agent().to_owned(),
             name: scope.name().to_owned(),
             state: standing,
-            standing: Standing::live(scope, now()),
+            standing: stands,
             why,
             steps: ledger.spent.steps,
             model_calls: ledger.spent.model_calls,
