@@ -38,7 +38,8 @@ async fn every_place_says_the_same() {
     for id in 1..5 {
         propose(&gate, "a/looped", id, "look").await;
     }
-    order(&gate, "/api/agents/b/kill").await;
+    let kill = json!({ "agent": "b", "reason": "a test" });
+    assert_eq!(gate.ask(&Ask::post("/api/kill", &kill)).await.status, 200);
 
     let expected = BTreeMap::from([
         ("runs", "running"),
