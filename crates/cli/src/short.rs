@@ -80,13 +80,13 @@ pub(crate) async fn incident(client: &Client, typed: &str) -> anyhow::Result<Str
     Ok(pick("incident", typed, &known)?.unwrap_or_else(|| typed.to_owned()))
 }
 
-/// An agent.
+/// An agent. A lookup that fails decides nothing: the order that follows says why.
 pub(crate) async fn agent(client: &Client, typed: &str) -> anyhow::Result<String> {
-    if client.find(&format!("/api/agents/{}", encoded(typed))).await?.is_some() {
+    let Ok(None) = client.find(&format!("/api/agents/{}", encoded(typed))).await else {
         return Ok(typed.to_owned());
-    }
-    let known = names(client, "/api/agents", |agent| ui::text(&agent["name"])).await?;
-    Ok(pick("agent", typed, &known)?.unwrap_or_else(|| typed.to_owned()))
+    };
+    let known = names(client, "/api/agents", |agent| ui::text(&agent["name"])).await;
+    Ok(pick("agent", typed, &known.unwrap_or_default())?.unwrap_or_else(|| typed.to_owned()))
 }
 
 /// A session of this agent.
@@ -96,9 +96,9 @@ pub(crate) async fn session_of(
     typed: &str,
 ) -> anyhow::Result<Option<String>> {
     let path = format!("/api/sessions/{}/{}", encoded(agent), encoded(typed));
-    if client.find(&path).await?.is_some() {
+    let Ok(None) = client.find(&path).await else {
         return Ok(Some(typed.to_owned()));
-    }
+    };
     let path = format!("/api/sessions?agent={}", encoded(agent));
     let known = names(client, &path, |session| ui::text(&session["name"])).await?;
     pick("session", typed, &known)

@@ -162,7 +162,7 @@ fn an_incident_is_explained_and_acknowledged() {
         "\nThe calls around it:\n",
         "\nstop ",
         "\nevidence     1  ",
-        "would have cost",
+        "\nWhat it saved cannot be told",
     ] {
         assert!(told.contains(part), "{part}\n{told}");
     }
