@@ -244,7 +244,9 @@ async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Re
     let hint = hint(status, code, &detail, path);
     match code {
         "operator_required" => Err(Hinted::for_operator(problem, hint)),
-        "session_final" | "scope_killed" => Err(Hinted::stopped(problem, hint)),
+        "session_final" => Err(Hinted::stopped(problem, hint)),
+        // `scope_killed`, and `session_killed…` with the guard that did it.
+        _ if code.contains("_killed") => Err(Hinted::stopped(problem, hint)),
         _ if status == StatusCode::NOT_FOUND => Err(Hinted::missing(problem, hint)),
         _ => Err(Hinted::error(problem, hint)),
     }

@@ -8,8 +8,9 @@ use deadstop_fleet::Redis;
 use serde_json::json;
 
 use super::{Chart, State, canary};
+use crate::config;
 use crate::remote::{Server, filled};
-use crate::{config, ui};
+use crate::ui::{self, Hinted};
 
 /// Milliseconds that two clocks may differ: windows are by Redis' clock, what is written is by the
 /// nodes'.
@@ -225,7 +226,7 @@ async fn kill(chart: &mut Chart, server: &Server, urls: &[String]) {
     for (url, client) in &clients {
         loop {
             match client.post("/api/sessions", &opening).await {
-                Err(error) if error.to_string().contains("(403 ") => break,
+                Err(error) if Hinted::is_stopped(&error) => break,
                 Err(error) => return chart.add(what, State::Wrong, format!("{url}: {error:#}")),
                 Ok(_) if began.elapsed() > HONOURED => {
                     let detail = format!("{url} lets a session run that was killed at {first}");
