@@ -189,7 +189,7 @@ test('callbacks that throw change nothing', async () => {
   assert.throws(session.tool('rm', () => 1), DeadstopBlocked);
   await eventually(() => warnings.length === 2);
   process.off('warning', listen);
-  assert.deepEqual(warnings, ['onTripped threw Error: loud', 'onTripped threw Error: late']);
+  assert.deepEqual(warnings, ['a callback threw Error: loud', 'a callback threw Error: late']);
 });
 
 test('a session cannot be cloned', () => {
