@@ -5957,7 +5957,7 @@ export interface components {
                 /** @description The provider that it used last. */
                 provider: string | null;
                 /** @description How it stands, with its agent and its project. */
-                standing: components["schemas"]["Standing"];
+                standing: components["schemas"]["ScopeStanding"];
                 /** @description `running`, `paused`, `killed` or `ended`: whether its own calls go through. */
                 state: string;
                 /**
@@ -6447,7 +6447,7 @@ export interface components {
              */
             reserved_usd: number;
             /** @description How it stands, with all that is above it. */
-            standing: components["schemas"]["Standing"];
+            standing: components["schemas"]["ScopeStanding"];
             /** @description `running`, `paused` or `killed`: whether its own calls go through. */
             state: string;
             /**
@@ -6527,6 +6527,11 @@ export interface components {
             /** @description Whether the answer is shortened here. */
             response_cut: boolean;
         };
+        /**
+         * @description How a session, an agent or a project stands.
+         * @enum {string}
+         */
+        ScopeStanding: "running" | "waiting_for_approval" | "paused" | "idle" | "finished" | "stopped_by_guard" | "stopped_by_person";
         /** @description How a score was made. */
         Scoring: {
             /**
@@ -6602,7 +6607,7 @@ export interface components {
             /** @description The provider that it used last. */
             provider: string | null;
             /** @description How it stands, with its agent and its project. */
-            standing: components["schemas"]["Standing"];
+            standing: components["schemas"]["ScopeStanding"];
             /** @description `running`, `paused`, `killed` or `ended`: whether its own calls go through. */
             state: string;
             /**
@@ -6693,11 +6698,22 @@ export interface components {
             /** @description Its code for why. */
             reason: string;
         };
-        /**
-         * @description How a session, an agent or a project stands.
-         * @enum {string}
-         */
-        Standing: "running" | "waiting_for_approval" | "paused" | "idle" | "finished" | "stopped_by_guard" | "stopped_by_person";
+        /** @description How a session stands. */
+        Standing: {
+            /** @description Which scope is over, if one is: `session`, or its `agent` or `project`, which may be cleared. */
+            ended: string | null;
+            /** @description The policy in force. */
+            policy: unknown;
+            /**
+             * @description `running`, `paused`, `draining` (it is over, and what runs may finish) or `killed`: by itself,
+             *     or with its agent or the project.
+             */
+            state: string;
+            /** @description Changes when anything in this answer changes. */
+            version: string;
+            /** @description Why it is paused or killed. */
+            why: string | null;
+        };
         /** @description How many sessions stand how. Each is in exactly one of the counts. */
         Standings: {
             /** @description The two above together. */

@@ -20,6 +20,7 @@ pub(crate) const IDLE_MS: u64 = 15 * 60 * 1000;
 /// How a session, an agent or a project stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ScopeStanding)]
 pub(crate) enum Standing {
     /// Its calls go through, and it made one in the last 15 minutes or has one that runs.
     Running,
