@@ -124,7 +124,8 @@ test('an incident reads from the list to its evidence', async () => {
   await evidence.locator('summary').click();
   await evidence.getByText(/\d+ characters/).first().waitFor();
   await evidence.locator('pre').first().waitFor();
-  await page.locator('mark.removed', { hasText: '1000' }).waitFor();
+  // The two calls that are most alike differ in their order's number.
+  await page.locator('mark.removed', { hasText: /10\d\d/ }).first().waitFor();
   await tab.fine('incident');
   await tab.close();
 });
