@@ -339,6 +339,14 @@ async fn a_call_that_waits_at_one_node_is_decided_at_another() {
     }
 }
 
+/// Ends Redis; returns when the second node knows.
+async fn without_redis(gate: &Gate) {
+    let redis = gate.redis.clone();
+    tokio::task::spawn_blocking(move || redis.kill()).await.unwrap();
+    let known = async || gate.ask_at(1, &Ask::get("/readyz")).await.status == 503;
+    until("the node knows that it is away", known).await;
+}
+
 /// While Redis is away, a node allows as many calls as the policy says, and not one more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_allowance_for_when_redis_is_away_ends() {
@@ -348,10 +356,7 @@ async fn the_allowance_for_when_redis_is_away_ends() {
     let gate = Gate::start(policy, hello).await;
     let ask = call("a", "s");
     until("a call", async || gate.ask_at(1, &ask).await.status == 200).await;
-    let redis = gate.redis.clone();
-    tokio::task::spawn_blocking(move || redis.kill()).await.unwrap();
-    let known = async || gate.ask_at(1, &Ask::get("/readyz")).await.status == 503;
-    until("the node knows that it is away", known).await;
+    without_redis(&gate).await;
     for passed in 0..5 {
         let got = gate.ask_at(1, &ask).await;
         assert_eq!(got.status, 200, "call {passed}: {}", got.text());
@@ -378,10 +383,7 @@ async fn a_ceiling_is_not_spent_while_redis_is_away() {
     let gate = Gate::start(policy, hello).await;
     let ask = call("a", "s");
     until("a call", async || gate.ask_at(1, &ask).await.status == 200).await;
-    let redis = gate.redis.clone();
-    tokio::task::spawn_blocking(move || redis.kill()).await.unwrap();
-    let known = async || gate.ask_at(1, &Ask::get("/readyz")).await.status == 503;
-    until("the node knows that it is away", known).await;
+    without_redis(&gate).await;
     let got = gate.ask_at(1, &ask).await;
     assert_eq!(got.status, 503, "{}", got.text());
     let redis = gate.redis.clone();
