@@ -118,7 +118,8 @@ impl Twice {
             self.push(Entry { id: CallId::default(), looks: 0, door: false, told });
             return false;
         };
-        let known = self.0.iter_mut().find(|e| e.told == 0 && e.mark().is(mark));
+        let same = |entry: &Entry| entry.id == mark.id && mark.id != CallId::default();
+        let known = self.0.iter_mut().find(|e| same(e) || e.told == 0 && e.mark().is(mark));
         if let Some(entry) = known {
             entry.told = told;
             return true;

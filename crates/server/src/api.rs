@@ -38,6 +38,7 @@ pub(crate) mod settings;
 mod shrink;
 mod spend;
 mod standing;
+mod telemetry;
 mod top_up;
 mod trial;
 
@@ -198,7 +199,8 @@ pub(crate) fn router(
 
 /// Whether a path belongs to the API, and not to the gateway.
 pub(crate) fn serves(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
+    let ours = ["/healthz", "/readyz", "/metrics", "/v1/traces", "/v1/logs", "/v1/metrics"];
+    ours.contains(&path) || path.starts_with("/api/")
 }
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
@@ -208,6 +210,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
         .routes(routes!(follow::follow))
+        .routes(routes!(telemetry::traces))
+        .routes(routes!(telemetry::logs))
+        .routes(routes!(telemetry::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

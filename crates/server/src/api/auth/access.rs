@@ -67,6 +67,9 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/proposal", Acting),
     ("POST", "/api/sessions/{agent}/{session}/progress", Acting),
     ("POST", "/api/sessions/{agent}/{session}/receipt", Acting),
+    ("POST", "/v1/traces", Acting),
+    ("POST", "/v1/logs", Acting),
+    ("POST", "/v1/metrics", Acting),
     ("GET", "/api/approvals", VIEWER),
     // An agent may wait for the word about its own call, and never say it.
     ("GET", "/api/approvals/{id}", AGENT),
