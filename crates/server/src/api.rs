@@ -229,7 +229,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
         .routes(routes!(agents::list))
-        .routes(routes!(agents::get, agents::change))
+        .routes(routes!(agents::get, agents::change, agents::remove))
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))

@@ -34,7 +34,7 @@ use deadstop_core::Time;
 
 use backend::{Backend, Query, sql};
 
-pub use agents::{AgentFilter, CANARY, Counters, StoredAgent, StoredProject};
+pub use agents::{AgentFilter, CANARY, Counters, RemovedAgent, StoredAgent, StoredProject};
 pub use alerts::{AlertTarget, Attempt, Delivery, DeliveryFilter, DeliveryState, StoredDelivery};
 pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;

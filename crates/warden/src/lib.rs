@@ -22,6 +22,7 @@ pub mod prices;
 mod project;
 mod recent;
 mod record;
+mod removal;
 mod reported;
 mod room;
 mod scope;
@@ -59,6 +60,7 @@ pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
+pub use removal::{NotRemoved, Removed};
 use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
 use sessions::Sessions;
@@ -96,6 +98,8 @@ pub struct Warden {
     swept: AtomicU64,
     /// Scopes that were made while the database was unreachable.
     strays: Mutex<Vec<Arc<Scope>>>,
+    /// When agents were removed, by the keys of their scopes.
+    removed: RwLock<HashMap<String, Time>>,
     store: Option<Store>,
     /// Where the state of live scopes is kept.
     backend: Backend,
@@ -243,6 +247,7 @@ impl Warden {
             scopes: Mutex::new(HashMap::new()),
             swept: AtomicU64::new(0),
             strays: Mutex::default(),
+            removed: RwLock::default(),
             store,
             backend,
             texts: Texts::default(),
@@ -307,9 +312,10 @@ impl Warden {
         Ok(())
     }
 
-    /// Reads the settings and prices of every project.
+    /// Reads the settings and prices of every project, and which agents were removed.
     async fn reread_settings(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
+        self.reread_removed().await?;
         let settings = store.settings().await?;
         let mut names: BTreeSet<String> = settings.iter().map(|s| s.project.clone()).collect();
         names.extend(self.projects().iter().map(|project| project.name.clone()));
@@ -458,6 +464,7 @@ impl Warden {
             return;
         }
         self.swept.store(now.0, Ordering::Relaxed);
+        self.forget_removals(scopes);
         scopes.retain(|_, scope| {
             Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS) || scope.bury()
         });
