@@ -158,8 +158,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
                     tracing::warn!("targets of alerts could not be read again: {error}");
                 }
             }
-            if let Ok(tools) = store.tools().await {
-                warden.pins.remember(tools);
+            if let Err(error) = warden.reread_tools().await {
+                tracing::warn!("tools of MCP servers could not be read again: {error}");
             }
         })
     })

@@ -677,6 +677,7 @@ fn sqlite_migrations() -> Migrator {
         ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
         ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
         ("removed", include_str!("../migrations/sqlite/0010_removed.sql")),
+        ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
     ])
 }
 
@@ -691,6 +692,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
         ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
         ("removed", include_str!("../migrations/postgres/0009_removed.sql")),
+        ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
     ])
 }
 

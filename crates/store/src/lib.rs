@@ -53,7 +53,7 @@ pub use retention::Kept;
 pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
-pub use tools::StoredTool;
+pub use tools::{Listing, StoredTool};
 
 /// How long the database may take to say that it is there.
 const PROBE: Duration = Duration::from_secs(2);

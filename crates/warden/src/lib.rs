@@ -288,7 +288,7 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
-        self.pins.remember(store.tools().await?);
+        self.reread_tools().await?;
         self.reread_settings().await?;
         for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
             for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
