@@ -58,8 +58,7 @@ impl Warden {
     /// the database cannot be asked the answer is yes: an operator's kill must not wait for them.
     pub async fn knows(&self, project: &str, agent: &str, session: Option<&str>) -> bool {
         let key = scope::key(project, Some(agent), session, &[]);
-        let live =
-            || self.scopes.lock().contains_key(&key) && !self.is_removed(project, agent);
+        let live = || self.scopes.lock().contains_key(&key) && !self.is_removed(project, agent);
         if live() {
             return true;
         }

@@ -77,7 +77,7 @@ impl Warden {
             }
         };
         drop(turn);
-        self.report(chain, server, &news, at);
+        self.tell_news(chain, server, &news, at);
         let message = Message::Project { name: chain.project.name.clone() };
         match (news.changed.is_empty(), news.write.is_empty()) {
             // A call of such a tool may come to any node next.
@@ -116,7 +116,7 @@ impl Warden {
     }
 
     /// Tells people what a listing changed.
-    fn report(&self, chain: &Chain, server: &str, news: &News, at: Time) {
+    fn tell_news(&self, chain: &Chain, server: &str, news: &News, at: Time) {
         let changed = news.changed.iter().map(|tool| {
             let name = chain.project.redact_name(tool);
             let text = match news.added.contains(tool) {

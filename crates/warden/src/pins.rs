@@ -240,11 +240,8 @@ fn compare(
             news.changed.extend(changed.then(|| listed.name.clone()));
         }
         let tool = tool.clone();
-        let notes = if tool.seen == before.seen {
-            before.notes.clone()
-        } else {
-            odd(all, &place, listed)
-        };
+        let notes =
+            if tool.seen == before.seen { before.notes.clone() } else { odd(all, &place, listed) };
         if notes != before.notes {
             let fresh = notes.lines().filter(|note| !before.notes.contains(note));
             news.odd.extend(fresh.map(|note| (listed.name.clone(), note.to_owned())));

@@ -21,7 +21,7 @@ const ABANDONED_MS: u64 = 15 * 60 * 1000;
 pub enum NotRemoved {
     /// No agent of that name was heard of, or it is removed already.
     Unknown,
-    /// It has calls in flight.
+    /// It has calls in flight, and is not stopped.
     Busy(u64),
     /// What it did could not be written.
     NotDurable(String),
@@ -64,8 +64,12 @@ impl Warden {
         let recent = self.live_agent(project, agent).as_ref().is_some_and(recent);
         let scope = self.agent_in(project, agent).await?;
         self.meet(&scope).await;
-        let flying = scope.state().ledger().in_flight;
-        if recent && flying > 0 {
+        let (flying, runs) = {
+            let state = scope.state();
+            (state.ledger().in_flight, state.killed().is_none())
+        };
+        // The calls of a stopped agent were cut; what is left are tool calls without a result.
+        if recent && runs && flying > 0 {
             return Err(NotRemoved::Busy(flying));
         }
         // Its row must be there, with all that was done so far.

@@ -98,11 +98,15 @@ fn unknown(gate: &Gate, whom: &Whom, wanted: Order) -> anyhow::Error {
     };
     let (kind, name) = match whom {
         Whom::All => ("project", ""),
-        Whom::Session { agent, session } if named("agent").contains(agent) => ("session", &**session),
+        Whom::Session { agent, session } if named("agent").contains(agent) => {
+            ("session", &**session)
+        }
         Whom::Agent(agent) | Whom::Session { agent, .. } => ("agent", &**agent),
     };
-    let near: Vec<String> =
-        nearest(name, named(kind)).iter().map(|near| format!("`{}`", ui::printable(near))).collect();
+    let near: Vec<String> = nearest(name, named(kind))
+        .iter()
+        .map(|near| format!("`{}`", ui::printable(near)))
+        .collect();
     let meant = match near.is_empty() {
         true => "`deadstop status --local` lists what they know".to_owned(),
         false => format!("did you mean {}?", near.join(" or ")),

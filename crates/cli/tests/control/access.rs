@@ -102,8 +102,12 @@ fn hole_11_an_agent_is_removed() {
     assert!(shown.out.contains("its next call lists it again"), "{shown:?}");
     assert_eq!(house.call("crwaler", "s1", ""), 403);
     house.until(&["agents"], 2);
+    // Its model has asked for a tool whose result did not come.
+    let busy = house.ask(&["agents", "remove", "crawler"]);
+    busy.refused("agent `crawler` has 1 call in flight", "");
+    house.ask(&["stop", "--agent", "crawler", "--reason", "enough"]).fine();
     let json = house.ask(&["agents", "remove", "crawler", "--json"]).fine().json();
-    assert_eq!((&json[0]["name"], &json[0]["stopped"]), (&"crawler".into(), &false.into()));
+    assert_eq!((&json[0]["name"], &json[0]["stopped"]), (&"crawler".into(), &true.into()));
 }
 
 /// Found from outside: `keys create > key` leaves a file that other users can read.

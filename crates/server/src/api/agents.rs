@@ -333,8 +333,8 @@ async fn not_removed(app: &App, who: &Who, name: &str, error: NotRemoved) -> Pro
         NotRemoved::Busy(calls) => Problem::new(
             Code::CallsInFlight,
             format!(
-                "Nothing was removed: agent `{name}` has {calls} {} in flight. Wait for their end, or \
-                 stop the agent first.",
+                "Nothing was removed: agent `{name}` has {calls} {} in flight. Wait until no \
+                 call runs, or stop the agent first.",
                 if calls == 1 { "call" } else { "calls" }
             ),
         ),

@@ -374,9 +374,8 @@ async fn hole_11_a_removed_agent_is_left_out_until_it_is_used() {
         names == ["crawler", "crwaler"]
     })
     .await;
-    let remove = |name: &str| {
-        Ask::of("DELETE", &format!("/api/agents/{name}?reason=a%20typo&by=ada"), None)
-    };
+    let remove =
+        |name: &str| Ask::of("DELETE", &format!("/api/agents/{name}?reason=a%20typo&by=ada"), None);
     let got = gate.ask(&remove("crwaler")).await;
     assert_eq!((got.status, &got.json()["stopped"]), (200, &json!(true)), "{}", got.text());
     assert!(got.text().contains("It is still stopped"), "{}", got.text());

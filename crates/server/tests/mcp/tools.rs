@@ -169,10 +169,9 @@ async fn hole_09_changed_and_added_tools_are_not_listed() {
 /// added tool with it.
 #[tokio::test]
 async fn hole_09_one_list_is_the_first_for_all_nodes() {
-    let gate = gate(json!({ "preset": "strict" }), |seen: &Seen| {
-        Reply::json(200, &said(seen, "done"))
-    })
-    .await;
+    let gate =
+        gate(json!({ "preset": "strict" }), |seen: &Seen| Reply::json(200, &said(seen, "done")))
+            .await;
     let addresses = gate.addresses();
     let see = async |node: usize, server: &str, tools: &[&str]| -> Vec<String> {
         let tool = |name: &&str| json!({ "name": name, "fingerprint": "00000000000000aa" });
@@ -194,10 +193,8 @@ async fn hole_09_one_list_is_the_first_for_all_nodes() {
     // At the same moment: one of the two is the first.
     for n in 0..5 {
         let server = format!("at-once-{n}");
-        let (one, other) = tokio::join!(
-            see(n, &server, &["read", "x"]),
-            see(n + 1, &server, &["read", "y"]),
-        );
+        let (one, other) =
+            tokio::join!(see(n, &server, &["read", "x"]), see(n + 1, &server, &["read", "y"]),);
         let hidden = [one, other].concat();
         assert!(hidden == ["x"] || hidden == ["y"], "{server}: {hidden:?}");
     }
