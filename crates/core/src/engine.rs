@@ -19,8 +19,8 @@ use crate::grant::{Cover, Grant};
 use crate::guard::ending::{self, Moment};
 use crate::guard::strikes::Blocked;
 use crate::guard::{
-    Below, DEEPEST, End, GUARDS, Lesson, Note, Seat, SoFar, access, loops, standing, strikes,
-    text_loop,
+    Below, DEEPEST, End, GUARDS, Guard, Lesson, Note, Seat, SoFar, access, loops, standing,
+    strikes, text_loop,
 };
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
@@ -224,11 +224,7 @@ fn decide_admission(chain: &mut [Link<'_>], call: &Call, now: Time, word: Word) 
     }
     let mut trips = first(chain, &view, access::admit);
     if worst(&trips) < Verdict::Block {
-        view.each(chain, |seat| {
-            trips.extend(
-                GUARDS.iter().filter_map(|g| Some(enforced(seat, g.admit(seat)?, Moment::Admit))),
-            );
-        });
+        view.each(chain, |seat| asked(seat, Moment::Admit, &mut trips, |guard| guard.admit(seat)));
     }
     match word {
         Word::Approved => unasked(&mut trips),
@@ -355,8 +351,7 @@ fn look(
     }
     if !ticket.paid {
         view.each(chain, |seat| {
-            let found = GUARDS.iter().filter_map(|g| g.progress(seat));
-            trips.extend(found.map(|trip| enforced(seat, trip, Moment::Progress)));
+            asked(seat, Moment::Progress, &mut trips, |guard| guard.progress(seat));
         });
     }
     let chants = chain.last().is_some_and(|link| link.policy.text_loop.enabled);
@@ -444,8 +439,7 @@ pub fn settle(
     view.each(chain, |seat| {
         // What is dead already does not die again; its ledger was kept, that is all.
         if seat.scope.kill.is_none() {
-            let found = GUARDS.iter().filter_map(|g| g.verify(seat, &end));
-            trips.extend(found.map(|trip| enforced(seat, trip, Moment::Settle)));
+            asked(seat, Moment::Settle, &mut trips, |guard| guard.verify(seat, &end));
         }
     });
     unasked(&mut trips);
@@ -509,6 +503,20 @@ fn first(
         trips.extend(guard(seat).map(|trip| enforced(seat, trip, Moment::Admit)));
     });
     trips
+}
+
+/// What all guards say at one seat, in order.
+fn asked(
+    seat: &Seat<'_>,
+    moment: Moment,
+    trips: &mut Vec<Trip>,
+    ask: impl Fn(&dyn Guard) -> Option<Trip>,
+) {
+    for guard in GUARDS {
+        if let Some(trip) = ask(guard) {
+            trips.push(enforced(seat, trip, moment));
+        }
+    }
 }
 
 /// Carries the mode out (in log-only everything but a person's own word becomes a warning) and puts
