@@ -159,8 +159,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
                     tracing::warn!("targets of alerts could not be read again: {error}");
                 }
             }
-            if let Ok(tools) = store.tools().await {
-                warden.pins.remember(tools);
+            if let Err(error) = warden.reread_tools().await {
+                tracing::warn!("tools of MCP servers could not be read again: {error}");
             }
         })
     })
@@ -234,7 +234,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
         .routes(routes!(agents::list))
-        .routes(routes!(agents::get, agents::change))
+        .routes(routes!(agents::get, agents::change, agents::remove))
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))

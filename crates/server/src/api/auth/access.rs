@@ -92,6 +92,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/agents", VIEWER),
     ("GET", "/api/agents/{name}", VIEWER),
     ("PATCH", "/api/agents/{name}", OPERATOR),
+    ("DELETE", "/api/agents/{name}", OPERATOR),
     ("GET", "/api/agents/{name}/grants", VIEWER),
     ("POST", "/api/agents/{name}/grants", OPERATOR),
     ("POST", "/api/agents/{name}/grants/{id}/revoke", OPERATOR),
