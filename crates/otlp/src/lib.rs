@@ -6,6 +6,7 @@
 mod attributes;
 pub mod names;
 mod read;
+pub mod span;
 
 pub use read::{
     BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, logs, metrics, traces,

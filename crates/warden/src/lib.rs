@@ -61,7 +61,7 @@ pub use observe::{Taken, Told};
 pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
-pub use record::Facts;
+pub use record::{Exported, Facts};
 pub use removal::{NotRemoved, Removed};
 use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
@@ -128,6 +128,8 @@ pub struct Warden {
     pub bunches: Bunches,
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
+    /// Where calls go that are exported as telemetry.
+    exports: OnceLock<mpsc::Sender<Exported>>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
     /// Refused calls that a person may allow once.
@@ -269,6 +271,7 @@ impl Warden {
             onces: Onces::default(),
             recent: Recent::default(),
             pins: Pins::default(),
+            exports: OnceLock::new(),
             events: Events::new(now().0),
             metrics,
         });

@@ -10,6 +10,7 @@ use deadstop_core::{Digest, GuardId, Measure, ScopeKind};
 use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall};
 use deadstop_store::{StoredIncident, StoredRung};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use super::recent::Exhibit;
 use super::step::{is_incident, is_overruled};
@@ -36,6 +37,19 @@ pub(super) struct Ended<'a> {
     pub(super) trip: Option<&'a Trip>,
     pub(super) incident: Option<String>,
     pub(super) said: Said,
+}
+
+/// A call for the exporter of telemetry.
+#[derive(Debug, Clone)]
+pub struct Exported {
+    /// Its record.
+    pub row: StoredCall,
+    /// The agent's name.
+    pub agent: String,
+    /// The session's name.
+    pub session: String,
+    /// What decided about it, redacted.
+    pub trip: Option<Box<Trip>>,
 }
 
 /// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
@@ -312,10 +326,14 @@ impl Warden {
         incident: Option<String>,
     ) {
         self.count(call);
-        if self.store().is_none() || trip.guard == GuardId::Paused {
+        if trip.guard == GuardId::Paused {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
+        self.export(chain, &row, incident.as_ref(), Some(trip));
+        if self.store().is_none() {
+            return;
+        }
         // A looser policy is tried on refused calls, too.
         let facts = Facts::write(call, &Outcome::default(), 0);
         let row = StoredCall { incident, position: position(chain), facts, ..row };
@@ -342,18 +360,17 @@ impl Warden {
             let text = format!("{} {}", call.name(), cost);
             self.tell(chain, "call", text, None);
         }
+        let row = self.row(chain, call, id, admitted, trip);
+        let duration = Some(Millis(at.0.saturating_sub(admitted.0)));
+        let row = StoredCall { duration, status: Some(outcome.status), usage, cost, ..row };
+        self.export(chain, &row, incident.as_ref(), trip);
         if self.store().is_none() {
             return;
         }
-        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
             // The session's count may have grown since, for example by the tool calls in this
             // answer. In a nested scope `number` counts that scope's calls only.
             position: if row.nested.is_none() { number } else { position(chain) },
-            duration: Some(Millis(at.0.saturating_sub(admitted.0))),
-            status: Some(outcome.status),
-            usage,
-            cost,
             incident,
             facts: Facts::write(call, outcome, self.number()),
             ..row
@@ -376,6 +393,33 @@ impl Warden {
         if capture != Capture::None {
             self.recent.push(Exhibit { scope, number, call: id, said });
         }
+    }
+
+    /// Hands a call to the exporter, where there is one. It never waits.
+    fn export(
+        &self,
+        chain: &Chain,
+        row: &StoredCall,
+        incident: Option<&String>,
+        trip: Option<&Trip>,
+    ) {
+        let Some(exports) = self.exports.get() else { return };
+        let (agent, session) = chain.names();
+        let trip = trip.map(|trip| {
+            let because = chain.project.redact_reason(&trip.because);
+            Box::new(Trip { because, ..trip.clone() })
+        });
+        let row = StoredCall { incident: incident.cloned(), ..row.clone() };
+        let exported = Exported { row, agent: agent.to_owned(), session: session.to_owned(), trip };
+        if exports.try_send(exported).is_err() {
+            self.metrics.not_exported(1);
+        }
+    }
+
+    /// Exports calls from now on.
+    pub fn export_to(&self, exports: mpsc::Sender<Exported>) {
+        // A server starts one exporter.
+        let _ = self.exports.set(exports);
     }
 
     fn count(&self, call: &Call) {
