@@ -89,6 +89,7 @@ test('an agent is removed from the page, and its next call lists it again', asyn
   await page.goto(`${world.url}/agents/typo`);
   await page.getByText('An operator removed this agent').waitFor();
   await steady(world, 'typo', 'twice', 1);
+  await until('the list', async () => (await world.api('GET', '/api/agents')).body.items.some((agent) => agent.name === 'typo'), 20_000);
   await page.goto(`${world.url}/agents`);
   await page.getByRole('link', { name: 'typo' }).waitFor();
   await tab.fine('remove');
