@@ -23,7 +23,7 @@ after(async () => {
 async function look(agent, session, turn) {
   const at = `/api/sessions/${agent}/${session}`;
   const asked = await world.api('POST', `${at}/proposal`, { calls: [{ id: `c${turn}`, tool: 'get_build', arguments: { of: 'main' } }] });
-  if (asked.body.calls[0].allowed) await world.api('POST', `${at}/receipt`, { id: `c${turn}`, status: 'ok', text: 'still failing', wait: true });
+  if (asked.body.calls?.[0]?.allowed) await world.api('POST', `${at}/receipt`, { id: `c${turn}`, status: 'ok', text: 'still failing', wait: true });
 }
 
 test('the gauge beside a stop has the numbers of its sentence, on the incident and on the session', async () => {
@@ -48,7 +48,8 @@ test('the gauge beside a stop has the numbers of its sentence, on the incident a
 for (const [width, path, columns] of [
   [1440, '/sessions', ['Cost', 'Last used']],
   [1280, '/sessions', ['Cost', 'Last used']],
-  [1440, '/', ['Cost', 'Last used']],
+  [1440, '/', ['Cost']],
+  [1600, '/', ['Cost', 'Last used']],
 ]) {
   test(`a long session id leaves ${columns.join(' and ')} in sight on ${path} at ${width} px`, async () => {
     const tab = await open(browser, { width });

@@ -45,32 +45,38 @@ impl Gauge {
 
     /// Puts what a trip measured in the place of what its guard measures by itself, at the call that
     /// tripped: the guard counted that call, too, and the tool may have limits of its own. So the
-    /// gauge and the sentence of a trip have the same numbers.
+    /// gauge and the sentence of a trip have the same numbers. What is used up is at its limit
+    /// without the call that was refused, and stays so.
     ///
     /// ```
     /// use deadstop_core::*;
     /// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
     /// let mut policy = Policy::none();
-    /// policy.steps.max_steps = Some(0);
+    /// policy.destructive.enabled = true;
+    /// policy.destructive.max_deletes = 1;
+    /// policy.destructive.action = Action::Terminate;
+    /// let harms = vec![Harm::destroys("rm", "t")];
+    /// let call = Call::Tool(ToolCall { harms, ..ToolCall::default() });
     /// let mut chain = [Link { name: "s1", state: &mut session, policy: &policy }];
-    /// let refused = admit(&mut chain, &Call::Tool(ToolCall::default()), Time(1));
+    /// let refused = admit(&mut chain, &call, Time(1));
     /// let mut gauges = session.gauges(&policy, Time(1));
+    /// assert_eq!(gauges[0].measured, Measure::Count(0));
     /// Gauge::told(&mut gauges, &refused.trips[0]);
-    /// assert_eq!(gauges[0].measured, Measure::Count(1));
+    /// assert_eq!((gauges[0].measured, gauges[0].limit), (Measure::Count(1), Measure::Count(1)));
     /// ```
-    pub fn told(gauges: &mut Vec<Gauge>, trip: &Trip) {
+    pub fn told(gauges: &mut [Gauge], trip: &Trip) {
         let alike = |one: Measure, other: Measure| {
             std::mem::discriminant(&one) == std::mem::discriminant(&other)
         };
         if !alike(trip.measured, trip.limit) || matches!(trip.limit, Measure::None) {
             return;
         }
-        let fits = |gauge: &&mut Gauge| {
-            gauge.guard == trip.guard && alike(gauge.measured, trip.measured)
-        };
+        let fits =
+            |gauge: &&mut Gauge| gauge.guard == trip.guard && alike(gauge.measured, trip.measured);
         // Of several that one guard has, the one with the trip's limit; they come nearest first.
         let best = gauges.iter_mut().filter(fits).min_by_key(|gauge| gauge.limit != trip.limit);
-        if let Some(gauge) = best {
+        let ladder = matches!(trip.guard, GuardId::Loop | GuardId::TextLoop);
+        if let Some(gauge) = best.filter(|gauge| ladder || gauge.share < 1.0) {
             let told = Gauge::new(trip.guard, gauge.what, trip.measured, trip.limit);
             let signals = if trip.signals.is_empty() { &gauge.signals } else { &trip.signals };
             *gauge = Gauge { signals: signals.clone(), server: gauge.server, ..told };

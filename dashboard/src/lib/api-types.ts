@@ -2902,7 +2902,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Sessions, the one opened last first. */
+        /**
+         * Sessions, the one opened last first.
+         * @description With `state`, a page may have fewer entries than asked for, and `next` all the same.
+         */
         get: {
             parameters: {
                 query?: {
@@ -2919,7 +2922,7 @@ export interface paths {
                     /** @description Only this session's. */
                     session?: string;
                     /** @description Only those that stand so. */
-                    state?: "running" | "paused" | "killed" | "ended";
+                    state?: "running" | "waiting" | "waiting_for_approval" | "paused" | "idle" | "finished" | "stopped" | "stopped_by_guard" | "stopped_by_person" | "killed" | "ended";
                     /** @description Only those with this health tag. */
                     tag?: string;
                     /** @description Before this time, in milliseconds since 1970. */

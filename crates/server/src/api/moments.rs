@@ -114,11 +114,7 @@ pub(crate) async fn state(
 }
 
 /// The trip of a call that was refused or ended its scope, with the numbers of that call.
-async fn trip_of(
-    store: &Store,
-    project: &str,
-    call: &StoredCall,
-) -> Result<Option<Trip>, Problem> {
+async fn trip_of(store: &Store, project: &str, call: &StoredCall) -> Result<Option<Trip>, Problem> {
     let Some(id) = call.incident.as_deref().filter(|_| call.verdict >= Verdict::Block) else {
         return Ok(None);
     };

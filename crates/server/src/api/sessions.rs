@@ -185,9 +185,8 @@ pub(crate) async fn list(
     let project = app.project(&who).await?;
     let place =
         Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
-    let fits = |stored: &StoredSession| {
-        asked.state.is_none_or(|state| state.fits(place.standing(stored)))
-    };
+    let fits =
+        |stored: &StoredSession| asked.state.is_none_or(|state| state.fits(place.standing(stored)));
     let found = sessions(app.store()?, &who.project, &wanted, &filter.paging(), fits).await?;
     let above = |stored: StoredSession| {
         let stopped_with = stopped_with(&app, &project, &stored.agent);
