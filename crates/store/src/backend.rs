@@ -676,6 +676,7 @@ fn sqlite_migrations() -> Migrator {
         ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
         ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
         ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
+        ("workflow", include_str!("../migrations/sqlite/0012_workflow.sql")),
     ])
 }
 
@@ -689,6 +690,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
         ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
         ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
+        ("workflow", include_str!("../migrations/postgres/0011_workflow.sql")),
     ])
 }
 

@@ -1374,6 +1374,8 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
+                    /** @description Only those that are about this: a tool, or the guard's code for why. */
+                    about?: string;
                     /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
@@ -1392,6 +1394,8 @@ export interface paths {
                     reason?: string;
                     /** @description Only this session's. */
                     session?: string;
+                    /** @description Only those that stand so. */
+                    state?: "open" | "acknowledged" | "muted" | "resolved" | "unresolved";
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
                 };
@@ -1502,6 +1506,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/incidents/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Does something about incidents: some by their ids, or all that are alike. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["Order"];
+                };
+            };
+            responses: {
+                /** @description Done, and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Acted"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/incidents/groups": {
         parameters: {
             query?: never;
@@ -1509,10 +1553,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Incidents by agent, guard and reason, the group with the newest first. */
+        /** Incidents by fingerprint, the group with the newest first. */
         get: {
             parameters: {
                 query?: {
+                    /** @description Only those that are about this: a tool, or the guard's code for why. */
+                    about?: string;
                     /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
@@ -1531,6 +1577,8 @@ export interface paths {
                     reason?: string;
                     /** @description Only this session's. */
                     session?: string;
+                    /** @description Only those that stand so. */
+                    state?: "open" | "acknowledged" | "muted" | "resolved" | "unresolved";
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
                 };
@@ -1547,6 +1595,42 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Page_Group"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/mutes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is muted now. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Muted"];
                     };
                 };
             };
@@ -4019,6 +4103,13 @@ export interface components {
             /** @description What they have to say. */
             note: string;
         };
+        /** @description What was done. */
+        Acted: {
+            /** @description The incidents as they are now, in the order of their ids. */
+            incidents: components["schemas"]["Incident"][];
+            /** @description Ids of no incident. */
+            missing: string[];
+        };
         /** @description An address to send to. */
         Address: {
             /** @description What it is signed with; made here if it is left out. */
@@ -4461,6 +4552,15 @@ export interface components {
          * @enum {string}
          */
         AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "approval" | "degraded";
+        /** @description Incidents that are alike. */
+        Alike: {
+            /** @description The tool, or the guard's code for why. */
+            about: string;
+            /** @description The agent. */
+            agent: string;
+            /** @description The guard. */
+            guard: string;
+        };
         /** @description A call that waits for a person, or did. */
         Approval: {
             /** @description The agent that wants to make it. */
@@ -4693,6 +4793,20 @@ export interface components {
              * @example 5
              */
             open_after_failures: number;
+        };
+        /** @description Who has resolved an incident. */
+        Closed: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Who. */
+            by: string;
+            /** @description `fixed` or `false_alarm`. */
+            how: string;
+            /** @description What they had to say. */
+            note: string;
         };
         /** @description The nodes, as this one sees them. */
         Cluster: {
@@ -4971,6 +5085,21 @@ export interface components {
             /** @description Its name. */
             session: string;
         };
+        /** @description How often something happened, piece by piece. */
+        Frequency: {
+            /** @description Incidents that began in each. */
+            counts: number[];
+            /**
+             * Format: int64
+             * @description The beginning of the first piece.
+             */
+            from_ms: number;
+            /**
+             * Format: int64
+             * @description How long each piece is.
+             */
+            step_ms: number;
+        };
         /** @description The grants of an agent or a session. */
         Given: {
             /** @description Those that are in force, in the order in which they were given. */
@@ -5009,8 +5138,10 @@ export interface components {
             /** @description Only by these tools. */
             tool: string | null;
         };
-        /** @description Incidents of one agent with the same guard and reason. */
+        /** @description Incidents with the same agent and guard that are about the same. */
         Group: {
+            /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+            about: string;
             /** @description The agent. */
             agent: string;
             /**
@@ -5018,6 +5149,8 @@ export interface components {
              * @description How many.
              */
             count: number;
+            /** @description A short name for what they have in common. */
+            fingerprint: string;
             /**
              * Format: int64
              * @description When it happened first.
@@ -5030,13 +5163,28 @@ export interface components {
              * @description When it happened last.
              */
             last_ms: number;
+            muted: components["schemas"]["Silence"] | null;
             /**
              * Format: int64
-             * @description How many of them are not acknowledged.
+             * @description How many of them are neither acknowledged nor resolved.
              */
             open: number;
-            /** @description Its code for why. */
+            /** @description The guard's code for why; where they differ, one of them. */
             reason: string;
+            /** @description Whether it happened again after one of them was resolved. */
+            reopened: boolean;
+            /**
+             * Format: int64
+             * @description How many of them are resolved.
+             */
+            resolved: number;
+            /** @description `open`, `acknowledged`, `muted` or `resolved`: open if one of them is. */
+            state: string;
+            /**
+             * @description How often it happened, in 28 equal pieces of the span that is asked for, or of the last seven
+             *     days.
+             */
+            strip: components["schemas"]["Frequency"];
         };
         /**
          * @description Sorts of harm.
@@ -5078,9 +5226,13 @@ export interface components {
         };
         /** @description An incident. */
         Incident: {
+            /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+            about: string;
             acknowledged: components["schemas"]["Seen"] | null;
             /** @description The agent it happened to. */
             agent: string;
+            /** @description The person who looks after it. */
+            assignee: string | null;
             /**
              * Format: int64
              * @description When it happened, or began.
@@ -5088,6 +5240,8 @@ export interface components {
             at_ms: number;
             /** @description Why, in a sentence. */
             explain: string;
+            /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
+            fingerprint: string;
             /** @description Which guard. */
             guard: string;
             /** @description Its id. */
@@ -5097,10 +5251,12 @@ export interface components {
              * @description When it last grew: all steps of one loop are one incident.
              */
             last_ms: number;
+            muted: components["schemas"]["Silence"] | null;
             /** @description The provider that the call was for. */
             provider: string | null;
             /** @description Why, in a word that stays the same. */
             reason: string;
+            resolved: components["schemas"]["Closed"] | null;
             /**
              * Format: double
              * @description What was measured, where it is a score.
@@ -5112,6 +5268,8 @@ export interface components {
             session_number: string | null;
             /** @description What the score is made of. */
             signals: components["schemas"]["SignalLine"][];
+            /** @description `open`, `acknowledged`, `muted` or `resolved`. */
+            state: string;
             /**
              * Format: double
              * @description The score that had to be exceeded.
@@ -5352,6 +5510,17 @@ export interface components {
             /** @description What a webhook is signed with, where it was made here. It is shown this once. */
             secret: string | null;
         };
+        /** @description Incidents that are alike and send no alerts. */
+        Muted: components["schemas"]["Silence"] & {
+            /** @description The tool, or the guard's code for why. */
+            about: string;
+            /** @description The agent. */
+            agent: string;
+            /** @description A short name for what they have in common. */
+            fingerprint: string;
+            /** @description The guard. */
+            guard: string;
+        };
         /** @description An allowance for a destructive batch. */
         NewGrant: {
             /** @description The person who says so, where a client speaks for several. */
@@ -5416,23 +5585,24 @@ export interface components {
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
-        /** @description An order: what it is about, and why. */
+        /** @description What to do, and about which incidents. */
         Order: {
-            /** @description An agent by its name. */
-            agent?: string | null;
-            /** @description Everything there is. */
-            all?: boolean;
-            /** @description The person who says so, where a client speaks for several. */
+            action: ("acknowledge" | "assign" | "resolve" | "false_alarm" | "reopen" | "mute" | "unmute") & Record<string, never>;
+            /** @description To whom they are given. */
+            assignee?: string | null;
+            /** @description The person, where a client speaks for several. */
             by?: string | null;
+            /** @description All incidents of these groups that are not resolved; to reopen, those that are. */
+            groups?: components["schemas"]["Alike"][];
+            /** @description Ids of incidents. */
+            ids?: string[];
+            /** @description What you have to say. */
+            note?: string;
             /**
-             * @description Kill or pause in advance: the agent or session has made no call yet. Without it, an unknown name
-             *     is refused, because it may be a typo.
+             * Format: int64
+             * @description Until when they are muted, in milliseconds since 1970; for good without it.
              */
-            new?: boolean;
-            /** @description Why. */
-            reason?: string;
-            /** @description A session by its name, or as `agent/session`; with `agent` where that is not enough. */
-            session?: string | null;
+            until_ms?: number | null;
         };
         /** @description What the policy would have done. */
         Outcome: {
@@ -5778,6 +5948,8 @@ export interface components {
         Page_Group: {
             /** @description What is on it. */
             items: {
+                /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+                about: string;
                 /** @description The agent. */
                 agent: string;
                 /**
@@ -5785,6 +5957,8 @@ export interface components {
                  * @description How many.
                  */
                 count: number;
+                /** @description A short name for what they have in common. */
+                fingerprint: string;
                 /**
                  * Format: int64
                  * @description When it happened first.
@@ -5797,13 +5971,28 @@ export interface components {
                  * @description When it happened last.
                  */
                 last_ms: number;
+                muted: components["schemas"]["Silence"] | null;
                 /**
                  * Format: int64
-                 * @description How many of them are not acknowledged.
+                 * @description How many of them are neither acknowledged nor resolved.
                  */
                 open: number;
-                /** @description Its code for why. */
+                /** @description The guard's code for why; where they differ, one of them. */
                 reason: string;
+                /** @description Whether it happened again after one of them was resolved. */
+                reopened: boolean;
+                /**
+                 * Format: int64
+                 * @description How many of them are resolved.
+                 */
+                resolved: number;
+                /** @description `open`, `acknowledged`, `muted` or `resolved`: open if one of them is. */
+                state: string;
+                /**
+                 * @description How often it happened, in 28 equal pieces of the span that is asked for, or of the last seven
+                 *     days.
+                 */
+                strip: components["schemas"]["Frequency"];
             }[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
@@ -5812,9 +6001,13 @@ export interface components {
         Page_Incident: {
             /** @description What is on it. */
             items: {
+                /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+                about: string;
                 acknowledged: components["schemas"]["Seen"] | null;
                 /** @description The agent it happened to. */
                 agent: string;
+                /** @description The person who looks after it. */
+                assignee: string | null;
                 /**
                  * Format: int64
                  * @description When it happened, or began.
@@ -5822,6 +6015,8 @@ export interface components {
                 at_ms: number;
                 /** @description Why, in a sentence. */
                 explain: string;
+                /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
+                fingerprint: string;
                 /** @description Which guard. */
                 guard: string;
                 /** @description Its id. */
@@ -5831,10 +6026,12 @@ export interface components {
                  * @description When it last grew: all steps of one loop are one incident.
                  */
                 last_ms: number;
+                muted: components["schemas"]["Silence"] | null;
                 /** @description The provider that the call was for. */
                 provider: string | null;
                 /** @description Why, in a word that stays the same. */
                 reason: string;
+                resolved: components["schemas"]["Closed"] | null;
                 /**
                  * Format: double
                  * @description What was measured, where it is a score.
@@ -5846,6 +6043,8 @@ export interface components {
                 session_number: string | null;
                 /** @description What the score is made of. */
                 signals: components["schemas"]["SignalLine"][];
+                /** @description `open`, `acknowledged`, `muted` or `resolved`. */
+                state: string;
                 /**
                  * Format: double
                  * @description The score that had to be exceeded.
@@ -5922,6 +6121,22 @@ export interface components {
                 /** @description Who wrote it. */
                 who: string;
             }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Muted: {
+            /** @description What is on it. */
+            items: (components["schemas"]["Silence"] & {
+                /** @description The tool, or the guard's code for why. */
+                about: string;
+                /** @description The agent. */
+                agent: string;
+                /** @description A short name for what they have in common. */
+                fingerprint: string;
+                /** @description The guard. */
+                guard: string;
+            })[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
         };
@@ -6662,6 +6877,23 @@ export interface components {
              * @description What each counts for.
              */
             weight: number;
+        };
+        /** @description Who muted something, and until when. */
+        Silence: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Who. */
+            by: string;
+            /** @description Why. */
+            note: string;
+            /**
+             * Format: int64
+             * @description Until when; null if for good.
+             */
+            until_ms: number | null;
         };
         /** @description What was spent in one step. */
         Spent: {

@@ -136,7 +136,7 @@ async fn trip_of(store: &Store, project: &str, call: &StoredCall) -> Result<Opti
 }
 
 /// Which kind of scope a trip happened in: chains begin with the project.
-fn kind_at(depth: usize) -> ScopeKind {
+pub(super) fn kind_at(depth: usize) -> ScopeKind {
     match depth {
         0 => ScopeKind::Project,
         1 => ScopeKind::Agent,
