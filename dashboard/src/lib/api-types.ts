@@ -1506,6 +1506,91 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/incidents/{id}/exceptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The exceptions that would have let an incident's call pass, each tried on the agent's last sessions. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The narrowest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Proposed"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/{id}/false-alarm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Saves an exception as the next version of the agent's policy, and resolves the incident as a false
+         *     alarm.
+         */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["FalseAlarm"];
+                };
+            };
+            responses: {
+                /** @description In force, and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Excepted"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/incidents/actions": {
         parameters: {
             query?: never;
@@ -1525,7 +1610,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": components["schemas"]["Order"];
+                    "application/json": components["schemas"]["IncidentOrder"];
                 };
             };
             responses: {
@@ -5053,6 +5138,25 @@ export interface components {
             /** @description Who. */
             who: string;
         };
+        /** @description What came of it. */
+        Excepted: {
+            /** @description The incident, resolved. */
+            incident: components["schemas"]["Incident"];
+            /**
+             * Format: int64
+             * @description The version of the agent's policy that is in force now.
+             */
+            version: number;
+        };
+        /** @description A false alarm. */
+        FalseAlarm: {
+            /** @description The person, where a client speaks for several. */
+            by?: string | null;
+            /** @description The exception to save; without it, the incident is only resolved. */
+            exception?: string | null;
+            /** @description Why it was one; kept with the version of the policy and in the audit. */
+            reason: string;
+        };
         /** @description How far it is. */
         Far: {
             /** @description Sessions that were tried. */
@@ -5285,6 +5389,11 @@ export interface components {
              */
             window: number | null;
         };
+        /**
+         * @description What is to be done.
+         * @enum {string}
+         */
+        IncidentAction: "acknowledge" | "assign" | "resolve" | "false_alarm" | "reopen" | "mute" | "unmute";
         /** @description An incident with everything that is known about it. */
         IncidentDetail: components["schemas"]["Incident"] & {
             /** @description The session's first calls after it. */
@@ -5300,6 +5409,26 @@ export interface components {
             ladder: components["schemas"]["Rung"][];
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
+        };
+        /** @description What to do, and about which incidents. */
+        IncidentOrder: {
+            /** @description What is to be done. */
+            action: components["schemas"]["IncidentAction"];
+            /** @description To whom they are given. */
+            assignee?: string | null;
+            /** @description The person, where a client speaks for several. */
+            by?: string | null;
+            /** @description All incidents of these groups that are not resolved; to reopen, those that are. */
+            groups?: components["schemas"]["Alike"][];
+            /** @description Ids of incidents. */
+            ids?: string[];
+            /** @description What you have to say. */
+            note?: string;
+            /**
+             * Format: int64
+             * @description Until when they are muted, in milliseconds since 1970; for good without it.
+             */
+            until_ms?: number | null;
         };
         /** @description What is to be done with a listing. */
         Judged: {
@@ -5585,24 +5714,23 @@ export interface components {
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
-        /** @description What to do, and about which incidents. */
+        /** @description An order: what it is about, and why. */
         Order: {
-            action: ("acknowledge" | "assign" | "resolve" | "false_alarm" | "reopen" | "mute" | "unmute") & Record<string, never>;
-            /** @description To whom they are given. */
-            assignee?: string | null;
-            /** @description The person, where a client speaks for several. */
+            /** @description An agent by its name. */
+            agent?: string | null;
+            /** @description Everything there is. */
+            all?: boolean;
+            /** @description The person who says so, where a client speaks for several. */
             by?: string | null;
-            /** @description All incidents of these groups that are not resolved; to reopen, those that are. */
-            groups?: components["schemas"]["Alike"][];
-            /** @description Ids of incidents. */
-            ids?: string[];
-            /** @description What you have to say. */
-            note?: string;
             /**
-             * Format: int64
-             * @description Until when they are muted, in milliseconds since 1970; for good without it.
+             * @description Kill or pause in advance: the agent or session has made no call yet. Without it, an unknown name
+             *     is refused, because it may be a typo.
              */
-            until_ms?: number | null;
+            new?: boolean;
+            /** @description Why. */
+            reason?: string;
+            /** @description A session by its name, or as `agent/session`; with `agent` where that is not enough. */
+            session?: string | null;
         };
         /** @description What the policy would have done. */
         Outcome: {
@@ -6420,6 +6548,20 @@ export interface components {
             /** @description The nested scopes in which they are made, the outermost first. */
             scope?: string[];
         };
+        /** @description What would keep an incident from happening again. */
+        Proposed: {
+            /** @description The agent whose policy would change. */
+            agent: string;
+            /** @description The exceptions, the narrowest first. Empty where the policy language has none. */
+            exceptions: components["schemas"]["ProposedException"][];
+            /** @description Which of them is recommended: the narrowest with which the session would not have been stopped. */
+            recommended: string | null;
+            /**
+             * Format: int64
+             * @description The version of its policy that the exceptions start from.
+             */
+            version: number;
+        };
         /** @description A tool call that an answer asks for. */
         ProposedCall: {
             /** @description Its arguments: an object as a rule, but whatever the model made up is judged. */
@@ -6432,6 +6574,26 @@ export interface components {
             server?: string | null;
             /** @description The tool. */
             tool: string;
+        };
+        /** @description An exception, and what it would have done. */
+        ProposedException: {
+            /** @description What would have happened. */
+            after: components["schemas"]["Tally"];
+            /** @description What happened to them. */
+            before: components["schemas"]["Tally"];
+            /** @description The settings that change. */
+            changes: components["schemas"]["SettingChange"][];
+            /**
+             * @description Whether the session of the incident would not have been stopped by this guard; null if its calls
+             *     are not kept any more.
+             */
+            helps: boolean | null;
+            /** @description A word for it, such as `tool_limits` or `allow_deed`; with a number where there are several. */
+            id: string;
+            /** @description Sessions of the agent that it was tried on. */
+            sessions: number;
+            /** @description What it does, in a sentence. */
+            words: string;
         };
         /**
          * @description How far a harm reaches.
@@ -6848,6 +7010,15 @@ export interface components {
             live: components["schemas"]["Running"] | null;
             /** @description Whether another session of the same name was opened since, so that orders go to that one. */
             superseded: boolean;
+        };
+        /** @description A setting that changes. */
+        SettingChange: {
+            /** @description What it becomes. */
+            after: Record<string, never>;
+            /** @description What it was; null if it was not there. */
+            before: Record<string, never>;
+            /** @description Where it is in the policy, such as `loop.tools.get_build.end_at`. */
+            path: string;
         };
         /** @description The settings of a project. */
         Settings: {
