@@ -35,7 +35,7 @@ use deadstop_core::Time;
 
 use backend::{Backend, Query, sql};
 
-pub use agents::{AgentFilter, CANARY, Counters, StoredAgent, StoredProject};
+pub use agents::{AgentFilter, CANARY, Counters, RemovedAgent, StoredAgent, StoredProject};
 pub use alerts::{AlertTarget, Attempt, Delivery, DeliveryFilter, DeliveryState, StoredDelivery};
 pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;
@@ -54,7 +54,7 @@ pub use retention::Kept;
 pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
-pub use tools::StoredTool;
+pub use tools::{Listing, StoredTool};
 pub use workflow::{
     Act, Fingerprint, IncidentState, Mute, Resolution, Resolved, StatesWanted, Strip,
 };

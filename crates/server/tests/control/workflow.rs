@@ -93,7 +93,8 @@ async fn an_incident_is_acknowledged_assigned_resolved_and_opens_again() {
 /// A loop that goes on after its incident was resolved opens that incident again.
 #[tokio::test]
 async fn a_loop_that_goes_on_opens_its_incident_again() {
-    let policy = json!({ "loop": { "enabled": true, "steer_at": 3, "end_at": "off" } });
+    let policy =
+        json!({ "loop": { "enabled": true, "steer_at": 3, "block_at": "off", "end_at": "off" } });
     let gate = Gate::start(policy, |_| Reply::json(200, &json!({}))).await;
     let look = async |id: usize| {
         let call = json!({ "id": format!("c{id}"), "tool": "look", "arguments": {} });
@@ -187,7 +188,8 @@ async fn a_mute_silences_alerts_and_nothing_else() {
 /// A loop that was none: the exception for one tool is tried on history, saved, and in force.
 #[tokio::test]
 async fn a_false_alarm_becomes_an_exception_that_was_tried() {
-    let policy = json!({ "loop": { "enabled": true, "steer_at": "off", "end_at": 4 } });
+    let policy =
+        json!({ "loop": { "enabled": true, "steer_at": "off", "block_at": "off", "end_at": 4 } });
     let gate = Gate::start(policy, |_| Reply::json(200, &json!({}))).await;
     let look = async |session: &str, tool: &str, calls: usize| {
         let path = |what: &str| format!("/api/sessions/poller/{session}/{what}");
