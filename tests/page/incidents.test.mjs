@@ -65,7 +65,7 @@ test('with keys alone: move, select, acknowledge, resolve, mute', async () => {
   assert.equal(before.length, 3);
   await page.keyboard.press('j');
   await page.keyboard.press('a');
-  await page.getByText('Acknowledged', { exact: true }).first().waitFor();
+  await page.locator('tbody').getByText(/Acknowledged/).waitFor();
   await until('it is acknowledged', async () => (await list('state=acknowledged')).map((one) => one.id).join() === before[0].id);
   await page.keyboard.press('j');
   await page.keyboard.press('x');

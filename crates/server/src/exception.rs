@@ -4,7 +4,8 @@
 //! Nothing here says whether it is enough; a trial on stored sessions does.
 
 use deadstop_core::{
-    Action, Call, GuardId, Measure, Pattern, Policy, PolicySet, Rung, ScopeKind, ToolLimits, Trip,
+    Action, Call, GuardId, Measure, Pattern, Policy, PolicySet, Rung, ScopeKind, ToolCall,
+    ToolLimits, Trip,
 };
 
 /// A change of a policy that would have let something pass.
@@ -46,7 +47,7 @@ pub(crate) fn exceptions(
             }
         }
         GuardId::Destructive => {
-            for target in tool.into_iter().flat_map(|tool| tool.destroys()) {
+            for target in tool.into_iter().flat_map(ToolCall::destroys) {
                 let target = target.target.clone();
                 if target.is_empty() {
                     continue;
@@ -186,7 +187,7 @@ impl Drafts<'_> {
         let (guard, reason) = (trip.guard, trip.reason.as_str());
         self.add("raise_limit", words, |policy| match (guard, trip.limit) {
             (GuardId::Steps, _) if reason == "max_model_calls" => {
-                twice(&mut policy.steps.max_model_calls)
+                twice(&mut policy.steps.max_model_calls);
             }
             (GuardId::Steps, _) => twice(&mut policy.steps.max_steps),
             (GuardId::Time, _) => {
@@ -255,7 +256,7 @@ fn twice(most: &mut Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use deadstop_core::{Harm, Link, Preset, Reach, ScopeState, Time, ToolCall, admit};
+    use deadstop_core::{Harm, Link, Preset, Reach, ScopeState, Time, admit};
 
     /// The first trip that stops a call made again and again, and the call.
     fn stopped(call: &Call, policies: &PolicySet) -> Option<Trip> {
