@@ -200,7 +200,7 @@ fn workflow(house: &House, id: &str) {
     state("muted");
     house.ask(&["incidents", "unmute", short]).fine();
     let done = house.ask(&["incidents", "resolve", short, "--json"]).fine().json();
-    assert_eq!(done[0]["incidents"][0]["resolved"]["how"], "fixed", "{done}");
+    assert_eq!(done[0]["incidents"][0]["resolved"]["how"], "fixed", "{done:?}");
     state("resolved");
     house.ask(&["incidents", "--state", "unresolved"]).refused_nothing("no incidents\n");
     house.ask(&["incidents", "reopen", short]).fine();

@@ -57,13 +57,13 @@ async fn an_incident_is_acknowledged_assigned_resolved_and_opens_again() {
     assert_eq!(state(&act(&gate, order("acknowledge")).await), "acknowledged");
     let assigned = act(&gate, json!({ "action": "assign", "ids": [id], "assignee": "bob" })).await;
     assert_eq!(assigned["incidents"][0]["assignee"], "bob");
-    assert_eq!(ids(&gate, "state=acknowledged").await, [id.clone()]);
+    assert_eq!(ids(&gate, "state=acknowledged").await, std::slice::from_ref(&id));
     let done = act(&gate, order("resolve")).await;
     assert_eq!(state(&done), "resolved");
     let resolved = &done["incidents"][0]["resolved"];
     assert_eq!((&resolved["by"], &resolved["how"]), (&json!("ada"), &json!("fixed")));
     assert_eq!(ids(&gate, "state=unresolved").await, [all[0].clone()]);
-    assert_eq!(ids(&gate, "state=resolved").await, [id.clone()]);
+    assert_eq!(ids(&gate, "state=resolved").await, std::slice::from_ref(&id));
     assert_eq!(group(&gate, "a", "delete_user").await["state"], "resolved");
     assert_eq!(state(&act(&gate, order("false_alarm")).await), "resolved");
     assert_eq!(get(&gate, &format!("/api/incidents/{id}")).await["resolved"]["how"], "false_alarm");

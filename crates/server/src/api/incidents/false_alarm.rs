@@ -243,6 +243,12 @@ fn changes(before: &PolicySet, after: &PolicySet) -> Vec<SettingChange> {
     let mut found = Vec::new();
     let [before, after] = [before, after].map(|policies| write_policy(policies, Whose::Agent));
     differences("", &before, &after, &mut found);
+    // The preset is a name for what is nearest, and what is new and off says nothing.
+    let says = |change: &SettingChange| {
+        let off = change.after == false || change.after == "off" || change.after.is_null();
+        change.path != "preset" && !(change.before.is_null() && off)
+    };
+    found.retain(says);
     found
 }
 
