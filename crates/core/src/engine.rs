@@ -613,7 +613,8 @@ fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
     // The refused repeat counts, also the one that ends the scope: gauges agree with the sentence.
     let last = chain.len().wrapping_sub(1);
-    for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
+    let stops = |trip: &&Trip| trip.guard == GuardId::Loop && trip.verdict >= Verdict::Block;
+    for trip in trips.iter().filter(stops) {
         let depth = trip.context.depth;
         let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
         if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {

@@ -158,6 +158,9 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
                 if let Err(error) = warden.reload_targets(&project).await {
                     tracing::warn!("targets of alerts could not be read again: {error}");
                 }
+                if let Err(error) = warden.reload_mutes(&project).await {
+                    tracing::warn!("mutes of incidents could not be read again: {error}");
+                }
             }
             if let Err(error) = warden.reread_tools().await {
                 tracing::warn!("tools of MCP servers could not be read again: {error}");
@@ -249,6 +252,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::groups))
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
+        .routes(routes!(incidents::act))
+        .routes(routes!(incidents::mutes))
+        .routes(routes!(incidents::exceptions_for))
+        .routes(routes!(incidents::false_alarm))
         .routes(routes!(costs::list))
         .routes(routes!(spend::series))
         .routes(routes!(backtest::backtest))

@@ -11,6 +11,7 @@ mod backtest;
 mod config;
 mod database;
 mod door;
+mod exception;
 mod export;
 mod gateway;
 mod mcp;

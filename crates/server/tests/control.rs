@@ -16,3 +16,4 @@ mod standing;
 mod switch;
 mod table;
 mod telemetry;
+mod workflow;

@@ -11,6 +11,7 @@ mod calls;
 mod control;
 mod conversation;
 mod events;
+mod fingerprint;
 mod govern;
 mod grants;
 mod listing;
@@ -292,6 +293,9 @@ impl Warden {
             let project = self.project(&target.project).await?;
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
+        }
+        for project in self.projects() {
+            self.reload_mutes(&project.name).await?;
         }
         self.reread_tools().await?;
         self.reread_settings().await?;

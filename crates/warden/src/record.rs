@@ -16,6 +16,7 @@ use super::recent::Exhibit;
 use super::step::{is_incident, is_overruled};
 use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
+use crate::fingerprint;
 use crate::metrics::Kind;
 use crate::settings::Capture;
 use deadstop_redact::Redactor;
@@ -166,7 +167,7 @@ impl Warden {
             let own = || uuid::Uuid::now_v7().to_string();
             let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
             self.tell_trip(chain, what, &trip, incident.clone());
-            self.alert_trip(chain, &trip, incident.as_deref());
+            self.alert_trip(chain, call, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
             first.get_or_insert_with(|| incident.clone());
             self.keep_incident(chain, call, id, trip, incident, said());
@@ -207,9 +208,12 @@ impl Warden {
             session_number: chain.session().map(|scope| scope.number()),
             call: Some(id),
             provider: server(call).map(str::to_owned),
+            about: fingerprint::about(&trip, call),
             trip,
             rungs,
             acknowledged: None,
+            assignee: None,
+            resolved: None,
         };
         self.outbox.lock().incident(NewIncident { incident, exhibits });
     }
@@ -461,9 +465,12 @@ impl Warden {
     }
 
     /// Puts alerts about a trip into the outbox.
-    fn alert_trip(&self, chain: &Chain, trip: &Trip, incident: Option<&str>) {
+    fn alert_trip(&self, chain: &Chain, call: &Call, trip: &Trip, incident: Option<&str>) {
         let Some(kind) = alerts::kind_of(trip) else { return };
         let (agent, session) = chain.names();
+        if chain.project.is_muted(agent, trip, call, now()) {
+            return;
+        }
         let alert = Alert {
             kind,
             agent: Some(agent),
