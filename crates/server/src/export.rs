@@ -115,7 +115,8 @@ impl RawTelemetry {
             resource.push(("service.name".to_owned(), name));
         }
         let share =
-            share(set("OTEL_TRACES_SAMPLER"), set("OTEL_TRACES_SAMPLER_ARG")).map_err(bad)?;
+            share(set("OTEL_TRACES_SAMPLER").as_deref(), set("OTEL_TRACES_SAMPLER_ARG").as_deref())
+                .map_err(bad)?;
         Ok(Some(Telemetry { endpoint: uri, headers, resource, share }))
     }
 }
@@ -129,12 +130,12 @@ fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     pairs.map(move |(name, value)| (decode(name), decode(value))).collect::<Vec<_>>().into_iter()
 }
 
-fn share(sampler: Option<String>, argument: Option<String>) -> Result<f64, String> {
-    match sampler.as_deref() {
+fn share(sampler: Option<&str>, argument: Option<&str>) -> Result<f64, String> {
+    match sampler {
         None | Some("always_on" | "parentbased_always_on") => Ok(1.0),
         Some("always_off" | "parentbased_always_off") => Ok(0.0),
         Some("traceidratio" | "parentbased_traceidratio") => {
-            let argument = argument.unwrap_or_else(|| "1".to_owned());
+            let argument = argument.unwrap_or("1");
             let share = argument.parse().ok().filter(|share| (0.0..=1.0).contains(share));
             share.ok_or(format!("OTEL_TRACES_SAMPLER_ARG is `{argument}`; write 0 to 1"))
         }

@@ -1,3 +1,5 @@
+//! Spans and events as their emitters write them.
+
 use super::*;
 use serde_json::json;
 
