@@ -22,6 +22,8 @@ mod install;
 mod orders;
 #[path = "common/server.rs"]
 mod server;
+#[path = "hooks/swarm.rs"]
+mod swarm;
 
 use server::Server;
 

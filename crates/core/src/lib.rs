@@ -32,7 +32,7 @@ pub use call::{
 };
 pub use engine::{
     Admission, Decision, Progress, Ticket, admit, admit_allowed, admit_approved, admit_recorded,
-    progress, prompt_counted, settle,
+    begin, end, progress, prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
