@@ -43,7 +43,7 @@ pub use guard::destructive::{DestructiveSettings, RawDestructive};
 pub use guard::ending::{EndingSettings, RawEnding, TopUp};
 pub use guard::harm::{HarmSettings, OnHarm, RawHarm};
 pub use guard::loops::{LoopSettings, RawLoop, ToolLimits};
-pub use guard::quota::{Quota, QuotaSettings, RawQuota};
+pub use guard::quota::{ProviderQuota, Quota, QuotaSettings, RawQuota};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
 pub use guard::strikes::{Blocked, RawStrikes, StrikeSettings};

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use deadstop_client::Client;
 use deadstop_sdk::layer::GuardLayer;
 use deadstop_sdk::{
-    AuthorityState, Durability, ModelAsk, OpenError, Session, SessionStatus, Tokens, Usage,
+    AuthorityState, Durability, ModelAsk, OpenError, Outgoing, Session, SessionStatus, Tokens, Usage,
 };
 use deadstop_server::{RawConfig, Server};
 use serde_json::json;
@@ -68,6 +69,63 @@ fn eventually(check: impl Fn() -> bool) {
         assert!(Instant::now() < until, "it never came to that");
         std::thread::yield_now();
     }
+}
+
+/// Each of two processes sees half of a loop; the server sees all of it, at a call's end.
+#[test]
+fn what_the_server_says_about_an_ended_call_reaches_the_model_with_the_next() {
+    let gate = Gate::start("[loop]\nsteer_at = 3\nblock_at = \"off\"\nend_at = \"off\"\n");
+    let (here, there) = (gate.open().unwrap(), gate.open().unwrap());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    here.on_steer({
+        let heard = Arc::clone(&heard);
+        move |why| heard.lock().unwrap().push(why.advice.clone().unwrap_or_default())
+    });
+    let write = |session: &Session, row: u32| {
+        let call = session.tool("update_row", &json!({ "table": "t", "row": row })).unwrap();
+        let settled = call.failed("error: table t is read-only").unwrap();
+        session.flush(Duration::from_secs(20));
+        settled.advice
+    };
+    assert_eq!(write(&here, 1), None);
+    assert_eq!(write(&there, 2), None);
+    assert_eq!(write(&here, 3), None, "it has seen two of them");
+    eventually(|| heard.lock().unwrap().len() == 1);
+    // Another tool carries it, and only once.
+    let settled = here.tool("read_log", &json!({})).unwrap().done("a log").unwrap();
+    assert_eq!(settled.advice.as_ref(), heard.lock().unwrap().first());
+    assert!(settled.told("a log").contains("[Deadstop] "), "{settled:?}");
+    let settled = here.tool("read_plan", &json!({})).unwrap().done("a plan").unwrap();
+    assert_eq!(settled.advice, None);
+
+    // A guarded client carries it in the request that follows.
+    assert_eq!(write(&there, 4), None);
+    assert_eq!(write(&here, 5), None);
+    let body = json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "go on" }] });
+    let body = body.to_string();
+    let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body.as_bytes());
+    let exchange = here.root().request(&outgoing).unwrap();
+    let sent = String::from_utf8_lossy(exchange.body().unwrap()).into_owned();
+    assert!(sent.contains("[Deadstop] ") && sent.contains("update_row"), "{sent}");
+}
+
+/// Two processes of one session: what one forgot, the server lets both look up again.
+#[test]
+fn a_compaction_here_is_known_at_the_server() {
+    let gate = Gate::start("[loop]\nsteer_at = \"off\"\nblock_at = 3\nend_at = \"off\"\n");
+    let (here, there) = (gate.open().unwrap(), gate.open().unwrap());
+    let read = |session: &Session| {
+        let done = session.tool("read_file", &json!({ "path": "a" }))?.done("text").map(drop);
+        session.flush(Duration::from_secs(20));
+        done
+    };
+    read(&here).unwrap();
+    read(&there).unwrap();
+    assert!(read(&here).is_err(), "the third one, as the server counts");
+    here.root().compacted();
+    read(&here).unwrap();
+    read(&there).unwrap();
+    assert!(read(&here).is_err());
 }
 
 #[test]

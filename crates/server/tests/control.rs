@@ -13,5 +13,6 @@ mod kept;
 mod manners;
 mod replayed;
 mod standing;
+mod swarms;
 mod switch;
 mod table;

@@ -212,7 +212,7 @@ fn opencode_is_told() {
 }
 
 fn tool(id: Option<&str>, name: &str, arguments: Value) -> ToolUse {
-    ToolUse { id: id.map(str::to_owned), name: name.to_owned(), server: None, arguments }
+    ToolUse { id: id.map(str::to_owned), name: name.to_owned(), arguments, ..ToolUse::default() }
 }
 
 #[test]

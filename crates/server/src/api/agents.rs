@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::auth::Who;
 use super::extract::{AskedBoth, At, Body, Name, Page, Paged, Strict};
+use super::gauge::Quota;
 use super::live::Row;
 use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem};
@@ -86,6 +87,8 @@ pub(crate) struct Agent {
     opened_ms: u64,
     /// When it last did something.
     used_ms: u64,
+    /// The windows that its providers have reported and that have not begun anew, the fullest first.
+    quotas: Vec<Quota>,
     #[serde(flatten)]
     totals: Totals,
 }
@@ -102,11 +105,13 @@ impl Agent {
             tags: stored.tags,
             opened_ms: stored.opened.0,
             used_ms: stored.used.0,
+            quotas: Vec::new(),
             totals: stored.counters.into(),
             name: stored.name,
         };
         if let Some(scope) = live {
             let state = scope.state();
+            agent.quotas = Quota::all(&state, now());
             agent.active = state.killed().is_none();
             agent.deactivated_by = state.killed().map(deactivated_by);
             agent.deactivated_ms = state.killed().map(|kill| kill.at.0);

@@ -223,6 +223,31 @@ fn a_window_that_is_used_up_to_its_share_refuses_until_it_begins_anew() {
 }
 
 #[test]
+fn the_windows_of_an_agent_are_shown_until_they_begin_anew() {
+    let (mut agent, none) = (ScopeState::new(ScopeKind::Agent, Time(0)), Policy::none());
+    let long = "x".repeat(300);
+    for (server, outcome) in [
+        ("anthropic", told(0.25, "5h", 3600)),
+        ("anthropic", told(0.61, "7d", 500_000)),
+        (&*long, told(0.9, &long, 7200)),
+    ] {
+        let mut chain = [Link { name: "a", state: &mut agent, policy: &none }];
+        let ticket = admit(&mut chain, &asked(server), Time(1)).ticket.unwrap();
+        settle(&mut chain, &asked(server), ticket, &outcome, Time(2000));
+    }
+    let shown = |now: u64| -> Vec<(String, String, f64)> {
+        let all = agent.quotas(Time(now)).into_iter();
+        all.map(|found| (found.provider, found.quota.window, found.quota.used)).collect()
+    };
+    let own = |provider: &str, window: &str, used| (provider.to_owned(), window.to_owned(), used);
+    let week = own("anthropic", "7d", 0.61);
+    let bounded = own(&long[..24], &long[..24], 0.9);
+    assert_eq!(shown(3000), [bounded.clone(), week.clone(), own("anthropic", "5h", 0.25)]);
+    assert_eq!(shown(4_000_000), [bounded, week.clone()]);
+    assert_eq!(shown(8_000_000), [week]);
+}
+
+#[test]
 fn the_action_is_what_is_done_then() {
     for (action, verdict) in [(Action::Warn, Verdict::Warn), (Action::Terminate, Verdict::Kill)] {
         let mut world = world(|p| (p.swarm.max_agents, p.swarm.action) = (Some(1), action));
