@@ -257,9 +257,7 @@ fn ask(args: &Args, gate: &Gate, event: &Event, place: &Place, cwd: Option<PathB
         }
         Kind::Prompt(words) => gate.standing(place, Some(words)),
         Kind::Compacted => gate.compacted(place),
-        Kind::Begins { .. } if !place.scope.is_empty() => {
-            gate.sub_agent(place, SubAgent::Begins)
-        }
+        Kind::Begins { .. } if !place.scope.is_empty() => gate.sub_agent(place, SubAgent::Begins),
         Kind::Ended => gate.sub_agent(place, SubAgent::Ended),
         Kind::Begins { .. } | Kind::Standing | Kind::Other => gate.standing(place, None),
     }

@@ -318,11 +318,8 @@ impl Gate {
 
     /// The agent's context was compacted: what it forgot it may look up again.
     pub fn compacted(&self, place: &Place) -> Answer {
-        let answer = self.decide(
-            place,
-            |remote| remote.compacted(place),
-            |local| local.compacted(place),
-        );
+        let answer =
+            self.decide(place, |remote| remote.compacted(place), |local| local.compacted(place));
         answer.noticed(self.notice.clone())
     }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Client, ClientError, Decided, DecidedAll, Opening, Patience, Proposal, ProposedCall, Receipt, Report,
-    Server, escaped,
+    Client, ClientError, Decided, DecidedAll, Opening, Patience, Proposal, ProposedCall, Receipt,
+    Report, Server, escaped,
 };
 use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listing;

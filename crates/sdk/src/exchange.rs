@@ -293,7 +293,8 @@ impl Exchange {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn headers(&mut self, headers: &[(&str, &str)]) {
-        let find = |name: &str| headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        let find =
+            |name: &str| headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
         let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
         self.quota = quota::read(find, &names, self.scope.session.now());
     }

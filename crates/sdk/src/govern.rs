@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Cancel, Client, ClientError, Decided, Opening, Patience, Preflight, Proposal, ProposedCall, Receipt,
-    Server, Spoken, escaped,
+    Cancel, Client, ClientError, Decided, Opening, Patience, Preflight, Proposal, ProposedCall,
+    Receipt, Server, Spoken, escaped,
 };
 use deadstop_core::{FailMode, GuardId, Verdict};
 use deadstop_protocol::policy_file;
@@ -289,15 +289,7 @@ impl Line {
                 let first = client.propose(agent, name, &proposal)?.into_iter().next();
                 first.ok_or_else(|| ClientError::Malformed("no decision".to_owned()))
             }
-            Asked::Model {
-                model,
-                provider,
-                input,
-                max_output,
-                prompt,
-                from_person,
-                compacted,
-            } => {
+            Asked::Model { model, provider, input, max_output, prompt, from_person, compacted } => {
                 let call = Preflight {
                     id: id.to_owned(),
                     model: model.clone(),

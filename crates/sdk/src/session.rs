@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::ClientError;
-use deadstop_core::{
-    Mode, NanoUsd, PolicySet, Preset, ProviderQuota, Rates, Time, Trip, Verdict,
-};
+use deadstop_core::{Mode, NanoUsd, PolicySet, Preset, ProviderQuota, Rates, Time, Trip, Verdict};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_file::{self, PolicyError};
 use deadstop_protocol::prices::Prices;

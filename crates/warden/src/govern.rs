@@ -244,7 +244,8 @@ impl Warden {
     /// Decides whether a sub-agent may begin in the innermost scope. While the cluster cannot be
     /// reached it may: its calls are decided anyway.
     pub async fn begin(&self, chain: &Chain) -> Decision {
-        let done = self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.begin());
+        let done =
+            self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.begin());
         match tokio::time::timeout(PATIENCE, done.known()).await {
             Ok(Ok(judged)) => judged.value,
             Ok(Err(_)) | Err(_) => Decision { verdict: Verdict::Allow, trips: Vec::new() },

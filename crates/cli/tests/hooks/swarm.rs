@@ -41,8 +41,9 @@ impl Played {
         for (key, value) in more.as_object().into_iter().flatten() {
             said[key] = value.clone();
         }
-        let output =
-            self.stage.run(self.stage.command().args(["hook", host.name(), event]), &said.to_string());
+        let output = self
+            .stage
+            .run(self.stage.command().args(["hook", host.name(), event]), &said.to_string());
         assert_eq!(output.code, 0, "{output:?}");
         assert_eq!(output.stderr, "", "{event}");
         output
@@ -95,7 +96,10 @@ fn the_tool_that_starts_one_too_many_is_refused() {
             assert!(played.uses(host, None, "t2", spawn));
             assert!(!played.uses(host, None, "t3", spawn), "{host:?}");
             assert_eq!((played.begins(host, "a"), played.begins(host, "b")), (None, None));
-            assert!(played.uses(host, Some("a"), "t4", look) && played.uses(host, Some("b"), "t5", look));
+            assert!(
+                played.uses(host, Some("a"), "t4", look)
+                    && played.uses(host, Some("b"), "t5", look)
+            );
             // One that the host started all the same is told, and can do nothing.
             let told = played.begins(host, "c").unwrap();
             assert!(told.contains("would have 3 sub-agents in all (limit 2)"), "{told}");

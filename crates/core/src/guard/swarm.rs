@@ -110,9 +110,7 @@ impl Swarm {
     }
 
     fn is_active(&self, place: u32, second: u32) -> bool {
-        self.known
-            .iter()
-            .any(|(known, last)| *known == place && within(AT_WORK, *last, second))
+        self.known.iter().any(|(known, last)| *known == place && within(AT_WORK, *last, second))
     }
 
     fn knows(&self, place: u32) -> bool {

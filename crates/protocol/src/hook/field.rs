@@ -81,9 +81,9 @@ pub(super) fn event(
         Moment::Before | Moment::After => return Ok(None),
         Moment::Prompt => Kind::Prompt(text(input, &["prompt"]).unwrap_or_default().to_owned()),
         Moment::Start if text(input, &["source"]) == Some("compact") => Kind::Compacted,
-        Moment::SubAgent => Kind::Begins {
-            parent: text(input, &["parent_agent_id"]).and_then(identity::name),
-        },
+        Moment::SubAgent => {
+            Kind::Begins { parent: text(input, &["parent_agent_id"]).and_then(identity::name) }
+        }
         Moment::Permission | Moment::Stop | Moment::Start => Kind::Standing,
         Moment::Other => Kind::Other,
     };

@@ -84,9 +84,7 @@ fn claude_code_is_told() {
 
 #[test]
 fn tools_that_start_sub_agents_are_known_by_host() {
-    let said = |name: &str, input: Value| {
-        json!({ "session_id": "s", "tool_name": name, "tool_input": input, "agent_id": "a" })
-    };
+    let said = |name: &str, input: Value| json!({ "session_id": "s", "tool_name": name, "tool_input": input, "agent_id": "a" });
     for (host, name, input, expected) in [
         (Host::ClaudeCode, "Agent", json!({ "prompt": "p" }), true),
         (Host::ClaudeCode, "Task", json!({ "prompt": "p" }), true),
