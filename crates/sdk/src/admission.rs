@@ -254,7 +254,7 @@ fn unheard(verdict: Verdict, reason: &str) -> Refusal {
 /// What the server is told about a call that did not run.
 fn cancelled(remote: Remote, scope: Vec<String>) -> Telling {
     let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-    Telling::Ended(Report { remote, scope, outcome, text: None, steered: true })
+    Telling::Ended(Box::new(Report { remote, scope, outcome, text: None, steered: true }))
 }
 
 impl Running {

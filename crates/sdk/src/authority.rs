@@ -98,7 +98,7 @@ pub(crate) struct Report {
 #[derive(Debug, Clone)]
 pub(crate) enum Telling {
     /// How a call ended.
-    Ended(Report),
+    Ended(Box<Report>),
     /// The context of the agent in this scope was compacted.
     Compacted(Vec<String>),
 }

@@ -187,13 +187,13 @@ impl Running {
         session.tell(at, &decision.trips);
         if let (Some(remote), Some(authority)) = (self.remote.take(), session.authority()) {
             let told = advice(&decision.trips).or_else(|| admitted_with(&self.warnings));
-            authority.tell(Telling::Ended(Report {
+            authority.tell(Telling::Ended(Box::new(Report {
                 remote,
                 scope: self.scope.path(),
                 outcome: outcome.clone(),
                 text: text.map(|text| text[..text.floor_char_boundary(LONGEST_TOLD)].to_owned()),
                 steered: told.is_some(),
-            }));
+            })));
         }
         Some((refused, advice(&decision.trips)))
     }

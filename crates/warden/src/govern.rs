@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, Decision, Outcome, Progress, TextFacts, Tokens, Trip, Verdict};
+use deadstop_core::{Call, Decision, Outcome, Progress, TextFacts, Tokens, Trip};
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
 
@@ -133,7 +133,7 @@ impl Warden {
         output: Tokens,
         text: &str,
     ) -> Option<(Decision, Option<String>)> {
-        let goes_on = || (Decision { verdict: Verdict::Allow, trips: Vec::new() }, None);
+        let goes_on = || (Decision::default(), None);
         if self.is_offline(chain, id) || self.backend.unreachable().is_some() {
             return Some(goes_on());
         }
@@ -185,7 +185,7 @@ impl Warden {
             let receipt = reported.receipt.clone();
             *step.reported = Some(reported.clone());
             let (verdict, trips) = receipt?;
-            Some((Decision { verdict, trips }, reported, ended))
+            Some((Decision { verdict, trips, ..Decision::default() }, reported, ended))
         });
         let (warden, chain, text) = (Arc::clone(self), chain.clone(), text.to_owned());
         let book = move |judged: Judged<Option<(Decision, Reported, _)>>| {
@@ -248,7 +248,7 @@ impl Warden {
             self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.begin());
         match tokio::time::timeout(PATIENCE, done.known()).await {
             Ok(Ok(judged)) => judged.value,
-            Ok(Err(_)) | Err(_) => Decision { verdict: Verdict::Allow, trips: Vec::new() },
+            Ok(Err(_)) | Err(_) => Decision::default(),
         }
     }
 
@@ -275,7 +275,7 @@ impl Warden {
         let ticket = reported.ticket.take();
         calls.put(id, reported.clone());
         drop(calls);
-        let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
+        let allowed = Decision::default();
         let Some(ticket) = ticket else { return Booked::Before(allowed) };
         let Reported { number, call, owner, trips, .. } = reported;
         let mut said = self.texts.take(number);

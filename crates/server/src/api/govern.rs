@@ -108,7 +108,7 @@ pub(crate) async fn open(
         (true, _) => {}
         (false, true) => app.warden.end(&chain).await,
         (false, false) => {
-            let Decision { verdict, trips } = app.warden.begin(&chain).await;
+            let Decision { verdict, trips, .. } = app.warden.begin(&chain).await;
             let reply = decided("", verdict, &trips, None);
             if reply.status != 200 {
                 return Ok(reply.into_response());
