@@ -95,7 +95,7 @@ pub(crate) struct Swarm {
 
 /// The second of a session's life, from the first minute on: one that ended was at work before that.
 fn second(scope: &ScopeState, now: Time) -> u32 {
-    u32::try_from((now.since(scope.opened).0 + AT_WORK.0) / 1000).unwrap_or(u32::MAX)
+    u32::try_from(now.since(scope.opened).0.saturating_add(AT_WORK.0) / 1000).unwrap_or(u32::MAX)
 }
 
 /// Whether less than this has passed between two seconds of a session's life.
