@@ -43,7 +43,7 @@ async function stream(response, model, number) {
   response.on('close', () => clearInterval(timer));
 }
 
-/** Starts it on a free port; `says` may give a message and its usage for a request. */
+/** Starts it on a free port; `says` may give a message, its usage and headers for a request. */
 export async function standin(says = async () => null) {
   const server = createServer(async (request, response) => {
     const parts = [];
@@ -59,7 +59,7 @@ export async function standin(says = async () => null) {
     if (body.stream) return void stream(response, model, number);
     const told = await says(body);
     const said = told?.message ?? message(model, number);
-    response.writeHead(200, { 'content-type': 'application/json' });
+    response.writeHead(200, { 'content-type': 'application/json', ...told?.headers });
     response.end(JSON.stringify({
       id: `c${number}`, object: 'chat.completion', model, created: 0,
       choices: [{ index: 0, message: said, finish_reason: said.tool_calls ? 'tool_calls' : 'stop' }],

@@ -272,6 +272,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The agent's context in a scope, or with 0 in the session, was compacted.
+    #[napi]
+    pub fn compacted(&self, scope: u32) -> Result<()> {
+        self.shared.scope(scope)?.compacted();
+        Ok(())
+    }
+
     /// Ends the guarding of clients.
     #[napi]
     pub fn restore(&self) {

@@ -33,6 +33,7 @@ struct Told {
     max_output_tokens: Option<u64>,
     prompt: Option<String>,
     from_person: bool,
+    compacted: bool,
 }
 
 /// What a model call has used.
@@ -67,6 +68,7 @@ impl Shared {
         let mut ask = ModelAsk::new(&told.model).input_tokens(told.input_tokens);
         (ask.provider, ask.prompt) = (told.provider.as_deref(), told.prompt.as_deref());
         (ask.max_output_tokens, ask.from_person) = (told.max_output_tokens, told.from_person);
+        ask.compacted = told.compacted;
         match scope.model(&ask) {
             Ok(running) => {
                 let number = self.running().put(running);

@@ -28,6 +28,26 @@ test('text carries the advice, and the callback hears it', () => {
   assert.match(heard[0].advice, /get_build/);
 });
 
+test('after a compaction an agent may look again', () => {
+  const session = open({ agent: 'a', policy: { loop: { block_at: 4, end_at: 50 } } });
+  const read = session.tool('read_file', () => 'the same text');
+  const reads = () => {
+    for (let n = 0; n < 20; n++) {
+      try {
+        read({ path: 'a.md' });
+      } catch (error) {
+        assert.ok(error instanceof DeadstopBlocked);
+        return n;
+      }
+    }
+    return 20;
+  };
+  const first = reads();
+  assert.ok(first > 0 && first < 20 && reads() === 0);
+  session.compacted();
+  assert.equal(reads(), first);
+});
+
 test('an agent that follows it goes on, and one that ignores it is ended', async () => {
   const follows = open({ agent: 'a', policy: LADDER });
   const look = follows.tool('get_build', () => 'queued');

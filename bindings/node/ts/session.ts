@@ -226,6 +226,14 @@ export class Scope {
     void this.#core.kill(this.#number, reason);
   }
 
+  /**
+   * Tells that the agent's context was compacted: what it forgot it may look up again, so the loop guard
+   * starts over. A guarded client sees that by itself.
+   */
+  compacted(): void {
+    this.#core.engine.compacted(this.#number);
+  }
+
   /** A scope inside it: see {@link Session.scope}. */
   scope(name: string, options?: ScopeOptions): Scope;
   scope<T>(name: string, work: (scope: Scope) => T): T;
@@ -348,6 +356,11 @@ export class Session<C = undefined> {
   kill(reason = ''): Promise<void> {
     // The session ends as a whole, also if it began in a scope.
     return this.#core.kill(0, reason);
+  }
+
+  /** Tells that the agent's context was compacted: see {@link Scope.compacted}. */
+  compacted(): void {
+    this.#core.engine.compacted(this.#core.root);
   }
 
   /** Runs a function in this session: calls of shared clients are charged to it. */

@@ -258,6 +258,11 @@ impl Scope {
         py.detach(|| self.scope.kill(reason));
     }
 
+    /// The agent's context was compacted.
+    fn compacted(&self, py: Python<'_>) {
+        py.detach(|| self.scope.compacted());
+    }
+
     fn stop(&self) -> Stop {
         Stop(self.scope.stop_signal())
     }
@@ -290,7 +295,7 @@ impl Scope {
 
     /// May a model be asked?
     #[pyo3(signature = (model, input_tokens=0, max_output_tokens=None, prompt=None, provider=None,
-        from_person=false))]
+        from_person=false, compacted=false))]
     #[expect(clippy::too_many_arguments, reason = "Python has keywords for them")]
     fn model(
         &self,
@@ -301,10 +306,11 @@ impl Scope {
         prompt: Option<&str>,
         provider: Option<&str>,
         from_person: bool,
+        compacted: bool,
     ) -> PyResult<ModelRunning> {
         let mut ask = ModelAsk::new(model).input_tokens(input_tokens);
         (ask.provider, ask.max_output_tokens) = (provider, max_output_tokens);
-        (ask.prompt, ask.from_person) = (prompt, from_person);
+        (ask.prompt, ask.from_person, ask.compacted) = (prompt, from_person, compacted);
         let running = self.decide(py, |scope| scope.model(&ask))?;
         let stop = running.stop_signal().clone();
         Ok(ModelRunning { running: Mutex::new(Some(running)), stop })

@@ -39,6 +39,23 @@ def test_text_carries_the_advice_and_the_callback_hears_it():
     assert "get_build" in context.advice
 
 
+def test_after_a_compaction_an_agent_may_look_again():
+    session = deadstop.session(agent="steered", policy={"loop": {"block_at": 4, "end_at": 50}})
+    read = session.tool(lambda path: "the same text", name="read_file")
+
+    def reads():
+        for n in range(20):
+            try:
+                read("a.md")
+            except deadstop.DeadstopBlocked:
+                return n
+
+    first = reads()
+    assert first and reads() == 0
+    session.compacted()
+    assert reads() == first
+
+
 def test_an_agent_that_follows_finishes_and_one_that_ignores_it_is_ended(session):
     get_build = session.tool(lambda id: "queued, no runner", name="get_build")
     read_log = session.tool(lambda page: f"what page {page} says", name="read_log")

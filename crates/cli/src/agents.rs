@@ -10,7 +10,7 @@ use crate::client::encoded;
 use crate::list::{self, Paging, Query};
 use crate::remote::{self, Server};
 use crate::table::{Table, facts};
-use crate::{short, ui, when};
+use crate::{quota, short, ui, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -212,6 +212,7 @@ fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
         ("incidents", ui::text(&agent["incidents"])),
         ("tokens", ui::text(&agent["tokens"])),
         ("cost", ui::dollars(&agent["cost_usd"])),
+        ("quota", quota::all(agent).join("; ")),
         ("tags", ui::text(&agent["tags"])),
         ("first seen", when::ago(&agent["opened_ms"])),
         ("last used", when::ago(&agent["used_ms"])),

@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
-use crate::{short, when};
+use crate::{quota, short, when};
 
 /// An order about a scope.
 #[derive(Debug, clap::Args)]
@@ -233,7 +233,10 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         "cost",
         "why",
     ]);
+    let mut quotas = Vec::new();
     for scope in scopes {
+        let told = quota::all(scope).into_iter();
+        quotas.extend(told.map(|line| format!("quota of {}: {line}", ui::text(&scope["name"]))));
         table.row([
             ui::text(&scope["kind"]),
             ui::text(&scope["agent"]),
@@ -247,6 +250,9 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         ]);
     }
     println!("{table}");
+    for line in quotas {
+        println!("{}", ui::printable(&line));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

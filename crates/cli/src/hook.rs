@@ -3,6 +3,8 @@
 //! It runs before every tool call, so it touches neither the argument parser nor a runtime. It never
 //! fails: whatever goes wrong is answered in the way that the policy's fail mode says.
 
+mod tree;
+
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::{Key, Patience, Server};
 use deadstop_core::{FailMode, Outcome, Verdict};
-use deadstop_gate::{Answer, Ask, By, Found, Gate, Place, Setup};
+use deadstop_gate::{Answer, Ask, By, Found, Gate, Place, Setup, SubAgent};
 use deadstop_protocol::facts;
 use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse};
 
@@ -157,7 +159,8 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
             return failed(args, event.as_deref(), gate.fail_mode(), &problem);
         }
     };
-    let answer = ask(args, &gate, &event, cwd);
+    let place = tree::place(&gate, args.place(&event.session), &event);
+    let answer = ask(args, &gate, &event, &place, cwd);
     let reply = reply(args, &gate, &event, &answer);
     (args.host.answer(&event.name, &reply), answer.notice)
 }
@@ -209,8 +212,7 @@ fn working_directory(bytes: &[u8]) -> Option<PathBuf> {
     said.or_else(|| std::env::current_dir().ok())
 }
 
-fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer {
-    let place = Place { scope: event.scope.clone(), ..args.place(&event.session) };
+fn ask(args: &Args, gate: &Gate, event: &Event, place: &Place, cwd: Option<PathBuf>) -> Answer {
     match &event.kind {
         Kind::Before(tool) => {
             let id = tool.id.as_deref().map_or_else(made_up, short);
@@ -221,41 +223,43 @@ fn ask(args: &Args, gate: &Gate, event: &Event, cwd: Option<PathBuf>) -> Answer 
                 server: tool.server.as_deref().map(short),
                 arguments: tool.arguments.clone(),
                 cwd,
+                spawns: tool.spawns,
             });
             if tool.id.is_none() && answer.allowed() {
-                gate.remember(&place, &what(tool), &id);
+                gate.remember(place, &what(tool), &id);
+            }
+            if tool.spawns && answer.allowed() && args.host.tells_sub_agents() {
+                tree::announce(gate, place);
             }
             // Hosts add to a model's context behind a tool's result, so the advice waits for it.
             if let Some(advice) = answer.advice().filter(|_| answer.verdict == Verdict::Steer) {
-                gate.remember(&place, &advice_for(&id), &advice);
+                gate.remember(place, &advice_for(&id), &advice);
             }
             answer
         }
         Kind::After { tool, status, text } => {
             let id = match &tool.id {
                 Some(id) => Some(short(id)),
-                None => gate.recall(&place, &what(tool)),
+                None => gate.recall(place, &what(tool)),
             };
             match id {
                 Some(id) => {
                     let result = Some(facts::result(text));
                     let outcome = Outcome { status: *status, result, ..Outcome::default() };
-                    let answer = gate.settle_soon(&place, &id, &outcome, text);
-                    match gate.recall(&place, &advice_for(&id)) {
+                    let answer = gate.settle_soon(place, &id, &outcome, text);
+                    match gate.recall(place, &advice_for(&id)) {
                         Some(advice) => answer.steered(&advice),
                         None => answer,
                     }
                 }
-                None => gate.standing(&place, None),
+                None => gate.standing(place, None),
             }
         }
-        Kind::Prompt(words) => gate.standing(&place, Some(words)),
-        // To the guards this is like a new prompt of a person: they start over.
-        Kind::Compacted => {
-            let words = format!("the context was compacted {}", in_letters(&made_up()));
-            gate.standing(&place, Some(&words))
-        }
-        Kind::Standing | Kind::Other => gate.standing(&place, None),
+        Kind::Prompt(words) => gate.standing(place, Some(words)),
+        Kind::Compacted => gate.compacted(place),
+        Kind::Begins { .. } if !place.scope.is_empty() => gate.sub_agent(place, SubAgent::Begins),
+        Kind::Ended => gate.sub_agent(place, SubAgent::Ended),
+        Kind::Begins { .. } | Kind::Standing | Kind::Other => gate.standing(place, None),
     }
 }
 
@@ -329,20 +333,9 @@ fn made_up() -> String {
     format!("hook-{}-{}", std::process::id(), now.as_nanos())
 }
 
-/// Words that no earlier ones are like: numbers would be masked.
-fn in_letters(id: &str) -> String {
-    let letter = |c: char| c.to_digit(10).and_then(|n| char::from_digit(n + 10, 36)).unwrap_or(c);
-    id.chars().map(letter).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_that_are_always_new() {
-        assert_eq!(in_letters("hook-7-1909"), "hook-h-bjaj");
-    }
 
     fn args(line: &str) -> Option<Args> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -40,6 +40,7 @@ mod operator;
 mod papers;
 mod policy;
 mod prices;
+mod quota;
 mod ready;
 mod remote;
 mod run;

@@ -22,6 +22,8 @@ mod install;
 mod orders;
 #[path = "common/server.rs"]
 mod server;
+#[path = "hooks/swarm.rs"]
+mod swarm;
 
 use server::Server;
 
@@ -283,6 +285,31 @@ fn a_loop_is_steered_then_refused_then_ended() {
     let expected = ["nothing", "nothing", "told", "told"];
     let expected = [&expected[..], &["refused"; 5], &["ended"]].concat();
     assert_eq!(said, expected);
+}
+
+/// What only a result shows, the server says at the receipt: the model reads it behind that result.
+#[test]
+fn a_steer_that_the_server_decides_at_the_end_of_a_call_is_told() {
+    let mut stage = Stage::new("");
+    let folder = tempfile::tempdir().unwrap();
+    let policy = "[loop]\nsteer_at = 3\nblock_at = \"off\"\nend_at = \"off\"\n";
+    fs::write(folder.path().join("policy.toml"), policy).unwrap();
+    fs::write(folder.path().join("deadstop.toml"), "policy = \"policy.toml\"\n").unwrap();
+    let server = Server::start(folder.path());
+    stage.server = Some(server.url.clone());
+    let host = Host::ClaudeCode;
+    let told: Vec<bool> = (1..=3)
+        .map(|n| {
+            let asked = before(host, &format!("t{n}"), &format!("update-row {n}"));
+            passes(host, &stage.hook(host, &asked));
+            let mut after: Value = serde_json::from_str(&asked).unwrap();
+            after["hook_event_name"] = "PostToolUse".into();
+            after["tool_response"] =
+                json!({ "is_error": true, "content": "error: table t is read-only" });
+            stage.hook(host, &after.to_string()).stdout.contains("additionalContext")
+        })
+        .collect();
+    assert_eq!(told, [false, false, true]);
 }
 
 /// An agent that does something else once it was told goes on.

@@ -112,12 +112,17 @@ impl Client {
         session: Option<&str>,
         said: Option<&str>,
     ) -> Result<Opened, ClientError> {
-        let opening = Opening {
+        self.open_with(&Opening {
             agent: agent.to_owned(),
             session: session.map(str::to_owned),
             said: said.map(str::to_owned),
-        };
-        self.post("/api/sessions", &opening)
+            ..Opening::default()
+        })
+    }
+
+    /// Opens a session or a nested scope in it, with all that can be told about it.
+    pub fn open_with(&self, opening: &Opening) -> Result<Opened, ClientError> {
+        self.post("/api/sessions", opening)
     }
 
     /// May this model call be made?

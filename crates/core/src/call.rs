@@ -151,6 +151,9 @@ pub struct ToolCall {
     /// Whether it changed in that it was added after the tools of its server were first seen.
     #[serde(skip)]
     pub added: bool,
+    /// Whether it starts a sub-agent. Only known while it is asked for, and not kept.
+    #[serde(skip)]
+    pub spawns: bool,
 }
 
 /// What a call can do to the world.

@@ -21,7 +21,7 @@ use crate::guard::ending::{self, Moment};
 use crate::guard::strikes::Blocked;
 use crate::guard::{
     Below, DEEPEST, End, GUARDS, Guard, Lesson, Note, Seat, SoFar, access, loops, standing,
-    strikes, text_loop,
+    strikes, swarm, text_loop,
 };
 use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
@@ -187,6 +187,58 @@ pub fn admit_approved(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admissi
 /// ```
 pub fn admit_allowed(chain: &mut [Link<'_>], call: &Call, now: Time) -> Admission {
     decide_admission(chain, call, now, Word::AllowedOnce)
+}
+
+/// A sub-agent begins in the innermost scope of a chain, before any call of its own: may it? Only
+/// kills and limits on sub-agents decide. If it may not, its calls are refused as well.
+///
+/// ```
+/// use deadstop_core::*;
+/// let raw = r#"{ "swarm": { "max_agents": 1 } }"#;
+/// let policy = serde_json::from_str::<RawPolicy>(raw).unwrap().resolve().unwrap().session;
+/// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+/// let mut start = |name: &str| {
+///     let mut state = ScopeState::new(ScopeKind::Nested, Time(0));
+///     let mut chain = [
+///         Link { name: "s1", state: &mut session, policy: &policy },
+///         Link { name, state: &mut state, policy: &policy },
+///     ];
+///     begin(&mut chain, Time(1)).verdict
+/// };
+/// assert_eq!((start("a"), start("a"), start("b")), (Verdict::Allow, Verdict::Allow, Verdict::Block));
+/// ```
+pub fn begin(chain: &mut [Link<'_>], now: Time) -> Decision {
+    let call = Call::Tool(ToolCall::default());
+    let (reserved, running) = (Reserved::default(), SoFar::default());
+    let below = below(chain);
+    let view = View { call: &call, reserved, grant: None, below, running, now };
+    let mut trips = first(chain, &view, standing::admit);
+    if trips.is_empty() {
+        trips = first(chain, &view, |seat| swarm::Guard.admit(seat));
+        // A start is at most refused: its first call is asked about, or ends the session.
+        for trip in &mut trips {
+            trip.verdict = trip.verdict.min(Verdict::Block);
+            if trip.verdict == Verdict::Ask {
+                trip.verdict = Verdict::Block;
+            }
+        }
+    }
+    sort(&mut trips);
+    let decision = Decision { verdict: worst(&trips), trips, told: false };
+    if let (true, Some(below)) = (decision.allowed(), &below) {
+        for link in chain.iter_mut().filter(|link| link.state.kind == ScopeKind::Session) {
+            swarm::begin(link.state, below, now);
+        }
+    }
+    decision
+}
+
+/// The sub-agent of the innermost scope has ended: it no longer counts as at work.
+pub fn end(chain: &mut [Link<'_>], now: Time) {
+    let Some(below) = below(chain) else { return };
+    for link in chain.iter_mut().filter(|link| link.state.kind == ScopeKind::Session) {
+        swarm::end(link.state, &below, now);
+    }
 }
 
 /// Decides about a call of a recorded run, which ran whatever would be said about it now: one that a

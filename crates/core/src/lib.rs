@@ -33,7 +33,7 @@ pub use call::{
 };
 pub use engine::{
     Admission, Decision, Observed, Progress, Ticket, admit, admit_allowed, admit_approved,
-    admit_recorded, observe, progress, prompt_counted, settle,
+    admit_recorded, begin, end, observe, progress, prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
@@ -44,7 +44,7 @@ pub use guard::destructive::{DestructiveSettings, RawDestructive};
 pub use guard::ending::{EndingSettings, RawEnding, TopUp};
 pub use guard::harm::{HarmSettings, OnHarm, RawHarm};
 pub use guard::loops::{LoopSettings, RawLoop, ToolLimits};
-pub use guard::quota::{Quota, QuotaSettings, RawQuota};
+pub use guard::quota::{ProviderQuota, Quota, QuotaSettings, RawQuota};
 pub use guard::similarity::{RawSimilarity, SimilaritySettings};
 pub use guard::steps::{RawSteps, StepSettings};
 pub use guard::strikes::{Blocked, RawStrikes, StrikeSettings};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use deadstop_core::share::{Held, progress_held, settle_buried, settle_late};
 use deadstop_core::{
     Admission, Call, Decision, Digest, Link, Observed, Outcome, Progress, Ticket, Time, Verdict,
-    admit, admit_allowed, admit_approved, observe, progress, settle,
+    admit, admit_allowed, admit_approved, begin, end, observe, progress, settle,
 };
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +105,19 @@ impl Transaction<'_, '_> {
             self.hold(owner, ticket.held());
         }
         admission
+    }
+
+    /// Decides whether a sub-agent may begin in the innermost scope.
+    pub fn begin(&mut self) -> Decision {
+        self.grown = true;
+        let decision = begin(self.links, self.now);
+        self.refused |= !decision.allowed();
+        decision
+    }
+
+    /// The sub-agent of the innermost scope has ended.
+    pub fn end(&mut self) {
+        end(self.links, self.now);
     }
 
     /// Decides whether a running call may go on.

@@ -62,6 +62,17 @@ pub struct Ask {
     pub arguments: Value,
     /// The directory that it would run in, where its files are on this machine.
     pub cwd: Option<PathBuf>,
+    /// Whether it starts a sub-agent.
+    pub spawns: bool,
+}
+
+/// What a sub-agent does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubAgent {
+    /// It begins.
+    Begins,
+    /// It has ended.
+    Ended,
 }
 
 /// Who has decided.
@@ -295,6 +306,23 @@ impl Gate {
         answer.noticed(self.notice.clone())
     }
 
+    /// May a sub-agent begin? Or one has ended: it no longer counts as at work.
+    pub fn sub_agent(&self, place: &Place, is: SubAgent) -> Answer {
+        let answer = self.decide(
+            place,
+            |remote| remote.sub_agent(place, is),
+            |local| local.sub_agent(place, is),
+        );
+        answer.noticed(self.notice.clone())
+    }
+
+    /// The agent's context was compacted: what it forgot it may look up again.
+    pub fn compacted(&self, place: &Place) -> Answer {
+        let answer =
+            self.decide(place, |remote| remote.compacted(place), |local| local.compacted(place));
+        answer.noticed(self.notice.clone())
+    }
+
     /// Ends a session here, for good, whatever a server says.
     pub fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
         self.local.kill(place, by, because)
@@ -310,6 +338,11 @@ impl Gate {
     pub fn remember(&self, place: &Place, what: &str, id: &str) {
         // If this fails, the call is not settled, as with an unknown id.
         let _ = self.local.remember(place, Digest::of(what.as_bytes()).0, id);
+    }
+
+    /// What was kept for something that does not end: it stays.
+    pub fn known(&self, place: &Place, what: &str) -> Option<String> {
+        self.local.known(place, Digest::of(what.as_bytes()).0).ok().flatten()
     }
 
     /// The id of the oldest such call that has not ended.

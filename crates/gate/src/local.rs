@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use deadstop_client::Spoken;
 use deadstop_core::{
     Admission, Call, Digest, GuardId, Link, Outcome, PolicySet, ScopeKind, ScopeState, Status,
-    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, admit_allowed, settle,
+    TextFacts, Ticket, Time, ToolCall, Trip, Verdict, admit, admit_allowed, begin, end, settle,
 };
 use deadstop_protocol::facts;
 use deadstop_redact::Redactor;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{Folder, GateError, Held, Lasts, file_name};
 use crate::machine::Machine;
-use crate::{Answer, Ask, By, Place};
+use crate::{Answer, Ask, By, Place, SubAgent};
 
 /// The version of the files.
 const VERSION: u8 = 1;
@@ -181,6 +181,7 @@ impl Local {
         let mut chain = self.read(&held, &ask.place)?;
         let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
+        tool.spawns = ask.spawns;
         self.judge(&mut tool);
         // The same call, asked again, was judged already. Another call with its id was not.
         if chain.session.running.iter().any(|running| running.is(&ask.id, &tool)) {
@@ -330,6 +331,40 @@ impl Local {
         Ok(answer)
     }
 
+    pub(crate) fn sub_agent(&self, place: &Place, is: SubAgent) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        let now = now();
+        let answer = match is {
+            SubAgent::Begins => {
+                let decision = chain.with(&self.policies, |links| begin(links, now));
+                spoken(decision.verdict, &decision.trips, chain.notice.take())
+            }
+            SubAgent::Ended => {
+                chain.with(&self.policies, |links| end(links, now));
+                chain.dead().unwrap_or_else(|| Answer::passed(By::Local))
+            }
+        };
+        if chain.dead().is_none() {
+            self.write(place, chain)?;
+        }
+        Ok(answer)
+    }
+
+    pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        if let Some(dead) = chain.dead() {
+            return Ok(dead);
+        }
+        let answer = Answer::passed(By::Local).noticed(chain.notice.take());
+        if let Some(innermost) = chain.scopes.last_mut() {
+            innermost.state.compacted();
+            self.write(place, chain)?;
+        }
+        Ok(answer)
+    }
+
     pub(crate) fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
@@ -364,6 +399,12 @@ impl Local {
         let (_, id) = ids.remove(at);
         self.write_ids(place, &ids)?;
         Ok(Some(id))
+    }
+
+    /// What is kept under a key, which stays.
+    pub(crate) fn known(&self, place: &Place, key: u64) -> Result<Option<String>, GateError> {
+        let ids = self.ids(place)?;
+        Ok(ids.into_iter().find_map(|(there, id)| (there == key).then_some(id)))
     }
 
     fn ids(&self, place: &Place) -> Result<Vec<(u64, String)>, GateError> {

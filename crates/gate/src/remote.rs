@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Client, ClientError, Decided, DecidedAll, Patience, Proposal, ProposedCall, Receipt, Report,
-    Server, escaped,
+    Client, ClientError, Decided, DecidedAll, Opening, Patience, Proposal, ProposedCall, Receipt,
+    Report, Server, escaped,
 };
 use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listing;
 use serde_json::json;
 
-use crate::{Answer, Ask, By, Judged, Place};
+use crate::{Answer, Ask, By, Judged, Place, SubAgent};
 
 /// A server to ask.
 #[derive(Debug)]
@@ -162,6 +162,25 @@ impl Remote {
         self.read(opened.map(|_| None))
     }
 
+    /// A sub-agent begins or ends.
+    pub(crate) fn sub_agent(&self, place: &Place, is: SubAgent) -> Result<Answer, Failed> {
+        let done = is == SubAgent::Ended;
+        self.opened(&Opening { scope: place.scope.clone(), done, ..opening(place) })
+    }
+
+    pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, Failed> {
+        self.opened(&Opening { compacted: true, ..opening(place) })
+    }
+
+    fn opened(&self, opening: &Opening) -> Result<Answer, Failed> {
+        match self.client.open_with(opening) {
+            Err(ClientError::Refused(mut refusal)) if refusal.decision.is_some() => {
+                self.read(Ok(refusal.decision.take()))
+            }
+            other => self.read(other.map(|_| None)),
+        }
+    }
+
     fn read(&self, answer: Result<Option<Decided>, ClientError>) -> Result<Answer, Failed> {
         let error = match answer {
             Ok(None) => return Ok(Answer::passed(By::Server)),
@@ -201,6 +220,11 @@ fn waiting(decided: &Decided) -> Option<String> {
     decided.approval.clone().filter(|_| decided.verdict == Verdict::Ask)
 }
 
+fn opening(place: &Place) -> Opening {
+    let (agent, session) = (place.agent.clone(), Some(place.session.clone()));
+    Opening { agent, session, ..Opening::default() }
+}
+
 fn proposal(ask: &Ask, harms: Option<&[Harm]>, hold: Duration) -> Proposal {
     let call = ProposedCall {
         id: ask.id.clone(),
@@ -208,6 +232,7 @@ fn proposal(ask: &Ask, harms: Option<&[Harm]>, hold: Duration) -> Proposal {
         server: ask.server.clone(),
         arguments: ask.arguments.clone(),
         harms: harms.map(<[Harm]>::to_vec),
+        spawns: ask.spawns,
     };
     Proposal { calls: vec![call], scope: ask.place.scope.clone(), hold_s: hold.as_secs() }
 }

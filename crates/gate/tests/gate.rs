@@ -66,6 +66,7 @@ fn ask(id: &str, tool: &str, argument: &str) -> Ask {
         server: None,
         arguments: json!({ "path": argument }),
         cwd: None,
+        spawns: false,
     }
 }
 
@@ -326,6 +327,7 @@ fn a_session_that_a_limit_ended_goes_on_with_more() {
             server: None,
             arguments: json!({ "n": n }),
             cwd: None,
+            spawns: false,
         })
     };
     let more = |steps| {

@@ -53,6 +53,7 @@ mod harm {
                 server: None,
                 arguments,
                 cwd: Some(self.project.path().to_path_buf()),
+                spawns: false,
             })
         }
 

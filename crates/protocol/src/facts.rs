@@ -95,6 +95,7 @@ fn described(name: &str, arguments: &Value, effects: effect::Effects) -> ToolCal
         arguments: flat,
         changed: false,
         added: false,
+        spawns: false,
     }
 }
 

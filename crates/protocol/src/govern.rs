@@ -32,6 +32,18 @@ pub struct Opening {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(max_length = 1_000_000))]
     pub said: Option<String>,
+    /// The nested scopes that are opened in it, the outermost first: a sub-agent begins. The limits
+    /// on sub-agents decide whether it may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 16))]
+    pub scope: Vec<String>,
+    /// Whether the sub-agent of `scope` has ended: it no longer counts as at work.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
+    /// Whether the agent's context was compacted, where no model call tells that: what it forgot it
+    /// may look up again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compacted: bool,
 }
 
 /// A session that is open, as far as a client needs to know it. The server adds its live figures.
@@ -75,6 +87,10 @@ pub struct Preflight {
     /// Whether a person has said it.
     #[serde(default)]
     pub from_person: bool,
+    /// Whether the history before it was rewritten, as a context compaction does: what the agent
+    /// forgot it may look up again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compacted: bool,
     /// The nested scopes in which it is made, the outermost first.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(max_items = 16))]
@@ -121,6 +137,9 @@ pub struct ProposedCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<Vec<harm_schema::HarmSeen>>, max_items = 32))]
     pub harms: Option<Vec<Harm>>,
+    /// Whether it starts a sub-agent: the limits on sub-agents count that before it does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spawns: bool,
 }
 
 /// How far a call is.

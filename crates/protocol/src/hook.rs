@@ -88,13 +88,35 @@ impl Host {
         if !input.is_object() {
             return Err(BadEvent::Json);
         }
-        match self {
+        let mut event = match self {
             Host::ClaudeCode | Host::Codex => claude_code::read(self, &input, event),
             Host::Gemini => gemini::read(&input, event),
             Host::Cursor => cursor::read(&input, event),
             Host::OpenCode => opencode::read(&input, event),
             Host::Copilot => copilot::read(&input, event),
+        }?;
+        if let Kind::Before(tool) = &mut event.kind {
+            tool.spawns = self.spawns(tool);
         }
+        Ok(event)
+    }
+
+    /// Whether a tool of this host starts a sub-agent. One that resumes a sub-agent does not.
+    fn spawns(self, tool: &ToolUse) -> bool {
+        let names: &[&str] = match self {
+            Host::ClaudeCode => claude_code::SPAWNS,
+            Host::Codex => codex::SPAWNS,
+            Host::Gemini => gemini::SPAWNS,
+            Host::Cursor => &["Task"],
+            Host::OpenCode | Host::Copilot => &["task"],
+        };
+        let resumes = field::text(&tool.arguments, &["resume"]).is_some();
+        names.contains(&tool.name.as_str()) && tool.server.is_none() && !resumes
+    }
+
+    /// Whether it tells when a sub-agent begins.
+    pub fn tells_sub_agents(self) -> bool {
+        self.events().iter().any(|(_, moment)| *moment == Moment::SubAgent)
     }
 
     /// Says it in the host's words. `event` is the name of the event that is answered.
@@ -143,6 +165,8 @@ pub enum Moment {
     Stop,
     /// A session begins or goes on.
     Start,
+    /// A sub-agent begins. Hosts do not let a hook refuse that; what it is told is read.
+    SubAgent,
     /// Nothing of ours.
     Other,
 }
@@ -178,6 +202,13 @@ pub enum Kind {
     Prompt(String),
     /// The agent's context was compacted: what it forgot it may look up again.
     Compacted,
+    /// The sub-agent of the event's scope begins.
+    Begins {
+        /// The sub-agent that started it, where the host tells.
+        parent: Option<String>,
+    },
+    /// The sub-agent of the event's scope has ended.
+    Ended,
     /// Something at which a dead session is told that it is dead.
     Standing,
     /// Nothing of ours.
@@ -195,6 +226,8 @@ pub struct ToolUse {
     pub server: Option<String>,
     /// Its arguments.
     pub arguments: Value,
+    /// Whether it starts a sub-agent.
+    pub spawns: bool,
 }
 
 /// What is to be said.
@@ -250,4 +283,11 @@ pub enum BadEvent {
 /// What the agent is told of a refusal, so that it does not try again.
 fn told(why: &str) -> String {
     format!("deadstop {why}; do not retry")
+}
+
+/// What a sub-agent is told that was refused: the host has started it all the same.
+fn told_sub_agent(why: &str) -> String {
+    format!(
+        "Deadstop refused this sub-agent and its tool calls ({why}). Do not use tools: say that you were refused, and finish."
+    )
 }

@@ -7,7 +7,7 @@ use deadstop_core::{
 };
 use serde_json::json;
 
-use crate::authority::{Asked, Question, Refusal, Remote, Report, Told};
+use crate::authority::{Asked, Question, Refusal, Remote, Report, Telling, Told};
 use crate::capture::{Capture, CaptureKind};
 use crate::refused::{Context, Refused, Why};
 use crate::running::Running;
@@ -59,9 +59,8 @@ impl Scope {
             Told::Away => (Remote { id, late: Some(asked) }, None),
             Told::Stopped => {
                 // The server may have admitted it: it gives back what it set aside.
-                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
                 let remote = Remote { id, late: None };
-                authority.tell(Report { remote, scope, outcome, text: None });
+                authority.tell(cancelled(remote, scope));
                 return Err(self.why_stopped());
             }
             Told::Refused(refusal) => {
@@ -79,12 +78,14 @@ impl Scope {
                     self.session.tell_steer(self.at, &why);
                     running.warnings.push(why);
                 }
+                if running.call.tool().is_some() {
+                    running.take_late();
+                }
                 Ok(running)
             }
             Err(refused) => {
                 // Another call was faster here: the server gives back what it set aside.
-                let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-                authority.tell(Report { remote, scope, outcome, text: None });
+                authority.tell(cancelled(remote, scope));
                 Err(refused)
             }
         }
@@ -247,6 +248,35 @@ fn unheard(verdict: Verdict, reason: &str) -> Refusal {
         limit: json!({ "unit": "none" }),
         incident: None,
         advice: None,
+    }
+}
+
+/// What the server is told about a call that did not run.
+fn cancelled(remote: Remote, scope: Vec<String>) -> Telling {
+    let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+    Telling::Ended(Box::new(Report { remote, scope, outcome, text: None, steered: true }))
+}
+
+impl Running {
+    /// Takes over what the server said to the model about the end of an earlier call, unless this
+    /// call has advice of its own.
+    pub(crate) fn take_late(&mut self) {
+        if admitted_with(&self.warnings).is_none() {
+            let late = self.scope.session.tree().late(self.scope.at).take();
+            self.warnings.extend(late);
+        }
+    }
+}
+
+impl Session {
+    /// The server steers the model, but only told so when a call of this scope had ended: the model is
+    /// told with the next call of the scope.
+    pub(crate) fn steer_later(&self, path: &[String], steer: Refusal) {
+        let Some(at) = self.tree().at(path) else { return };
+        let scope = Scope { session: self.clone(), at };
+        let why = scope.refuse(steer).why().clone();
+        self.tell_steer(at, &why);
+        *self.tree().late(at) = Some(why);
     }
 }
 

@@ -47,6 +47,7 @@ pub(crate) enum Asked {
         max_output: Option<u64>,
         prompt: Option<String>,
         from_person: bool,
+        compacted: bool,
     },
 }
 
@@ -89,14 +90,25 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
     /// The beginning of what was answered.
     pub(crate) text: Option<String>,
+    /// Whether the model has been told something about it already.
+    pub(crate) steered: bool,
+}
+
+/// What the server is told in the background.
+#[derive(Debug, Clone)]
+pub(crate) enum Telling {
+    /// How a call ended.
+    Ended(Box<Report>),
+    /// The context of the agent in this scope was compacted.
+    Compacted(Vec<String>),
 }
 
 /// The authority over a session.
 pub(crate) trait Authority: Send + Sync {
     /// May a call be made? Returns at once when one of the signals is given.
     fn ask(&self, question: &Question<'_>, until: [&StopSignal; 2]) -> Told;
-    /// A call has ended. Never waits.
-    fn tell(&self, report: Report);
+    /// A call has ended, or a context was compacted. Never waits.
+    fn tell(&self, telling: Telling);
     /// The session was ended here. Never waits for the server; see [`Authority::flush`].
     fn killed(&self, reason: &str);
     /// How it is.

@@ -6,12 +6,12 @@
 
 use std::borrow::Cow;
 
-use deadstop_core::{Answer, Call, Digest, Failure, How, Outcome, Status, Tokens, Usage};
+use deadstop_core::{Answer, Call, Digest, Failure, How, Outcome, Quota, Status, Tokens, Usage};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::request::{self, Open};
 use deadstop_protocol::llm::words::Words;
-use deadstop_protocol::llm::{Api, Dialect, Piece, Request};
+use deadstop_protocol::llm::{Api, Dialect, Piece, Request, quota};
 use deadstop_redact::excerpt::Excerpt;
 
 use crate::authority::Asked;
@@ -97,6 +97,8 @@ pub struct Exchange {
     failed: bool,
     /// Why the call failed, if it did.
     failure: Option<Failure>,
+    /// What the provider says about its windows.
+    quota: Vec<Quota>,
     /// Whether the answer says that it is over.
     done: bool,
     stop: StopSignal,
@@ -142,7 +144,7 @@ impl Scope {
     pub fn request(&self, outgoing: &Outgoing<'_>) -> Result<Exchange, Refused> {
         let (call, asked, prepared) = self.prepare(outgoing)?;
         let running = self.admit(call, || asked, &StopSignal::default())?;
-        Ok(Exchange::begin(running, prepared))
+        Ok(Exchange::begin(running, self.noted(outgoing, prepared)))
     }
 
     /// The same without blocking: a server is asked on another thread.
@@ -154,7 +156,7 @@ impl Scope {
         let (scope, (leaving, left)) = (self.clone(), StopOnDrop::new());
         let admitted = blocking::run(move || scope.admit(call, || asked, &left)).await;
         drop(leaving);
-        Ok(Exchange::begin(admitted?, prepared))
+        Ok(Exchange::begin(admitted?, self.noted(outgoing, prepared)))
     }
 
     fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<(Call, Asked, Prepared), Refused> {
@@ -172,12 +174,7 @@ impl Scope {
             },
         };
         self.results(&request)?;
-        let hides_usage = changed.is_some();
-        let body = match self.noted(dialect, path, body) {
-            Some(noted) if hides_usage => Some(request::with_usage(&noted).unwrap_or(noted)),
-            Some(noted) => Some(noted),
-            None => changed,
-        };
+        let (hides_usage, body) = (changed.is_some(), changed);
         let call = Call::Model(request.call(provider, self.session.prices(), None));
         let asked = Asked::Model {
             model: request.model,
@@ -186,19 +183,33 @@ impl Scope {
             max_output: request.max_output.map(|tokens| tokens.0),
             prompt: (request.said.chars() > 0).then(|| request.said.text().to_owned()),
             from_person: request.from_person,
+            compacted: request.compacted,
         };
         let (stream, input) = (request.stream, request.input);
         Ok((call, asked, Prepared { dialect, stream, input, body, hides_usage }))
     }
 
-    /// The body with Deadstop's notes to the model in their places; `None` if none belongs into it.
-    fn noted(&self, dialect: Dialect, path: &str, body: &[u8]) -> Option<Vec<u8>> {
+    /// Puts Deadstop's notes to the model into the body, in their places. The call is admitted by then:
+    /// what the server said about the calls before it is among them.
+    fn noted(&self, outgoing: &Outgoing<'_>, prepared: Prepared) -> Prepared {
         let mut tree = self.session.tree();
+        if let Some(advice) = tree.late(self.at).take().and_then(|why| why.advice) {
+            tree.notes(self.at).add("", &advice);
+        }
         let notes = tree.notes(self.at);
         if notes.is_empty() {
-            return None;
+            return prepared;
         }
-        request::open(dialect, path, body).ok()?.with_notes(notes)
+        let opened = request::open(prepared.dialect, outgoing.path, outgoing.body).ok();
+        let noted = opened.and_then(|open| open.with_notes(notes));
+        let body = match noted {
+            Some(noted) if prepared.hides_usage => {
+                Some(request::with_usage(&noted).unwrap_or(noted))
+            }
+            Some(noted) => Some(noted),
+            None => prepared.body,
+        };
+        Prepared { body, ..prepared }
     }
 
     /// Results of tool calls that ran elsewhere. What the guards have to say about them goes behind them.
@@ -241,6 +252,7 @@ impl Exchange {
             usage: None,
             failed: false,
             failure: None,
+            quota: Vec::new(),
             done: false,
         }
     }
@@ -258,6 +270,33 @@ impl Exchange {
     /// The warnings with which it was admitted.
     pub fn warnings(&self) -> &[crate::Why] {
         self.running.as_ref().map_or(&[], Running::warnings)
+    }
+
+    /// The headers of the answer, with names in lower case: providers report there how much of a
+    /// window is used. Give them before [`Exchange::answer`]; see [`Session::quotas`].
+    ///
+    /// ```
+    /// use deadstop_sdk::{Outgoing, Session};
+    ///
+    /// let session = Session::builder("writer").open()?;
+    /// let body = br#"{"model":"claude","max_tokens":9,"messages":[]}"#;
+    /// let outgoing = Outgoing::new("api.anthropic.com", "/v1/messages", body);
+    /// let mut exchange = session.root().request(&outgoing)?;
+    /// exchange.headers(&[
+    ///     ("anthropic-ratelimit-unified-5h-utilization", "0.62"),
+    ///     ("anthropic-ratelimit-unified-5h-reset", "4102444800"),
+    /// ]);
+    /// exchange.answer(200, "application/json");
+    /// exchange.finish()?;
+    /// let [found] = &session.quotas()[..] else { panic!() };
+    /// assert_eq!((found.quota.window.as_str(), found.quota.used), ("5h", 0.62));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn headers(&mut self, headers: &[(&str, &str)]) {
+        let find =
+            |name: &str| headers.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
+        self.quota = quota::read(find, &names, self.scope.session.now());
     }
 
     /// The answer begins: its status and content type.
@@ -479,7 +518,9 @@ impl Exchange {
         let counted = self.reader.as_ref().map(|reader| reader.counted().clone());
         let billed = running.bill(&usage, &counted.unwrap_or_default());
         let answer = Some(answer);
-        let outcome = Outcome { status, failure, billed, usage, answer, ..Outcome::default() };
+        let quota = std::mem::take(&mut self.quota);
+        let outcome =
+            Outcome { status, failure, billed, usage, answer, quota, ..Outcome::default() };
         let settled = running.close(&outcome, Some(self.said.text()))?;
         // The model gets the advice about its answer with its next request.
         if let Some(advice) = settled.advice {

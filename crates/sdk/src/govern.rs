@@ -12,15 +12,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use deadstop_client::{
-    Cancel, Client, ClientError, Decided, Patience, Preflight, Proposal, ProposedCall, Receipt,
-    Server, Spoken, escaped,
+    Cancel, Client, ClientError, Decided, Opening, Patience, Preflight, Proposal, ProposedCall,
+    Receipt, Server, Spoken, escaped,
 };
 use deadstop_core::{FailMode, GuardId, Verdict};
 use deadstop_protocol::policy_file;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::authority::{Asked, Authority, Question, Refusal, Remote, Report, Told};
+use crate::authority::{Asked, Authority, Question, Refusal, Remote, Report, Telling, Told};
 use crate::health::ServerHealth;
 use crate::pending::{PendingKill, pending, usual_folder};
 use crate::refused::Refused;
@@ -122,7 +122,7 @@ struct Line {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Report>,
+    waiting: VecDeque<Telling>,
     /// How many reports were queued, and how many were sent or dropped.
     put: u64,
     done: u64,
@@ -283,13 +283,13 @@ impl Line {
                     tool: tool.clone(),
                     server: server.clone(),
                     arguments: arguments.clone(),
-                    harms: None,
+                    ..ProposedCall::default()
                 };
                 let proposal = Proposal { calls: vec![call], scope, hold_s: 0 };
                 let first = client.propose(agent, name, &proposal)?.into_iter().next();
                 first.ok_or_else(|| ClientError::Malformed("no decision".to_owned()))
             }
-            Asked::Model { model, provider, input, max_output, prompt, from_person } => {
+            Asked::Model { model, provider, input, max_output, prompt, from_person, compacted } => {
                 let call = Preflight {
                     id: id.to_owned(),
                     model: model.clone(),
@@ -298,6 +298,7 @@ impl Line {
                     max_output_tokens: *max_output,
                     prompt: prompt.clone(),
                     from_person: *from_person,
+                    compacted: *compacted,
                     scope,
                 };
                 client.preflight(agent, name, &call)
@@ -362,12 +363,16 @@ impl Line {
                 self.tell_kill(&reason);
                 continue;
             }
-            let Some(report) = queue.waiting.pop_front() else { continue };
+            let Some(telling) = queue.waiting.pop_front() else { continue };
             drop(queue);
-            if let Err(error) = self.report(&report) {
-                // It is reported first when the server is back.
+            let told = match &telling {
+                Telling::Ended(report) => self.report(report),
+                Telling::Compacted(scope) => self.compacted(scope),
+            };
+            if let Err(error) = told {
+                // It is told first when the server is back.
                 let mut queue = self.queue();
-                queue.waiting.push_front(report);
+                queue.waiting.push_front(telling);
                 queue.away = Some(error.to_string());
                 continue;
             }
@@ -428,6 +433,22 @@ impl Line {
         }
     }
 
+    /// Tells that a context was compacted. A refusal is heard of at the next call.
+    fn compacted(&self, scope: &[String]) -> Result<(), ClientError> {
+        let opening = Opening {
+            agent: self.agent.clone(),
+            session: Some(self.name.clone()),
+            scope: scope.to_vec(),
+            compacted: true,
+            ..Opening::default()
+        };
+        match self.client.open_with(&opening) {
+            Ok(_) => Ok(()),
+            Err(ClientError::Refused(refusal)) if refusal.status < 500 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reports how a call ended; first that it was made, if the server was away then.
     fn report(&self, report: &Report) -> Result<(), ClientError> {
         let Remote { id, late } = &report.remote;
@@ -463,7 +484,14 @@ impl Line {
                 self.dead(SESSION, &why);
                 Ok(())
             }
-            Ok(_) => Ok(()),
+            Ok(decided) => {
+                if let Some(steer) = steer(decided).filter(|_| !report.steered)
+                    && let Some(session) = self.session()
+                {
+                    session.steer_later(&report.scope, *steer);
+                }
+                Ok(())
+            }
             Err(ClientError::Refused(problem)) if problem.is_death() => {
                 // The listener hears when it is over: a used-up limit lets other calls finish, and an
                 // operator may have cleared the agent while this answer was on its way.
@@ -586,14 +614,14 @@ impl Authority for Line {
         }
     }
 
-    fn tell(&self, report: Report) {
+    fn tell(&self, telling: Telling) {
         let mut queue = self.queue();
         if queue.waiting.len() >= MOST_WAITING {
             queue.waiting.pop_front();
             queue.dropped += 1;
             queue.done += 1;
         }
-        queue.waiting.push_back(report);
+        queue.waiting.push_back(telling);
         queue.put += 1;
         drop(queue);
         self.changed.notify_all();

@@ -147,6 +147,9 @@ where
             };
             let kind = response.headers().get(header::CONTENT_TYPE);
             let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+            let told = response.headers().iter();
+            let told = told.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+            exchange.headers(&told.collect::<Vec<_>>());
             exchange.answer(response.status().as_u16(), kind);
             Ok(response.map(|body| GuardedBody::guarded(body, exchange)))
         })

@@ -49,7 +49,9 @@ mod tree;
 
 pub use capture::{Capture, CaptureKind};
 pub use deadstop_client::ClientError;
-pub use deadstop_core::{Mode, PolicySet, Preset, Status, Time, Tokens, Usage, Verdict};
+pub use deadstop_core::{
+    Mode, PolicySet, Preset, ProviderQuota, Quota, Status, Time, Tokens, Usage, Verdict,
+};
 pub use deadstop_protocol::llm::Api;
 pub use exchange::{Exchange, Outgoing, api_of};
 pub use health::{

@@ -7,7 +7,7 @@ use deadstop_core::{
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::answer::counted::Counted;
 
-use crate::authority::{Remote, Report};
+use crate::authority::{Remote, Report, Telling};
 use crate::capture::{Capture, CaptureKind};
 use crate::refused::{Refused, Why};
 use crate::scope::Scope;
@@ -186,12 +186,14 @@ impl Running {
         session.carry_out(ended);
         session.tell(at, &decision.trips);
         if let (Some(remote), Some(authority)) = (self.remote.take(), session.authority()) {
-            authority.tell(Report {
+            let told = advice(&decision.trips).or_else(|| admitted_with(&self.warnings));
+            authority.tell(Telling::Ended(Box::new(Report {
                 remote,
                 scope: self.scope.path(),
                 outcome: outcome.clone(),
                 text: text.map(|text| text[..text.floor_char_boundary(LONGEST_TOLD)].to_owned()),
-            });
+                steered: told.is_some(),
+            })));
         }
         Some((refused, advice(&decision.trips)))
     }

@@ -6,7 +6,7 @@ use deadstop_core::{Call, ModelCall, TextFacts, Tokens};
 use deadstop_protocol::facts;
 use serde_json::Value;
 
-use crate::authority::Asked;
+use crate::authority::{Asked, Telling};
 use crate::blocking;
 use crate::health::Figures;
 use crate::limits::{BadLimit, Limits};
@@ -65,6 +65,8 @@ pub struct ModelAsk<'a> {
     pub prompt: Option<&'a str>,
     /// Whether a person has said it.
     pub from_person: bool,
+    /// Whether the context before it was compacted.
+    pub compacted: bool,
 }
 
 impl<'a> ModelAsk<'a> {
@@ -105,6 +107,14 @@ impl<'a> ModelAsk<'a> {
     #[must_use]
     pub fn from_person(mut self) -> ModelAsk<'a> {
         self.from_person = true;
+        self
+    }
+
+    /// The context before it was compacted: what the agent forgot it may look up again, so the loop
+    /// guard's memory starts afresh.
+    #[must_use]
+    pub fn compacted(mut self) -> ModelAsk<'a> {
+        self.compacted = true;
         self
     }
 }
@@ -182,6 +192,30 @@ impl Scope {
         let now = self.session.now();
         let ended = self.session.tree().kill(self.at, "the agent's process", reason, now);
         self.session.carry_out(ended.into_iter().collect());
+    }
+
+    /// Tells that the agent's context was compacted, or that it forgot what it knew in another way:
+    /// what it may look up again is no loop. A guarded client sees a compaction by itself.
+    ///
+    /// ```
+    /// use deadstop_sdk::Session;
+    /// use serde_json::json;
+    ///
+    /// let session = Session::builder("a").policy("balanced")?.open()?;
+    /// let read = || session.tool("read_file", &json!({ "path": "a.md" }))?.done("text");
+    /// for _ in 0..4 {
+    ///     read()?;
+    /// }
+    /// assert!(read().is_err(), "it read the same file four times");
+    /// session.root().compacted();
+    /// assert!(read().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compacted(&self) {
+        self.session.tree().compacted(self.at);
+        if let Some(authority) = self.session.authority() {
+            authority.tell(Telling::Compacted(self.path()));
+        }
     }
 
     /// Calls a function once for each trip in it: when a guard refuses a call or ends a scope, and in
@@ -289,7 +323,10 @@ impl Scope {
     /// May a model be asked? For calls over HTTP see [`Scope::request`]. With a server this waits for
     /// the server's answer: see [`Scope::model_async`].
     pub fn model(&self, ask: &ModelAsk<'_>) -> Result<Running, Refused> {
-        self.admit(self.model_call(ask), || asked(ask), &StopSignal::default())
+        let mut running =
+            self.admit(self.model_call(ask), || asked(ask), &StopSignal::default())?;
+        running.take_late();
+        Ok(running)
     }
 
     /// The same without blocking: a server is asked on another thread.
@@ -301,7 +338,9 @@ impl Scope {
         let (leaving, left) = StopOnDrop::new();
         let decided = blocking::run(move || scope.admit(call, || asked, &left)).await;
         drop(leaving);
-        decided
+        let mut running = decided?;
+        running.take_late();
+        Ok(running)
     }
 
     fn model_call(&self, ask: &ModelAsk<'_>) -> Call {
@@ -313,6 +352,7 @@ impl Scope {
             max_output: ask.max_output_tokens.map(Tokens),
             prompt: ask.prompt.map(TextFacts::of),
             from_person: ask.from_person,
+            compacted: ask.compacted,
             ..ModelCall::default()
         })
     }
@@ -326,6 +366,7 @@ fn asked(ask: &ModelAsk<'_>) -> Asked {
         max_output: ask.max_output_tokens,
         prompt: ask.prompt.map(str::to_owned),
         from_person: ask.from_person,
+        compacted: ask.compacted,
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::ClientError;
-use deadstop_core::{Mode, NanoUsd, PolicySet, Preset, Rates, Time, Trip, Verdict};
+use deadstop_core::{Mode, NanoUsd, PolicySet, Preset, ProviderQuota, Rates, Time, Trip, Verdict};
 use deadstop_protocol::llm::identity;
 use deadstop_protocol::policy_file::{self, PolicyError};
 use deadstop_protocol::prices::Prices;
@@ -22,7 +22,7 @@ use crate::limits::{BadLimit, Limits};
 use crate::refused::{Killed, Why};
 use crate::scope::Scope;
 use crate::stop::StopSignal;
-use crate::tree::{Ended, Observer, SESSION, ScopeError, Tree};
+use crate::tree::{AGENT, Ended, Observer, SESSION, ScopeError, Tree};
 
 /// Tells the time: the system's, or a test's own.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
@@ -232,6 +232,13 @@ impl Session {
     pub fn state(&self) -> State {
         let tree = self.tree();
         State::of(self, &tree, self.frozen().clone())
+    }
+
+    /// The windows that providers have reported to its agent and that have not begun anew, the
+    /// fullest first.
+    pub fn quotas(&self) -> Vec<ProviderQuota> {
+        let now = self.now();
+        self.tree().state(AGENT).quotas(now)
     }
 
     /// How it is.

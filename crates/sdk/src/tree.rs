@@ -57,6 +57,8 @@ struct Node {
     seen: Seen,
     /// What the model was told, and where in its conversation.
     notes: Notes,
+    /// What the server said to the model about the end of an earlier call.
+    late: Option<Why>,
     pending: VecDeque<Pending>,
     /// The code of what ended it, for calls that come later.
     cause: Option<String>,
@@ -155,6 +157,7 @@ impl Tree {
             steers: Vec::new(),
             seen: Seen::default(),
             notes: Notes::default(),
+            late: None,
             pending: VecDeque::new(),
             cause: None,
         });
@@ -325,6 +328,21 @@ impl Tree {
     /// What the model was told in a scope.
     pub(crate) fn notes(&mut self, at: usize) -> &mut Notes {
         &mut self.nodes[at].notes
+    }
+
+    /// What the server said to the model about the end of an earlier call of a scope.
+    pub(crate) fn late(&mut self, at: usize) -> &mut Option<Why> {
+        &mut self.nodes[at].late
+    }
+
+    /// The scope of this path inside the session.
+    pub(crate) fn at(&self, path: &[String]) -> Option<usize> {
+        self.all().find(|at| self.names(*at) == path)
+    }
+
+    /// The agent's context in a scope was compacted.
+    pub(crate) fn compacted(&mut self, at: usize) {
+        self.nodes[at].state.compacted();
     }
 
     /// The names of the scopes inside the session, the outermost first.
@@ -537,6 +555,7 @@ impl Tree {
                 steers: node.steers.clone(),
                 seen: Seen::default(),
                 notes: node.notes.clone(),
+                late: node.late.clone(),
                 pending: VecDeque::new(),
                 cause: node.cause.clone(),
             }

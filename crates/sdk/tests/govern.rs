@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use deadstop_client::Client;
 use deadstop_sdk::layer::GuardLayer;
 use deadstop_sdk::{
-    AuthorityState, Durability, ModelAsk, OpenError, Session, SessionStatus, Tokens, Usage,
+    AuthorityState, Durability, ModelAsk, OpenError, Outgoing, Session, SessionStatus, Tokens,
+    Usage,
 };
 use deadstop_server::{RawConfig, Server};
 use serde_json::json;
@@ -68,6 +70,78 @@ fn eventually(check: impl Fn() -> bool) {
         assert!(Instant::now() < until, "it never came to that");
         std::thread::yield_now();
     }
+}
+
+/// What two processes do in turn: to each of them every result is new, and together they go over the
+/// same three again.
+const CHECKS: [(usize, &str); 6] =
+    [(0, "alpha"), (1, "bravo"), (1, "charlie"), (0, "bravo"), (1, "alpha"), (0, "charlie")];
+
+/// Each of two processes sees half of a loop; the server sees all of it, at a call's end.
+#[test]
+fn what_the_server_says_about_an_ended_call_reaches_the_model_with_the_next() {
+    let gate = Gate::start("[loop]\nsteer_at = 3\nblock_at = \"off\"\nend_at = \"off\"\n");
+    let (here, there) = (gate.open().unwrap(), gate.open().unwrap());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    here.on_steer({
+        let heard = Arc::clone(&heard);
+        move |why| heard.lock().unwrap().push(why.advice.clone().unwrap_or_default())
+    });
+    let check = |session: &Session, name: &str| {
+        let call = session.tool("run_check", &json!({ "name": name })).unwrap();
+        assert!(call.warnings().is_empty(), "nothing is said before it runs");
+        let settled = call.done(&format!("the {name} check is red")).unwrap();
+        session.flush(Duration::from_secs(20));
+        settled.advice
+    };
+    for (process, name) in CHECKS {
+        assert_eq!(check([&here, &there][process], name), None, "{name}");
+    }
+    eventually(|| heard.lock().unwrap().len() == 1);
+    // Another tool carries it, and only once.
+    let settled = here.tool("read_log", &json!({})).unwrap().done("a log").unwrap();
+    assert_eq!(settled.advice.as_ref(), heard.lock().unwrap().first());
+    assert!(settled.told("a log").contains("[Deadstop] "), "{settled:?}");
+    let settled = here.tool("read_plan", &json!({})).unwrap().done("a plan").unwrap();
+    assert_eq!(settled.advice, None);
+}
+
+/// The same, with a guarded client: the advice stands in the request that follows.
+#[test]
+fn what_the_server_says_about_an_ended_call_is_in_the_next_request() {
+    let gate = Gate::start("[loop]\nsteer_at = 3\nblock_at = \"off\"\nend_at = \"off\"\n");
+    let (here, there) = (gate.open().unwrap(), gate.open().unwrap());
+    for (process, name) in CHECKS {
+        let session = [&here, &there][process];
+        let call = session.tool("run_check", &json!({ "name": name })).unwrap();
+        assert_eq!(call.done(&format!("the {name} check is red")).unwrap().advice, None, "{name}");
+        session.flush(Duration::from_secs(20));
+    }
+    let body = json!({ "model": "gpt-4o", "messages": [{ "role": "user", "content": "go on" }] });
+    let body = body.to_string();
+    let outgoing = Outgoing::new("api.openai.com", "/v1/chat/completions", body.as_bytes());
+    let exchange = here.root().request(&outgoing).unwrap();
+    let sent = String::from_utf8_lossy(exchange.body().unwrap_or_default()).into_owned();
+    assert!(sent.contains("[Deadstop] "), "{sent}");
+}
+
+/// Two processes of one session: what one forgot, the server lets both look up again.
+#[test]
+fn a_compaction_here_is_known_at_the_server() {
+    let gate = Gate::start("[loop]\nsteer_at = \"off\"\nblock_at = 3\nend_at = \"off\"\n");
+    let (here, there) = (gate.open().unwrap(), gate.open().unwrap());
+    let read = |session: &Session| {
+        let done = session.tool("read_file", &json!({ "path": "a" }))?.done("text").map(drop);
+        session.flush(Duration::from_secs(20));
+        done
+    };
+    read(&here).unwrap();
+    read(&there).unwrap();
+    assert!(read(&here).is_err(), "the third one, as the server counts");
+    here.root().compacted();
+    read(&here).unwrap();
+    read(&there).unwrap();
+    assert!(read(&here).is_err());
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod kept;
 mod manners;
 mod replayed;
 mod standing;
+mod swarms;
 mod switch;
 mod table;
 mod telemetry;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use deadstop_core::{ScopeKind, ScopeState, Time};
+use deadstop_core::{ProviderQuota, ScopeKind, ScopeState, Time};
 use deadstop_store::{AgentFilter, Batch, Paging, StoreError};
 
 use super::{Event, Message, Order, Policies, Scope, Warden, now, scope};
@@ -96,6 +96,16 @@ impl Warden {
     /// An agent's scope, if it is in memory.
     pub fn live_agent(&self, project: &str, agent: &str) -> Option<Arc<Scope>> {
         self.scopes.lock().get(&scope::key(project, Some(agent), None, &[])).cloned()
+    }
+
+    /// The windows that providers have reported to agents in memory, of all projects.
+    pub fn quotas(&self) -> Vec<ProviderQuota> {
+        let agents: Vec<Arc<Scope>> = {
+            let scopes = self.scopes.lock();
+            scopes.values().filter(|scope| scope.kind() == ScopeKind::Agent).cloned().collect()
+        };
+        let now = self.time();
+        agents.iter().flat_map(|agent| agent.state().quotas(now)).collect()
     }
 
     /// A session's scope, if it is in memory.

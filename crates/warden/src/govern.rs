@@ -1,17 +1,18 @@
 //! Calls that a client reports itself: proposed before they run, reported while they run, and
-//! booked with a receipt. The client's id names a call; a repeated report changes nothing.
+//! booked with a receipt. The client's id names a call; a repeated report changes nothing. Also what
+//! a client tells about a session outside of any call: a person's words, a compaction, a sub-agent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, Decision, Outcome, Progress, Tokens, Trip};
+use deadstop_core::{Call, Decision, Outcome, Progress, TextFacts, Tokens, Trip};
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
 
 use super::backend::Pending;
 use super::calls::{Numbered, Terms};
 use super::reported::Reported;
-use super::step::Judged;
+use super::step::{Judged, Step};
 use super::{Approval, Chain, Refused, Said, Warden};
 use crate::settings::Capture;
 
@@ -218,6 +219,43 @@ impl Warden {
                 }
             }
         }
+    }
+
+    /// A person spoke, outside of any model call.
+    pub async fn hear_person(&self, chain: &Chain, words: TextFacts) {
+        let done = self.backend.run_durably(chain, None, move |step| {
+            if let Some(state) = step.state() {
+                state.hear(&words);
+            }
+        });
+        let _ = tokio::time::timeout(PATIENCE, done.known()).await;
+    }
+
+    /// The agent's context was compacted, outside of any model call that would tell it.
+    pub async fn compacted(&self, chain: &Chain) {
+        let done = self.backend.run_durably(chain, None, move |step| {
+            if let Some(state) = step.state() {
+                state.compacted();
+            }
+        });
+        let _ = tokio::time::timeout(PATIENCE, done.known()).await;
+    }
+
+    /// Decides whether a sub-agent may begin in the innermost scope. While the cluster cannot be
+    /// reached it may: its calls are decided anyway.
+    pub async fn begin(&self, chain: &Chain) -> Decision {
+        let done =
+            self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.begin());
+        match tokio::time::timeout(PATIENCE, done.known()).await {
+            Ok(Ok(judged)) => judged.value,
+            Ok(Err(_)) | Err(_) => Decision::default(),
+        }
+    }
+
+    /// The sub-agent of the innermost scope has ended.
+    pub async fn end(&self, chain: &Chain) {
+        let done = self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.end());
+        let _ = tokio::time::timeout(PATIENCE, done.known()).await;
     }
 
     /// Whether a call was admitted by this node while the cluster was unreachable.

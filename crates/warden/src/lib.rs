@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, TextFacts, Time};
+use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Fleet, Redis};
 use deadstop_store::{Numbers, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
@@ -597,16 +597,6 @@ impl Warden {
         let unsure =
             self.outage.read().is_some() || chain.scopes().iter().any(|s| s.is_provisional());
         unsure.then_some("deadstop cannot use its database, and the policy's fail_mode says closed")
-    }
-
-    /// A person spoke, outside of any model call.
-    pub async fn hear_person(&self, chain: &Chain, words: TextFacts) {
-        let done = self.backend.run_durably(chain, None, move |step| {
-            if let Some(state) = step.state() {
-                state.hear(&words);
-            }
-        });
-        let _ = tokio::time::timeout(LOAD, done.known()).await;
     }
 
     /// The time that decisions use.

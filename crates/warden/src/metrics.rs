@@ -3,11 +3,12 @@
 //! No label has a value that a caller could choose (agents, sessions, models). So the number of
 //! series is fixed, and one project learns nothing of another.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use deadstop_core::{GuardId, NanoUsd, Usage, Verdict};
+use deadstop_core::{GuardId, NanoUsd, ProviderQuota, Usage, Verdict};
 
 use crate::Answer;
 
@@ -34,6 +35,12 @@ const BUCKETS: [u64; 14] = [
     100_000_000,
     1_000_000_000,
 ];
+
+/// Families of providers that quotas are shown for; all others are `other`.
+const PROVIDERS: [&str; 3] = ["anthropic", "openai", "gemini"];
+/// Windows that quotas are shown for; all others are `other`.
+const WINDOWS: [&str; 8] =
+    ["5h", "7d", "primary", "secondary", "requests", "tokens", "input-tokens", "output-tokens"];
 
 /// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,11 +269,13 @@ impl Metrics {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// All metrics in Prometheus' text format.
-    pub fn text(&self) -> String {
+    /// All metrics in Prometheus' text format, with the windows that providers have reported to
+    /// agents.
+    pub fn text(&self, quotas: &[ProviderQuota]) -> String {
         let mut text = Exposition(String::with_capacity(8192));
         self.write_calls(&mut text);
         self.write_gauges(&mut text);
+        write_quotas(&mut text, quotas);
         self.write_approvals(&mut text);
         self.write_counters(&mut text);
         text.0
@@ -391,6 +400,32 @@ impl Metrics {
     }
 }
 
+/// The fullest window of each kind, and when it begins anew.
+fn write_quotas(text: &mut Exposition, quotas: &[ProviderQuota]) {
+    let mut fullest: BTreeMap<(&str, &str), &ProviderQuota> = BTreeMap::new();
+    for found in quotas {
+        let provider = PROVIDERS.into_iter().find(|name| found.provider.contains(name));
+        let window = WINDOWS.into_iter().find(|name| *name == found.quota.window);
+        let place = (provider.unwrap_or("other"), window.unwrap_or("other"));
+        let held = fullest.entry(place).or_insert(found);
+        if found.quota.used > held.quota.used {
+            *held = found;
+        }
+    }
+    let seconds = |found: &ProviderQuota| (found.quota.resets.0 / 1000) as f64;
+    let (used, resets) = ("deadstop_quota_used_ratio", "deadstop_quota_reset_timestamp_seconds");
+    text.head(used, "gauge", "Used share of a provider's own window, the fullest of all agents.");
+    for ((provider, window), found) in &fullest {
+        let labels = format!("{{provider=\"{provider}\",window=\"{window}\"}}");
+        text.line(&format!("{used}{labels}"), found.quota.used);
+    }
+    text.head(resets, "gauge", "When that window begins anew.");
+    for ((provider, window), found) in &fullest {
+        let labels = format!("{{provider=\"{provider}\",window=\"{window}\"}}");
+        text.line(&format!("{resets}{labels}"), seconds(found));
+    }
+}
+
 /// The text under construction.
 struct Exposition(String);
 
@@ -420,6 +455,8 @@ impl Exposition {
 
 #[cfg(test)]
 mod tests {
+    use deadstop_core::{Quota, Time};
+
     use super::*;
 
     #[test]
@@ -456,8 +493,19 @@ mod tests {
         for nanos in [500, 1_000, 1_001, 2_000_000_000] {
             metrics.decided(Duration::from_nanos(nanos));
         }
-        let text = metrics.text();
+        let quota = |provider: &str, window: &str, used: f64| ProviderQuota {
+            provider: provider.into(),
+            quota: Quota { window: window.into(), used, resets: Time(5_000_000) },
+        };
+        let text = metrics.text(&[
+            quota("anthropic", "5h", 0.2),
+            quota("my-anthropic", "5h", 0.61),
+            quota("https://evil\"}", "{}\n", 1.0),
+        ]);
         for line in [
+            "deadstop_quota_used_ratio{provider=\"anthropic\",window=\"5h\"} 0.61",
+            "deadstop_quota_reset_timestamp_seconds{provider=\"anthropic\",window=\"5h\"} 5000",
+            "deadstop_quota_used_ratio{provider=\"other\",window=\"other\"} 1",
             "deadstop_calls_total{kind=\"model\"} 1",
             "deadstop_calls_total{kind=\"tool\"} 2",
             "deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"} 1",

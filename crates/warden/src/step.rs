@@ -145,6 +145,17 @@ impl Step<'_, '_, '_> {
         self.counted(admission)
     }
 
+    /// Decides whether a sub-agent may begin in the innermost scope. A refusal is counted with its
+    /// first call, which is refused as well.
+    pub(super) fn begin(&mut self) -> Decision {
+        self.transaction.begin()
+    }
+
+    /// The sub-agent of the innermost scope has ended.
+    pub(super) fn end(&mut self) {
+        self.transaction.end();
+    }
+
     fn counted(&mut self, admission: Admission) -> Admission {
         // A call that a person is asked about has not been decided yet.
         if admission.verdict != Verdict::Ask {

@@ -3146,7 +3146,10 @@ export interface paths {
             };
         };
         put?: never;
-        /** Opens a session. */
+        /**
+         * Opens a session, or a nested scope in it. May be repeated: a person's words, a compaction or the
+         *     beginning and end of a sub-agent are told this way, too.
+         */
         post: {
             parameters: {
                 query?: never;
@@ -4274,6 +4277,8 @@ export interface components {
              * @description When an operator removed it; null if it is listed.
              */
             removed_ms: number | null;
+            /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
+            quotas: components["schemas"]["Quota"][];
             /** @description What people have tagged it with. */
             tags: string[];
             /**
@@ -5743,10 +5748,22 @@ export interface components {
             /** @description The agent. */
             agent: string;
             /**
+             * @description Whether the agent's context was compacted, where no model call tells that: what it forgot it
+             *     may look up again.
+             */
+            compacted?: boolean;
+            /** @description Whether the sub-agent of `scope` has ended: it no longer counts as at work. */
+            done?: boolean;
+            /**
              * @description What a person has just said to it, where no model call tells that: new words let calls be
              *     made again that would have been repetition.
              */
             said?: string | null;
+            /**
+             * @description The nested scopes that are opened in it, the outermost first: a sub-agent begins. The limits
+             *     on sub-agents decide whether it may.
+             */
+            scope?: string[];
             /** @description The session's name; one is made up if none is given. */
             session?: string | null;
         };
@@ -5889,6 +5906,8 @@ export interface components {
                  * @description When an operator removed it; null if it is listed.
                  */
                 removed_ms: number | null;
+                /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
+                quotas: components["schemas"]["Quota"][];
                 /** @description What people have tagged it with. */
                 tags: string[];
                 /**
@@ -6442,6 +6461,11 @@ export interface components {
         };
         /** @description A model call that is about to be made. */
         Preflight: {
+            /**
+             * @description Whether the history before it was rewritten, as a context compaction does: what the agent
+             *     forgot it may look up again.
+             */
+            compacted?: boolean;
             /** @description Whether a person has said it. */
             from_person?: boolean;
             /** @description The client's id for this call. */
@@ -6613,6 +6637,8 @@ export interface components {
             id: string;
             /** @description The server that it runs on. */
             server?: string | null;
+            /** @description Whether it starts a sub-agent: the limits on sub-agents count that before it does. */
+            spawns?: boolean;
             /** @description The tool. */
             tool: string;
         };
@@ -6635,6 +6661,22 @@ export interface components {
             sessions: number;
             /** @description What it does, in a sentence. */
             words: string;
+        /** @description A window of a provider, such as the five hours of a subscription, as its last answer reported it. */
+        Quota: {
+            /** @description The provider. */
+            provider: string;
+            /**
+             * Format: int64
+             * @description When it begins anew, in milliseconds since 1970.
+             */
+            resets_ms: number;
+            /**
+             * Format: double
+             * @description The share that is used, from 0 to 1.
+             */
+            used: number;
+            /** @description Its name for the window: `5h`, `7d`, `primary`. */
+            window: string;
         };
         /**
          * @description How far a harm reaches.
@@ -6942,6 +6984,8 @@ export interface components {
         Running: components["schemas"]["Row"] & {
             /** @description What its guards measure, the nearest to its limit first; empty where nothing is limited. */
             limits: components["schemas"]["Limit"][];
+            /** @description Of an agent: the windows that its providers have reported, the fullest first. */
+            quotas?: components["schemas"]["Quota"][];
         };
         /** @description What was asked and answered, secrets removed. */
         Said: {

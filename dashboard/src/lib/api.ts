@@ -5,6 +5,7 @@ export type Schemas = components['schemas'];
 export type Row = Schemas['Row'];
 export type Running = Schemas['Running'];
 export type Agent = Schemas['Agent'];
+export type Quota = Schemas['Quota'];
 export type Session = Schemas['Session'];
 export type Call = Schemas['Call'];
 export type Incident = Schemas['Incident'];

@@ -87,7 +87,7 @@ export const SECTIONS: Section[] = [
   },
   {
     key: 'swarm', name: 'Sub-agents', about: 'How many sub-agents a session may have.',
-    fields: [{ key: 'max_agents', label: 'In all', hint: 'Empty: no limit.' }, { key: 'max_parallel', label: 'Side by side', hint: 'Those that made a call in the last minute. Empty: no limit.' },
+    fields: [{ key: 'max_agents', label: 'In all', hint: 'Empty: no limit.' }, { key: 'max_parallel', label: 'Side by side', hint: 'Those that made a call in the last minute and have not ended. Empty: no limit.' },
       { key: 'max_depth', label: 'Below each other', hint: 'Empty: no limit.' }, { key: 'max_spawns_per_minute', label: 'New ones a minute', hint: 'Empty: no limit.' }, ACTION],
   },
   {

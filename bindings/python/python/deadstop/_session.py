@@ -158,6 +158,11 @@ class Scope:
         """Ends it, for good; what is beside it goes on."""
         self._native.kill(reason)
 
+    def compacted(self) -> None:
+        """Tells that the agent's context was compacted: what it forgot it may look up again, so the loop
+        guard starts over. A guarded client sees that by itself."""
+        self._native.compacted()
+
     def scope(self, name: str, **limits: Any) -> Scope:
         """A scope inside it: see :meth:`Session.scope`."""
         with self:
@@ -269,6 +274,10 @@ class Session(Generic[C]):
         With a server it waits until the server has the kill, for two seconds at most. Inside an event
         loop it does not wait. A file keeps the kill until the server has it."""
         self._native.kill(reason, 0.0 if _in_loop() else _LASTING)
+
+    def compacted(self) -> None:
+        """Tells that the agent's context was compacted: see :meth:`Scope.compacted`."""
+        self._own.compacted()
 
     def restore(self) -> None:
         """Makes the clients what they were. A session that was killed stays dead; to go on, guard

@@ -75,6 +75,12 @@ impl Wanted {
                     .to_owned(),
             );
         }
+        if self.host.tells_sub_agents() {
+            notes.push(
+                "sub-agents are told apart: [swarm] in the policy limits them; a start is refused at the tool that starts it"
+                    .to_owned(),
+            );
+        }
         if self.gateway.is_some() && matches!(self.host, Host::Cursor | Host::Copilot) {
             notes.push(format!(
                 "{} has no base URL in its files: only tools are covered",

@@ -356,6 +356,7 @@ impl Relay {
             server: Some(self.server.clone()),
             arguments: asked.arguments,
             cwd: std::env::current_dir().ok(),
+            spawns: false,
         };
         let until = Instant::now() + HOLD;
         loop {

@@ -9,9 +9,10 @@
 //!
 //! Windows of less than five minutes are rate limits, which clients wait for by themselves.
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Serialize};
 
-use crate::call::Digest;
 use crate::gauge::{Dial, Gauge};
 use crate::guard::{End, Lesson, Seat};
 use crate::scope::{ScopeKind, ScopeState};
@@ -53,11 +54,20 @@ pub struct Quota {
     pub resets: Time,
 }
 
+/// A window of a provider that has not begun anew, as an agent remembers it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProviderQuota {
+    /// The provider, by the name under which it is called.
+    pub provider: String,
+    /// Its window.
+    pub quota: Quota,
+}
+
 /// Windows with less time than this left are not kept.
 const SHORTEST: Millis = Millis(300_000);
 /// Windows that an agent remembers.
 const MOST: usize = 12;
-/// Longest name of a window.
+/// Longest name of a window or a provider, in characters.
 const LONGEST_NAME: usize = 24;
 /// Moments are rounded up to this, so that a state changes seldom.
 const ROUND_MS: u64 = 60_000;
@@ -68,8 +78,8 @@ pub(crate) struct Windows(Vec<Window>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Window {
-    /// The provider, as a digest of its name.
-    server: u32,
+    /// The provider.
+    server: String,
     name: String,
     /// Hundredths that are used.
     percent: u8,
@@ -77,7 +87,7 @@ struct Window {
 }
 
 impl Windows {
-    fn learn(&mut self, server: u32, quota: &Quota, now: Time) {
+    fn learn(&mut self, server: &str, quota: &Quota, now: Time) {
         self.0.retain(|known| known.resets > now);
         let resets = Time(quota.resets.0.div_ceil(ROUND_MS).saturating_mul(ROUND_MS));
         let name: String = quota.window.chars().take(LONGEST_NAME).collect();
@@ -87,19 +97,40 @@ impl Windows {
         match known {
             Some(known) => (known.percent, known.resets) = (percent, resets),
             None if full || quota.resets.since(now) < SHORTEST => {}
-            None => self.0.push(Window { server, name, percent, resets }),
+            None => self.0.push(Window { server: server.to_owned(), name, percent, resets }),
         }
     }
 
     /// The fullest window of a provider that has not begun anew.
-    fn fullest(&self, server: u32, now: Time) -> Option<&Window> {
+    fn fullest(&self, server: &str, now: Time) -> Option<&Window> {
         let current = self.0.iter().filter(|known| known.server == server && known.resets > now);
         current.max_by_key(|known| known.percent)
     }
 }
 
-fn server_of(server: Option<&str>) -> u32 {
-    Digest::of(server.unwrap_or_default().as_bytes()).short()
+/// The name under which the windows of a provider are kept.
+fn server_of(server: Option<&str>) -> &str {
+    let server = server.unwrap_or_default();
+    let end = server.char_indices().nth(LONGEST_NAME).map_or(server.len(), |(at, _)| at);
+    &server[..end]
+}
+
+impl ScopeState {
+    /// The windows of providers that have not begun anew, the fullest first. Agents have some.
+    pub fn quotas(&self, now: Time) -> Vec<ProviderQuota> {
+        let current = self.windows.0.iter().filter(|window| window.resets > now);
+        let mut found: Vec<&Window> = current.collect();
+        found.sort_by_key(|window| Reverse(window.percent));
+        let told = |window: &Window| ProviderQuota {
+            provider: window.server.clone(),
+            quota: Quota {
+                window: window.name.clone(),
+                used: f64::from(window.percent) / 100.0,
+                resets: window.resets,
+            },
+        };
+        found.into_iter().map(told).collect()
+    }
 }
 
 pub(crate) struct Guard;

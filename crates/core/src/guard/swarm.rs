@@ -1,19 +1,22 @@
 //! *swarm*: how many sub-agents a session may have.
 //!
-//! A sub-agent is a scope inside the session that makes a call: a nested scope of an SDK, a scope that
-//! a header of the gateway or a body of the API names, a sub-agent that a coding agent's hook tells of.
+//! A sub-agent is a scope inside the session that begins or makes a call: a nested scope of an SDK, a
+//! scope that a header of the gateway or a body of the API names, a sub-agent that a coding agent's
+//! hook tells of. A tool call that starts a sub-agent announces it: it counts from then on, and the
+//! next scope that is new takes its place.
 //!
 //! **Catches** the agent that starts helpers which start helpers: too many in all, side by side, below
 //! each other, or in a minute. **Lets pass** calls of a sub-agent that is at work already. **Trips** on
-//! the first call of one too many, which is refused; the others go on. **Recovers** when others have
-//! been quiet for a minute (side by side, a minute); never for the number in all.
+//! the call that would start one too many, or else on its own first call, which is refused; the others
+//! go on. **Recovers** when others have ended or have been quiet for a minute (side by side, a minute);
+//! never for the number in all.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 use crate::gauge::{Dial, Gauge};
-use crate::guard::{Below, Note, Seat};
+use crate::guard::{Below, End, Lesson, Note, Seat};
 use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip, Wait};
@@ -24,7 +27,7 @@ settings! {
     SwarmSettings / RawSwarm {
         /// Sub-agents in all.
         max_agents: Option<u64> = None,
-        /// Sub-agents at work side by side: those that made a call in the last minute.
+        /// Sub-agents at work side by side: those that made a call in the last minute and have not ended.
         max_parallel: Option<u64> = None,
         /// Sub-agents below each other.
         max_depth: Option<u64> = None,
@@ -69,6 +72,9 @@ impl RawSwarm {
 const KNOWN: usize = 48;
 /// How long a sub-agent counts as at work after a call.
 const AT_WORK: Millis = Millis(60_000);
+/// Sub-agents that were announced and have not shown themselves yet, and how long each is expected.
+const ANNOUNCED: usize = 16;
+const EXPECTED: Millis = Millis(600_000);
 /// A minute in pieces.
 const PIECE_MS: u64 = 10_000;
 const PIECES: usize = 6;
@@ -82,25 +88,38 @@ pub(crate) struct Swarm {
     /// The newest piece of a minute, and the spawns of that and the five before it.
     newest: u64,
     spawns: [u32; PIECES],
+    /// Calls that start a sub-agent which has not made a call yet: their digests, and the second of
+    /// the session's life in which each was admitted.
+    announced: VecDeque<(u32, u32)>,
 }
 
+/// The second of a session's life, from the first minute on: one that ended was at work before that.
 fn second(scope: &ScopeState, now: Time) -> u32 {
-    u32::try_from(now.since(scope.opened).0 / 1000).unwrap_or(u32::MAX)
+    u32::try_from(now.since(scope.opened).0.saturating_add(AT_WORK.0) / 1000).unwrap_or(u32::MAX)
+}
+
+/// Whether less than this has passed between two seconds of a session's life.
+fn within(span: Millis, last: u32, second: u32) -> bool {
+    u64::from(second.saturating_sub(last)) * 1000 < span.0
 }
 
 impl Swarm {
     fn active(&self, second: u32) -> u64 {
-        let recent = |last: u32| u64::from(second.saturating_sub(last)) * 1000 < AT_WORK.0;
-        self.known.iter().filter(|(_, last)| recent(*last)).count() as u64
+        let known = self.known.iter().filter(|(_, last)| within(AT_WORK, *last, second)).count();
+        known as u64 + self.expected(second)
     }
 
     fn is_active(&self, place: u32, second: u32) -> bool {
-        let recent = |last: u32| u64::from(second.saturating_sub(last)) * 1000 < AT_WORK.0;
-        self.known.iter().any(|(known, last)| *known == place && recent(*last))
+        self.known.iter().any(|(known, last)| *known == place && within(AT_WORK, *last, second))
     }
 
     fn knows(&self, place: u32) -> bool {
         self.known.iter().any(|(known, _)| *known == place)
+    }
+
+    /// Sub-agents that were announced and have not shown themselves.
+    fn expected(&self, second: u32) -> u64 {
+        self.announced.iter().filter(|(_, since)| within(EXPECTED, *since, second)).count() as u64
     }
 
     fn last_minute(&self, now: Time) -> u64 {
@@ -110,13 +129,17 @@ impl Swarm {
         counted.map(|piece| u64::from(self.spawns[(piece % PIECES as u64) as usize])).sum()
     }
 
-    /// A sub-agent makes a call.
+    /// A sub-agent begins or makes a call.
     fn see(&mut self, place: u32, second: u32, now: Time) {
         if let Some(at) = self.known.iter().position(|(known, _)| *known == place) {
             self.known[at].1 = second;
             return;
         }
-        self.total += 1;
+        self.announced.retain(|(_, since)| within(EXPECTED, *since, second));
+        // One that was announced has been counted.
+        if self.announced.pop_front().is_none() {
+            self.count(now);
+        }
         if self.known.len() == KNOWN {
             // The one that was quiet for longest.
             let quiet = self.known.iter().enumerate().min_by_key(|(_, (_, last))| *last);
@@ -125,6 +148,35 @@ impl Swarm {
             }
         }
         self.known.push_back((place, second));
+    }
+
+    /// A call that starts a sub-agent will run.
+    fn announce(&mut self, call: u32, second: u32, now: Time) {
+        self.count(now);
+        if self.announced.len() == ANNOUNCED {
+            self.announced.pop_front();
+        }
+        self.announced.push_back((call, second));
+    }
+
+    /// A call has ended: a sub-agent that it started and that never showed itself has ended, too.
+    fn ended(&mut self, call: u32) {
+        if let Some(at) = self.announced.iter().position(|(announced, _)| *announced == call) {
+            self.announced.remove(at);
+        }
+    }
+
+    /// A sub-agent has ended: it is known, and no longer at work.
+    fn rest(&mut self, place: u32, second: u32) {
+        let long_ago = second.saturating_sub(u32::try_from(AT_WORK.0 / 1000).unwrap_or(u32::MAX));
+        for (_, last) in self.known.iter_mut().filter(|(known, _)| *known == place) {
+            *last = (*last).min(long_ago);
+        }
+    }
+
+    /// Counts a new sub-agent.
+    fn count(&mut self, now: Time) {
+        self.total += 1;
         let piece = now.0 / PIECE_MS;
         for step in 1..=piece.saturating_sub(self.newest).min(PIECES as u64) {
             self.spawns[((self.newest + step) % PIECES as u64) as usize] = 0;
@@ -135,27 +187,48 @@ impl Swarm {
     }
 }
 
+/// A sub-agent has begun, without a call of its own.
+pub(crate) fn begin(scope: &mut ScopeState, below: &Below, now: Time) {
+    let second = second(scope, now);
+    for place in below.places() {
+        scope.swarm.see(place, second, now);
+    }
+}
+
+/// The innermost sub-agent has ended.
+pub(crate) fn end(scope: &mut ScopeState, below: &Below, now: Time) {
+    let second = second(scope, now);
+    if let Some(place) = below.places().last() {
+        scope.swarm.rest(place, second);
+    }
+}
+
 pub(crate) struct Guard;
 
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.swarm;
-        let below = seat.below?;
-        if settings.none() || seat.scope.kind != ScopeKind::Session {
+        let spawns = u64::from(seat.call.tool().is_some_and(|call| call.spawns));
+        if settings.none()
+            || seat.scope.kind != ScopeKind::Session
+            || (seat.below.is_none() && spawns == 0)
+        {
             return None;
         }
         let (swarm, second) = (&seat.scope.swarm, second(seat.scope, seat.now));
-        if let Some(limit) = settings.max_depth.filter(|limit| below.depth > *limit) {
-            return Some(trip(
-                seat,
-                "max_depth",
-                below.depth,
-                limit,
-                "sub-agents below each other",
-            ));
+        let depth = seat.below.map_or(0, |below| below.depth) + spawns;
+        if let Some(limit) = settings.max_depth.filter(|limit| depth > *limit) {
+            return Some(trip(seat, "max_depth", depth, limit, "sub-agents below each other"));
         }
-        let new = below.places().filter(|place| !swarm.knows(*place)).count() as u64;
-        let waking = below.places().filter(|place| !swarm.is_active(*place, second)).count() as u64;
+        let places = |counts: &dyn Fn(u32) -> bool| {
+            let below = seat.below.as_ref().into_iter();
+            below.flat_map(Below::places).filter(|place| counts(*place)).count() as u64
+        };
+        let unknown = places(&|place| !swarm.knows(place));
+        // Those that were announced have been counted.
+        let counted = swarm.expected(second).min(unknown);
+        let new = unknown - counted + spawns;
+        let waking = places(&|place| !swarm.is_active(place, second)) - counted + spawns;
         let (total, active) = (swarm.total + new, swarm.active(second) + waking);
         let minute = swarm.last_minute(seat.now) + new;
         if let Some(limit) = settings.max_agents.filter(|limit| new > 0 && total > *limit) {
@@ -173,10 +246,21 @@ impl super::Guard for Guard {
     }
 
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
-        let Some(below) = note.below.filter(|_| scope.kind == ScopeKind::Session) else { return };
-        let second = second(scope, note.now);
-        for place in below.places() {
-            scope.swarm.see(place, second, note.now);
+        if scope.kind != ScopeKind::Session {
+            return;
+        }
+        if let Some(below) = &note.below {
+            begin(scope, below, note.now);
+        }
+        if let Some(call) = note.call.tool().filter(|call| call.spawns) {
+            let second = second(scope, note.now);
+            scope.swarm.announce(call.signature.short(), second, note.now);
+        }
+    }
+
+    fn settle(&self, lesson: &mut Lesson<'_>, end: &End<'_>) {
+        if let (ScopeKind::Session, Some(call)) = (lesson.scope.kind, end.call.tool()) {
+            lesson.scope.swarm.ended(call.signature.short());
         }
     }
 

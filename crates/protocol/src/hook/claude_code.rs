@@ -6,7 +6,7 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told, told_sub_agent};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -16,9 +16,13 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("PostToolBatch", Moment::Stop),
     ("UserPromptSubmit", Moment::Prompt),
     ("Stop", Moment::Stop),
+    ("SubagentStart", Moment::SubAgent),
     ("SubagentStop", Moment::Stop),
     ("SessionStart", Moment::Start),
 ];
+
+/// The tools that start a sub-agent, under the names of newer and of older versions.
+pub(super) const SPAWNS: &[&str] = &["Agent", "Task"];
 
 /// Reads an event; Codex says it in the same words.
 pub(super) fn read(host: Host, input: &Value, told: Option<&str>) -> Result<Event, BadEvent> {
@@ -26,7 +30,9 @@ pub(super) fn read(host: Host, input: &Value, told: Option<&str>) -> Result<Even
     let session = field::session(input, &["session_id"])?;
     let scope = field::scope(input, &["agent_id"]);
     if let Some(event) = field::event(host, name.clone(), session.clone(), input)? {
-        return Ok(Event { scope, ..event });
+        let ends = name.eq_ignore_ascii_case("SubagentStop") && !scope.is_empty();
+        let kind = if ends { Kind::Ended } else { event.kind };
+        return Ok(Event { scope, kind, ..event });
     }
     let tool = field::tool(input)?;
     let kind = match host.moment(&name) {
@@ -44,6 +50,14 @@ pub(super) fn read(host: Host, input: &Value, told: Option<&str>) -> Result<Even
     Ok(Event { name, session, scope, kind })
 }
 
+/// The answer to a sub-agent that begins and may not. Codex reads it in the same way.
+pub(super) fn begun(event: &str, why: &str) -> Output {
+    Output::json(&json!({ "hookSpecificOutput": {
+        "hookEventName": event,
+        "additionalContext": told_sub_agent(why),
+    }}))
+}
+
 pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
     let decided = |decision: &str, why: &str| {
         json!({
@@ -54,6 +68,7 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
     };
     match (moment, reply) {
         (_, Reply::Pass) | (Moment::Other, _) => Output::nothing(),
+        (Moment::SubAgent, Reply::Refuse(why) | Reply::End(why)) => begun(event, why),
         (_, Reply::Warn(why)) => {
             Output::json(&json!({ "systemMessage": format!("deadstop {why}") }))
         }

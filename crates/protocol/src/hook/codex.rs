@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Host, Moment, Output, Reply, told};
+use super::{Host, Moment, Output, Reply, claude_code, told};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -12,8 +12,13 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("PostToolUse", Moment::After),
     ("UserPromptSubmit", Moment::Prompt),
     ("Stop", Moment::Stop),
+    ("SubagentStart", Moment::SubAgent),
+    ("SubagentStop", Moment::Stop),
     ("SessionStart", Moment::Start),
 ];
+
+/// The tools that start a sub-agent; some versions name it with its namespace.
+pub(super) const SPAWNS: &[&str] = &["spawn_agent", "collaboration.spawn_agent"];
 
 pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
     match (moment, reply) {
@@ -28,6 +33,7 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
             "hookEventName": event,
             "additionalContext": advice,
         }})),
+        (Moment::SubAgent, Reply::Refuse(why) | Reply::End(why)) => claude_code::begun(event, why),
         (Moment::Prompt, Reply::Refuse(why)) => {
             Output::json(&json!({ "decision": "block", "reason": format!("deadstop {why}") }))
         }

@@ -55,7 +55,7 @@ pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent>
 
 fn tool(event: &str, input: &Value) -> Result<ToolUse, BadEvent> {
     let named = |name: &str, arguments: Value| {
-        Ok(ToolUse { id: None, name: name.to_owned(), server: None, arguments })
+        Ok(ToolUse { name: name.to_owned(), arguments, ..ToolUse::default() })
     };
     match event {
         "beforeShellExecution" | "afterShellExecution" => {

@@ -81,6 +81,9 @@ pub(super) fn event(
         Moment::Before | Moment::After => return Ok(None),
         Moment::Prompt => Kind::Prompt(text(input, &["prompt"]).unwrap_or_default().to_owned()),
         Moment::Start if text(input, &["source"]) == Some("compact") => Kind::Compacted,
+        Moment::SubAgent => {
+            Kind::Begins { parent: text(input, &["parent_agent_id"]).and_then(identity::name) }
+        }
         Moment::Permission | Moment::Stop | Moment::Start => Kind::Standing,
         Moment::Other => Kind::Other,
     };
@@ -96,5 +99,6 @@ pub(super) fn tool(input: &Value) -> Result<ToolUse, BadEvent> {
         name: name.to_owned(),
         server: None,
         arguments: arguments(input, &["tool_input", "toolInput", "toolArgs", "tool_args"]),
+        spawns: false,
     })
 }

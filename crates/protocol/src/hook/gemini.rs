@@ -15,6 +15,17 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("SessionStart", Moment::Start),
 ];
 
+/// The tools that start a sub-agent: one for all of them, and those of versions in which each
+/// sub-agent was a tool by its own name. The tools that a sub-agent uses do not name it.
+pub(super) const SPAWNS: &[&str] = &[
+    "invoke_agent",
+    "delegate_to_agent",
+    "codebase_investigator",
+    "generalist",
+    "browser_agent",
+    "cli_help",
+];
+
 pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent> {
     let name = field::name(input, told)?;
     let session = field::session(input, &["session_id"])?;

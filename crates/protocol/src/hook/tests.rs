@@ -72,6 +72,47 @@ fn claude_code_is_told() {
         ],
     );
     check(Host::ClaudeCode, "Notification", ["", "", "", "", ""]);
+    let refused = |why: &str| {
+        format!(
+            r#"{{"hookSpecificOutput":{{"additionalContext":"Deadstop refused this sub-agent and its tool calls ({why}). Do not use tools: say that you were refused, and finish.","hookEventName":"SubagentStart"}}}}"#
+        )
+    };
+    let (blocked, dead) = (refused("blocked: b"), refused("stopped: k"));
+    check(Host::ClaudeCode, "SubagentStart", ["", warned, "", &blocked, &dead]);
+    check(Host::Codex, "SubagentStart", ["", "", "", &blocked, &dead]);
+}
+
+#[test]
+fn tools_that_start_sub_agents_are_known_by_host() {
+    let said = |name: &str, input: Value| json!({ "session_id": "s", "tool_name": name, "tool_input": input, "agent_id": "a" });
+    for (host, name, input, expected) in [
+        (Host::ClaudeCode, "Agent", json!({ "prompt": "p" }), true),
+        (Host::ClaudeCode, "Task", json!({ "prompt": "p" }), true),
+        (Host::ClaudeCode, "Agent", json!({ "prompt": "p", "resume": "a1" }), false),
+        (Host::ClaudeCode, "TaskList", json!({}), false),
+        (Host::Codex, "spawn_agent", json!({}), true),
+        (Host::Codex, "Agent", json!({}), false),
+        (Host::Gemini, "invoke_agent", json!({ "agent_name": "x" }), true),
+        (Host::Cursor, "Task", json!({}), true),
+        (Host::OpenCode, "task", json!({}), true),
+        (Host::Copilot, "bash", json!({}), false),
+    ] {
+        let before = host.events()[0].0;
+        let bytes = said(name, input).to_string();
+        let event = host.read(bytes.as_bytes(), Some(before)).unwrap();
+        let Kind::Before(tool) = event.kind else { panic!("{host:?} {name}") };
+        assert_eq!(tool.spawns, expected, "{host:?} {name}");
+    }
+    for (event, expected) in [
+        ("SubagentStart", Kind::Begins { parent: None }),
+        ("SubagentStop", Kind::Ended),
+        ("Stop", Kind::Standing),
+    ] {
+        for host in [Host::ClaudeCode, Host::Codex] {
+            let read = host.read(said("", json!({})).to_string().as_bytes(), Some(event)).unwrap();
+            assert_eq!((read.kind, read.scope), (expected.clone(), vec!["a".to_owned()]));
+        }
+    }
 }
 
 #[test]
@@ -169,7 +210,7 @@ fn opencode_is_told() {
 }
 
 fn tool(id: Option<&str>, name: &str, arguments: Value) -> ToolUse {
-    ToolUse { id: id.map(str::to_owned), name: name.to_owned(), server: None, arguments }
+    ToolUse { id: id.map(str::to_owned), name: name.to_owned(), arguments, ..ToolUse::default() }
 }
 
 #[test]

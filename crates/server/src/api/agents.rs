@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::auth::Who;
 use super::extract::{Asked, AskedBoth, At, Body, Name, Page, Paged, Strict};
+use super::gauge::Quota;
 use super::live::Row;
 use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem, ProblemBody};
@@ -90,6 +91,8 @@ pub(crate) struct Agent {
     /// When an operator removed it; null if it is listed.
     #[schema(required)]
     removed_ms: Option<u64>,
+    /// The windows that its providers have reported and that have not begun anew, the fullest first.
+    quotas: Vec<Quota>,
     #[serde(flatten)]
     totals: Totals,
 }
@@ -107,12 +110,14 @@ impl Agent {
             opened_ms: stored.opened.0,
             used_ms: stored.used.0,
             removed_ms: stored.removed.filter(|at| stored.used <= *at).map(|at| at.0),
+            quotas: Vec::new(),
             totals: stored.counters.into(),
             name: stored.name,
         };
         if let Some(scope) = live {
             let state = scope.state();
             agent.removed_ms = agent.removed_ms.filter(|at| scope.used().0 <= *at);
+            agent.quotas = Quota::all(&state, now());
             agent.active = state.killed().is_none();
             agent.deactivated_by = state.killed().map(deactivated_by);
             agent.deactivated_ms = state.killed().map(|kill| kill.at.0);

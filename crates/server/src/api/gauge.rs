@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use deadstop_core::{Digest, Gauge, Measure, Signal};
+use deadstop_core::{Digest, Gauge, Measure, ProviderQuota, ScopeState, Signal, Time};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -26,6 +26,32 @@ pub(crate) struct Limit {
     /// The server that it is about, if it is about one that is known by name.
     #[schema(required)]
     server: Option<String>,
+}
+
+/// A window of a provider, such as the five hours of a subscription, as its last answer reported it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Quota {
+    /// The provider.
+    provider: String,
+    /// Its name for the window: `5h`, `7d`, `primary`.
+    window: String,
+    /// The share that is used, from 0 to 1.
+    used: f64,
+    /// When it begins anew, in milliseconds since 1970.
+    resets_ms: u64,
+}
+
+impl Quota {
+    /// The windows that a scope remembers and that have not begun anew, the fullest first.
+    pub(crate) fn all(state: &ScopeState, now: Time) -> Vec<Quota> {
+        let told = |found: ProviderQuota| Quota {
+            provider: found.provider,
+            window: found.quota.window,
+            used: found.quota.used,
+            resets_ms: found.quota.resets.0,
+        };
+        state.quotas(now).into_iter().map(told).collect()
+    }
 }
 
 /// One line of a score.

@@ -66,12 +66,14 @@ fn bounded(mut harm: Harm) -> Harm {
     harm
 }
 
-/// Opens a session.
+/// Opens a session, or a nested scope in it. May be repeated: a person's words, a compaction or the
+/// beginning and end of a sub-agent are told this way, too.
 #[utoipa::path(
     post, path = "/api/sessions", tag = "govern", request_body = Opening,
     responses(
         (status = 200, description = "It is open", body = Opened),
-        (status = 403, description = "It is dead: `session_killed…`", body = Refusal, content_type = "application/problem+json"),
+        (status = 403, description = "It is dead: `session_killed…`; or its scope may not be opened: `max_agents`, `max_depth`", body = Refusal, content_type = "application/problem+json"),
+        (status = 429, description = "Its scope may not be opened now: `max_parallel`, `spawns_per_minute`", body = Refusal, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn open(
@@ -91,13 +93,27 @@ pub(crate) async fn open(
         let detail = format!("this server has keys now: the agent `{agent}` needs one");
         return Err(Problem::new(Code::KeyRequired, detail));
     }
-    let chain = chain(&app, &who, &agent, &session, &[]).await?;
+    let chain = chain(&app, &who, &agent, &session, &opening.scope).await?;
     if let Some(refusal) = dead(&chain) {
         return Ok(refusal.into_response());
     }
     app.warden.register(&chain).await;
     if let Some(said) = &opening.said {
         app.warden.hear_person(&chain, TextFacts::of(said)).await;
+    }
+    if opening.compacted {
+        app.warden.compacted(&chain).await;
+    }
+    match (opening.scope.is_empty(), opening.done) {
+        (true, _) => {}
+        (false, true) => app.warden.end(&chain).await,
+        (false, false) => {
+            let Decision { verdict, trips, .. } = app.warden.begin(&chain).await;
+            let reply = decided("", verdict, &trips, None);
+            if reply.status != 200 {
+                return Ok(reply.into_response());
+            }
+        }
     }
     let policy = deadstop_protocol::policy_file::to_json(&chain.policies());
     let scope = Row::of(chain.innermost());
@@ -137,6 +153,7 @@ pub(crate) async fn preflight(
         max_output: asked.max_output_tokens.map(Tokens),
         prompt: hashed,
         from_person: asked.from_person,
+        compacted: asked.compacted,
         ..ModelCall::default()
     });
     let call = chain.project.redact_call(call);
@@ -175,6 +192,7 @@ pub(crate) async fn propose(
             facts.harms = harms.into_iter().take(MOST_HARMS).map(bounded).collect();
         }
         facts.server = proposed.server;
+        facts.spawns = proposed.spawns;
         if let Some(server) = facts.server.clone() {
             app.warden.pins.judge(&who.project, &server, &mut facts);
         }

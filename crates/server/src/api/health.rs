@@ -93,5 +93,5 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     app.metrics.queue_depth(app.warden.queue_depth());
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text(&app.warden.quotas())).into_response()
 }

@@ -20,7 +20,7 @@ use super::auth::Who;
 use super::auth::grace::KeyGrace;
 use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
-use super::gauge::Limit;
+use super::gauge::{Limit, Quota};
 use super::problem::Problem;
 use super::standing::{Standing, Waiting};
 use deadstop_store::CANARY;
@@ -101,6 +101,10 @@ pub(crate) struct Running {
     pub(crate) row: Row,
     /// What its guards measure, the nearest to its limit first; empty where nothing is limited.
     limits: Vec<Limit>,
+    /// Of an agent: the windows that its providers have reported, the fullest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    quotas: Vec<Quota>,
 }
 
 impl Running {
@@ -109,7 +113,8 @@ impl Running {
         let gauges = scope.state().gauges(policies.of(scope.kind()), now);
         let names = HashMap::new();
         let limits = gauges.iter().map(|gauge| Limit::of(gauge, &names)).collect();
-        Running { row: Row::of(scope), limits }
+        let quotas = Quota::all(&scope.state(), now);
+        Running { row: Row::of(scope), limits, quotas }
     }
 
     fn share(&self) -> f64 {

@@ -80,6 +80,78 @@ fn new_sub_agents_are_counted_by_the_minute() {
     );
 }
 
+fn spawns(task: &str) -> Call {
+    let signature = Digest::of(task.as_bytes());
+    Call::Tool(ToolCall { name: "Task".into(), signature, spawns: true, ..ToolCall::default() })
+}
+
+#[test]
+fn a_call_that_starts_a_sub_agent_counts_before_the_sub_agent_does() {
+    let mut world = world(|p| p.swarm.max_agents = Some(2));
+    let first = world.start("p/s", &spawns("one"), 1);
+    world.start("p/s", &spawns("two"), 2);
+    let refused = world.admit("p/s", &spawns("three"), 3);
+    assert_eq!(refused.trips[0].reason, "max_agents");
+    // Those that were announced show themselves, and are not counted again.
+    world.start("p/s/x1", &tool("ls"), 4);
+    world.start("p/s/x2", &tool("ls"), 5);
+    assert_eq!(world.admit("p/s/x3", &tool("ls"), 6).verdict, Verdict::Block);
+    world.settle("p/s", &spawns("one"), first, &Outcome::default());
+    assert_eq!(world.admit("p/s", &spawns("three"), 7).verdict, Verdict::Block);
+}
+
+#[test]
+fn a_sub_agent_that_never_shows_itself_is_at_work_until_its_call_ends() {
+    let mut world = world(|p| p.swarm.max_parallel = Some(1));
+    let ticket = world.start("p/s", &spawns("one"), 1);
+    // It works for minutes.
+    assert_eq!(world.admit("p/s", &spawns("two"), 300_000).trips[0].reason, "max_parallel");
+    world.settle("p/s", &spawns("one"), ticket, &Outcome::default());
+    assert_eq!(world.admit("p/s", &spawns("two"), 300_001).verdict, Verdict::Allow);
+    // A call that was never settled counts for ten minutes.
+    assert_eq!(world.admit("p/s", &spawns("three"), 800_000).verdict, Verdict::Block);
+    assert_eq!(world.admit("p/s", &spawns("three"), 901_000).verdict, Verdict::Allow);
+}
+
+#[test]
+fn a_sub_agent_that_starts_another_is_one_deeper() {
+    let mut world = world(|p| p.swarm.max_depth = Some(1));
+    assert_eq!(world.admit("p/s", &spawns("one"), 1).verdict, Verdict::Allow);
+    let refused = world.admit("p/s/x1", &spawns("two"), 2);
+    assert_eq!((refused.verdict, &*refused.trips[0].reason), (Verdict::Block, "max_depth"));
+}
+
+#[test]
+fn a_sub_agent_counts_from_its_beginning_to_its_end() {
+    let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+    let limited = policy(|p| (p.swarm.max_parallel, p.swarm.max_agents) = (Some(1), Some(3)));
+    let none = Policy::none();
+    let mut at = |name: &str, now: u64, ends: bool| {
+        let mut state = ScopeState::new(ScopeKind::Nested, Time(0));
+        let mut chain = [
+            Link { name: "s", state: &mut session, policy: &limited },
+            Link { name, state: &mut state, policy: &none },
+        ];
+        if ends {
+            end(&mut chain, Time(now));
+            return None;
+        }
+        begin(&mut chain, Time(now)).trips.first().map(|trip| trip.reason.clone())
+    };
+    assert_eq!(at("a", 1000, false), None);
+    assert_eq!(at("b", 2000, false).as_deref(), Some("max_parallel"));
+    at("a", 3000, true);
+    assert_eq!(at("b", 4000, false), None, "the first one has ended");
+    assert_eq!(at("a", 5000, false).as_deref(), Some("max_parallel"), "it begins again");
+    at("b", 6000, true);
+    assert_eq!(at("c", 7000, false), None);
+    at("c", 8000, true);
+    assert_eq!(at("d", 9000, false).as_deref(), Some("max_agents"));
+    session.kill("ada", "enough", Time(9500));
+    let mut chain = [Link { name: "s", state: &mut session, policy: &limited }];
+    assert_eq!(begin(&mut chain, Time(9600)).verdict, Verdict::Kill);
+}
+
 #[test]
 fn a_refused_sub_agent_is_no_strike_and_the_state_stays_small() {
     let mut world = world(|p| {
@@ -103,6 +175,9 @@ fn a_refused_sub_agent_is_no_strike_and_the_state_stays_small() {
             Link { name: &name, state: &mut below, policy: &none },
         ];
         assert!(admit(&mut chain, &tool("ls"), Time(n * 1000)).ticket.is_some());
+        let mut chain = [Link { name: "s", state: &mut session, policy: &limited }];
+        assert!(admit(&mut chain, &spawns(&name), Time(n * 1000)).ticket.is_some());
+        assert!(admit(&mut chain, &spawns(&name), Time(n * 1000)).ticket.is_some());
     }
     assert!(session.to_blob().len() < 1200, "{}", session.to_blob().len());
     assert_eq!(ScopeState::from_blob(&session.to_blob()), Ok(session));
@@ -145,6 +220,31 @@ fn a_window_that_is_used_up_to_its_share_refuses_until_it_begins_anew() {
     assert!(world.admit("p/a/s", &asked("openai"), 3000).ticket.is_some(), "another provider");
     assert!(world.admit("p/a/s", &tool("ls"), 3000).ticket.is_some(), "tools go on");
     assert!(world.admit("p/a/s", &asked("anthropic"), 3_700_000).ticket.is_some(), "a new window");
+}
+
+#[test]
+fn the_windows_of_an_agent_are_shown_until_they_begin_anew() {
+    let (mut agent, none) = (ScopeState::new(ScopeKind::Agent, Time(0)), Policy::none());
+    let long = "x".repeat(300);
+    for (server, outcome) in [
+        ("anthropic", told(0.25, "5h", 3600)),
+        ("anthropic", told(0.61, "7d", 500_000)),
+        (&*long, told(0.9, &long, 7200)),
+    ] {
+        let mut chain = [Link { name: "a", state: &mut agent, policy: &none }];
+        let ticket = admit(&mut chain, &asked(server), Time(1)).ticket.unwrap();
+        settle(&mut chain, &asked(server), ticket, &outcome, Time(2000));
+    }
+    let shown = |now: u64| -> Vec<(String, String, f64)> {
+        let all = agent.quotas(Time(now)).into_iter();
+        all.map(|found| (found.provider, found.quota.window, found.quota.used)).collect()
+    };
+    let own = |provider: &str, window: &str, used| (provider.to_owned(), window.to_owned(), used);
+    let week = own("anthropic", "7d", 0.61);
+    let bounded = own(&long[..24], &long[..24], 0.9);
+    assert_eq!(shown(3000), [bounded.clone(), week.clone(), own("anthropic", "5h", 0.25)]);
+    assert_eq!(shown(4_000_000), [bounded, week.clone()]);
+    assert_eq!(shown(8_000_000), [week]);
 }
 
 #[test]
