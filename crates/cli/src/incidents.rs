@@ -247,7 +247,7 @@ fn act(command: &Command, server: &Server) -> anyhow::Result<ExitCode> {
         [] => Ok(ExitCode::SUCCESS),
         missing => {
             let missing: Vec<String> = missing.iter().map(ui::text).collect();
-            let error = format!("incident {}: no incident has this id", missing.join(", "));
+            let error = format!("incident {}: Not Found", missing.join(", "));
             Err(Hinted::error(error, "`deadstop incidents` lists them"))
         }
     }

@@ -82,7 +82,7 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         for session in sessions {
             table.row([
                 format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),
-                ui::standing(&session["standing"]),
+                ui::standing(session),
                 ui::text(&session["tags"]),
                 ui::text(&session["model"]),
                 ui::text(&session["calls"]),
@@ -140,7 +140,7 @@ fn told(session: &Value, calls: &[Value]) -> String {
         ),
     };
     let facts = facts(&[
-        ("state", ui::standing(&session["standing"])),
+        ("state", ui::standing(session)),
         ("why", ui::text(&session["why"])),
         ("tags", ui::text(&session["tags"])),
         ("provider", ui::text(&session["provider"])),

@@ -152,12 +152,13 @@ pub(crate) fn state(value: &Value) -> String {
     }
 }
 
-/// How a session stands, in one word.
-pub(crate) fn standing(value: &Value) -> String {
-    match value.as_str() {
+/// How a session stands, in one word. A server from before there were standings tells its state.
+pub(crate) fn standing(session: &Value) -> String {
+    match session["standing"].as_str() {
         Some("stopped_by_guard" | "stopped_by_person") => "stopped".to_owned(),
         Some("waiting_for_approval") => "waiting".to_owned(),
-        _ => text(value),
+        Some(other) => other.to_owned(),
+        None => state(&session["state"]),
     }
 }
 

@@ -85,7 +85,7 @@ fn a_session_is_shown_with_its_calls() {
     house.until(&["sessions"], 2);
     let rows = house.ask(&["sessions"]).fine().rows();
     let row = rows.iter().find(|row| row[0] == "seeker/s/1").unwrap();
-    assert_eq!(&row[1..4], ["running", "loop_detected", "gpt-4o"]);
+    assert_eq!(&row[1..4], ["stopped", "loop_detected", "gpt-4o"]);
     is_time(&row[7]);
     for (args, name) in [
         (["--tag", "loop_detected"], "s/1"),
@@ -99,7 +99,7 @@ fn a_session_is_shown_with_its_calls() {
     house.ask(&["sessions", "--state", "paused"]).refused_nothing("no sessions\n");
 
     let shown = house.ask(&["sessions", "show", "seeker/s/1"]).fine();
-    assert!(shown.out.starts_with("session seeker/s/1\n  state      running\n"), "{shown:?}");
+    assert!(shown.out.starts_with("session seeker/s/1\n  state      stopped\n"), "{shown:?}");
     let calls = shown.calls();
     assert!(calls.len() >= 6, "{shown:?}");
     // Found a bug: the first call was listed as the second, after the tool call in its answer.
@@ -139,8 +139,8 @@ fn an_incident_is_explained_and_acknowledged() {
     assert_eq!(rows.len(), 1, "{listed:?}");
     let id = rows[0][0].as_str();
     is_time(&rows[0][1]);
-    assert_eq!(&rows[0][2..5], ["seeker/s1", "similarity", ""]);
-    assert!(rows[0][5].starts_with("stopped: loop score 12.5 of 10.0"), "{listed:?}");
+    assert_eq!(&rows[0][2..5], ["seeker/s1", "similarity", "open"]);
+    assert!(rows[0][6].starts_with("stopped: loop score 12.5 of 10.0"), "{listed:?}");
 
     let told = house.ask(&["explain", id]).fine().out;
     let mut lines = told.lines();
