@@ -96,6 +96,8 @@ class Handler(BaseHTTPRequestHandler):
             number = len(server.asked)
         if len(results) >= server.rounds:
             return Turn(model, None, number)
+        if server.script:
+            return Turn(model, tool(server.script[len(results)]), number)
         return Turn(model, tool((server.same or f"touch {server.folder}/ran-{{number}}").format(number=number)), number)
 
     def reply(self, value, status=200):
@@ -143,12 +145,21 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     #: The command that is asked for each time, instead of making files; `{number}` is another one each time.
     same = None
+    #: Commands that are asked for one after the other, instead of making files: as many as there are rounds.
+    script = None
     overloaded = 0
 
     def is_overloaded(self):
         with self.lock:
             self.overloaded -= 1
             return self.overloaded >= 0
+
+    def results(self):
+        """What the model was told about its tool calls, in order, as far as Anthropic's API has it."""
+        longest = max(self.asked, key=lambda body: len(body.get("messages") or []), default={})
+        blocks = [block for message in longest.get("messages") or [] if isinstance(message["content"], list)
+                  for block in message["content"] if block.get("type") == "tool_result"]
+        return [json.dumps(block.get("content"), ensure_ascii=False) for block in blocks]
 
     def handle_error(self, *_):
         pass  # Agents that are stopped leave without a word.
