@@ -41,7 +41,7 @@ const PARTS: [Part; 2] = [
         package: "deadstop-effect",
         folder: "crates/effect",
         files: &[""],
-        runs: &[&["--skip", "limits"], &["limits"]],
+        runs: &[&["--skip", "limits", "--skip", "readings"], &["limits"]],
     },
 ];
 

@@ -60,7 +60,7 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
-        "sed" | "gsed" | "perl" if walk.edits_in_place(arguments) => {}
+        "sed" | "gsed" if walk.edits_in_place(arguments) => {}
         "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
         "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
             walk.disk(name, arguments);
@@ -120,7 +120,7 @@ impl Walk<'_> {
     }
 
     /// `sed -i` on a file that the system needs.
-    fn edits_in_place(&mut self, arguments: &[String]) -> bool {
+    pub(super) fn edits_in_place(&mut self, arguments: &[String]) -> bool {
         let in_place = |word: &String| {
             word.starts_with("-i") || word.starts_with("--in-place") || word == "-pi"
         };
@@ -149,7 +149,7 @@ impl Walk<'_> {
         let path = self.resolve(path);
         ["/etc/", "/boot/", "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib/", "/usr/lib/"]
             .iter()
-            .any(|start| path.strip_prefix(start).is_some_and(|rest| !rest.is_empty()))
+            .any(|start| path.starts_with(start) || path == start.trim_end_matches('/'))
             || path.starts_with("/proc/sys")
             || path.ends_with("/.ssh/authorized_keys")
     }
@@ -453,6 +453,8 @@ impl Walk<'_> {
                     self.make(&folder);
                 }
             }
+            // Their `-o` is a format.
+            "kubectl" | "oc" | "k" | "helm" | "aws" | "az" | "gcloud" | "ps" | "docker" => {}
             _ => {
                 if let Some(path) = value_of(arguments, &["-o", "--output", "-out"]) {
                     self.make(&path);

@@ -68,7 +68,7 @@ impl Walk<'_> {
             }
             "auditctl" if has(&["-D"]) => self.loses_log("auditctl -D", ""),
             "wevtutil" if matches!(words.first(), Some(&("cl" | "clear-log"))) => {
-                self.loses_log("wevtutil cl", &what);
+                self.loses_log("wevtutil cl", &target::join(&words[1..]));
             }
             "vssadmin" | "wbadmin" | "bcdedit" if words.contains(&"delete") || has(&["/set"]) => {
                 self.system_loss(name, &what);

@@ -102,6 +102,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         _ => return None,
     };
+    let reach = if reach == Reach::Remote { remote(&[&all]) } else { reach };
     let used = if second.is_empty() { 1 } else { 2 };
     let verb = format!("{name} {}", words[..used.min(words.len())].join(" "));
     let target = target::join(words.get(used..).unwrap_or(&[]));

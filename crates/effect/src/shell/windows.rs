@@ -46,9 +46,10 @@ impl Walk<'_> {
                 if switch("-whatif") {
                     self.effects.raise(Effect::Reads);
                 } else {
-                    let tree = arguments
-                        .iter()
-                        .any(|w| w.len() > 1 && "-recurse".starts_with(&w.to_ascii_lowercase()));
+                    // `rd /s` stands here too, as `cmd` has it.
+                    let recurses =
+                        |w: &String| w.len() > 1 && "-recurse".starts_with(&w.to_ascii_lowercase());
+                    let tree = switch("/s") || arguments.iter().any(recurses);
                     let depth = if tree { Depth::Tree } else { Depth::Single };
                     self.lose_windows(&name, arguments, input, depth);
                 }
@@ -75,7 +76,7 @@ impl Walk<'_> {
                     self.effects.raise(Effect::Changes);
                 }
             }
-            "takeown" | "icacls" | "cacls" if arguments.iter().any(|w| is_switch(w)) => {
+            "takeown" | "icacls" | "cacls" if arguments.iter().any(|w| w.starts_with('/')) => {
                 let kind = HarmKind::OpensAccess;
                 let what = target::join(arguments);
                 self.effects.harm(kind, &name, &what, Reach::System, Recovery::Elsewhere);

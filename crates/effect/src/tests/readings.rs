@@ -109,14 +109,16 @@ fn asked(line: &str) -> Effects {
     }
 }
 
-/// A reading, a line for each fact.
-fn told(effects: &Effects) -> String {
+/// A reading, a line for each fact. How it was read is told where that is not how it was asked.
+fn told(asked: &str, effects: &Effects) -> String {
+    let asked = asked.split_once(' ').map_or("", |(_, text)| text);
     let word = |value: Result<Value, _>| match value {
         Ok(Value::String(word)) => word,
         other => panic!("{other:?} is no word"),
     };
     let line = |text: String| text.replace('\n', "⏎");
-    let mut lines = vec![format!("    {}", word(serde_json::to_value(effects.effect)).to_ascii_lowercase())];
+    let mut lines =
+        vec![format!("    {}", word(serde_json::to_value(effects.effect)).to_ascii_lowercase())];
     for harm in &effects.harms {
         let kind = word(serde_json::to_value(harm.kind));
         let reach = word(serde_json::to_value(harm.reach));
@@ -125,7 +127,9 @@ fn told(effects: &Effects) -> String {
         lines.push(line(format!("    {severity}: {kind} {reach} {recovery}: {}", harm.deed())));
     }
     lines.extend(effects.makes.iter().map(|path| line(format!("    makes {path}"))));
-    lines.extend(effects.commands.iter().map(|text| line(format!("    runs {text}"))));
+    if effects.commands.len() != 1 || line(effects.commands[0].clone()) != asked {
+        lines.extend(effects.commands.iter().map(|text| line(format!("    runs {text}"))));
+    }
     lines.join("\n")
 }
 
@@ -137,7 +141,7 @@ fn readings_are_as_they_were_read_over() {
         anew.push_str(line);
         anew.push('\n');
         if !line.is_empty() && !line.starts_with('#') {
-            anew.push_str(&told(&asked(line)));
+            anew.push_str(&told(line, &asked(line)));
             anew.push('\n');
         }
     }
