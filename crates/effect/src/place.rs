@@ -97,6 +97,7 @@ fn by_text(path: &str, is_all: bool, depth: Depth) -> (Reach, Recovery) {
     match depth {
         Depth::Tree if rooted => (Reach::Outside, Recovery::None),
         Depth::Tree => (Reach::Directory, Recovery::None),
+        Depth::Single if is_missed(path) => (Reach::Outside, Recovery::None),
         Depth::Single if is_all => (Reach::Directory, Recovery::None),
         Depth::Single => (Reach::Item, Recovery::Unknown),
     }
@@ -384,18 +385,44 @@ const TREASURES: &[&str] = &[
     ".docker",
     ".claude",
     ".codex",
+    ".local/share",
+    ".local/state",
+    ".password-store",
+    ".mozilla",
+];
+
+/// Files of a home that a person would miss.
+const PERSONAL: &[&str] = &[
     ".bashrc",
     ".zshrc",
     ".profile",
     ".bash_profile",
     ".bash_history",
-    ".local/share",
-    ".local/state",
     ".zsh_history",
     ".gitconfig",
-    ".password-store",
-    ".mozilla",
+    ".netrc",
+    ".pgpass",
 ];
+
+/// A file that a person or the system would miss, told by where it is: a key, a shell's history, a log.
+fn is_missed(path: &str) -> bool {
+    let below = |start: &str| path.strip_prefix(start);
+    let user =
+        |start: &str| below(start).and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
+    let own = below("~/")
+        .or_else(|| below("/root/"))
+        .or_else(|| user("/home/"))
+        .or_else(|| user("/Users/"));
+    if let Some(rest) = own {
+        let first = rest.split('/').next().unwrap_or_default();
+        return PERSONAL.contains(&rest)
+            || matches!(first, ".ssh" | ".gnupg" | ".aws" | ".kube" | ".password-store")
+            || matches!(first, "Documents" | "Desktop" | "Pictures");
+    }
+    ["/var/log/", "/var/lib/", "/var/backups/", "/var/spool/"]
+        .iter()
+        .any(|start| below(start).is_some())
+}
 
 /// Places outside the workspace that are judged although nothing is there now.
 fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
@@ -408,8 +435,7 @@ fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
     let home = here.home().unwrap_or("/root").trim_end_matches('/');
     let below_treasure = path.strip_prefix(home).and_then(|rest| rest.strip_prefix('/'));
     if let Some(rest) = below_treasure {
-        let first = rest.split('/').next().unwrap_or_default();
-        return matches!(first, ".ssh" | ".gnupg" | ".aws" | ".kube" | "Documents" | "Pictures");
+        return is_missed(&format!("~/{rest}"));
     }
     ["/var/lib/", "/var/backups/", "/var/www/", "/var/log/", "/srv/", "/opt/", "/data/", "/mnt/"]
         .iter()

@@ -14,7 +14,8 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
     match name {
         "rm" | "unlink" | "shred" | "srm" | "wipe" | "rimraf" | "del-cli" => {
             let verb = verb(name, arguments);
-            let tree = verb.starts_with("rm -r") || matches!(name, "wipe" | "rimraf");
+            let recursive = verb.starts_with("rm -r") || (name == "srm" && is_recursive(arguments));
+            let tree = recursive || matches!(name, "wipe" | "rimraf");
             walk.remove(&verb, arguments, if tree { Depth::Tree } else { Depth::Single });
         }
         "rmdir" => walk.effects.raise(Effect::Changes),
@@ -71,14 +72,19 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
     true
 }
 
+/// Whether an option is given, by one of its letters or in full.
+fn has(arguments: &[String], short: &[char], long: &str) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| {
+        word == long || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
+    })
+}
+
+fn is_recursive(arguments: &[String]) -> bool {
+    has(arguments, &['r', 'R'], "--recursive")
+}
+
 fn verb(name: &str, arguments: &[String]) -> String {
-    let has = |short: &[char], long: &str| {
-        arguments.iter().take_while(|word| *word != "--").any(|word| {
-            word == long
-                || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
-        })
-    };
-    match (name, has(&['r', 'R'], "--recursive"), has(&['f'], "--force")) {
+    match (name, is_recursive(arguments), has(arguments, &['f'], "--force")) {
         ("rm", true, true) => "rm -rf".to_owned(),
         ("rm", true, false) => "rm -r".to_owned(),
         _ => name.to_owned(),
