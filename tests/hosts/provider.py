@@ -154,13 +154,6 @@ class Server(ThreadingHTTPServer):
             self.overloaded -= 1
             return self.overloaded >= 0
 
-    def results(self):
-        """What the model was told about its tool calls, in order, as far as Anthropic's API has it."""
-        longest = max(self.asked, key=lambda body: len(body.get("messages") or []), default={})
-        blocks = [block for message in longest.get("messages") or [] if isinstance(message["content"], list)
-                  for block in message["content"] if block.get("type") == "tool_result"]
-        return [json.dumps(block.get("content"), ensure_ascii=False) for block in blocks]
-
     def handle_error(self, *_):
         pass  # Agents that are stopped leave without a word.
 

@@ -58,10 +58,7 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
     }
     // A workspace in a temporary directory is a workspace.
     let own = here.workspace().map(|root| root.trim_end_matches('/'));
-    let shown = match own.and_then(|root| subject.strip_prefix(root)) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => subject,
-    };
+    let shown = own.map_or(subject, |root| inside(root, subject));
     let holds = own.is_some_and(|root| within(root, subject));
     if !holds && is_disposable(shown) {
         let inside = !shown.starts_with(['/', '~', '$']);
@@ -465,8 +462,26 @@ fn in_git(part: &str) -> (Reach, Recovery) {
     }
 }
 
+/// Whether this path can be spared on this machine. A workspace or a home in a temporary directory cannot.
+pub(super) fn is_spare(here: &dyn Surroundings, path: &str) -> bool {
+    let full = absolute(here, path);
+    let own = here.workspace().map(|root| root.trim_end_matches('/'));
+    if is_home(here, &full) || own.is_some_and(|root| within(root, &full)) {
+        return false;
+    }
+    is_disposable(own.map_or(full.as_str(), |root| inside(root, &full)))
+}
+
+/// The part of a path below a directory; the whole path if it is elsewhere.
+fn inside<'a>(root: &str, path: &'a str) -> &'a str {
+    match path.strip_prefix(root) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => path,
+    }
+}
+
 /// Whether this path can be spared: temporary, built or cached.
-pub(super) fn is_disposable(path: &str) -> bool {
+fn is_disposable(path: &str) -> bool {
     is_temporary(path) || path.split('/').any(is_product) || is_byproduct(path)
 }
 

@@ -403,7 +403,7 @@ impl Walk<'_> {
     /// Whether this path can be spared: temporary, built, cached, or made by this very script.
     pub(super) fn is_throwaway(&self, path: &str) -> bool {
         let path = self.resolve(path);
-        self.is_made(&path) || place::is_disposable(&path)
+        self.is_made(&path) || place::is_spare(self.here, &path)
     }
 
     fn is_made(&self, path: &str) -> bool {

@@ -2,17 +2,22 @@
 //! and how it was read. `readings.txt` holds them; `UPDATE_SNAPSHOTS=1` writes them anew, to be read over.
 //!
 //! `sh` and `sql` are asked with the text alone, `call` is a tool with JSON arguments. `here` is a command, and
-//! `file` a tool, on the made-up machine below.
+//! `file` a tool, on the made-up machine below; `temp` is a command on the one that is below `/tmp`.
 
 use serde_json::{Value, json};
 
 use crate::{Effects, Kept, Sight, Surroundings, of, of_in};
 
-/// A machine with a project, as far as readings need one.
-struct Machine;
+/// A machine with a project, as far as readings need one: where home is, and the project below it.
+struct Machine {
+    home: &'static str,
+    project: &'static str,
+}
 
-const HOME: &str = "/home/ann";
-const PROJECT: &str = "/home/ann/app";
+const MACHINE: Machine = Machine { home: "/home/ann", project: "/home/ann/app" };
+
+/// One on which everything is below a temporary directory, as in tests.
+const SCRATCH: Machine = Machine { home: "/tmp/ann", project: "/tmp/ann/app" };
 
 /// What is where: the path, what it is, and what git knows about it.
 fn things() -> Vec<(&'static str, Sight, Kept)> {
@@ -46,23 +51,24 @@ fn things() -> Vec<(&'static str, Sight, Kept)> {
 
 impl Surroundings for Machine {
     fn cwd(&self) -> Option<&str> {
-        Some(PROJECT)
+        Some(self.project)
     }
 
     fn home(&self) -> Option<&str> {
-        Some(HOME)
+        Some(self.home)
     }
 
     fn workspace(&self) -> Option<&str> {
-        Some(PROJECT)
+        Some(self.project)
     }
 
     fn real(&self, path: &str) -> String {
         // A directory of the project that is really the home directory.
-        path.replace("/home/ann/app/sneaky", HOME)
+        path.replace("/home/ann/app/sneaky", self.home)
     }
 
     fn look(&self, path: &str) -> Sight {
+        let path = path.replace(self.home, MACHINE.home);
         let known = things().into_iter().find(|(known, ..)| *known == path);
         known.map_or(Sight::Missing, |(_, sight, _)| sight)
     }
@@ -81,6 +87,7 @@ impl Surroundings for Machine {
     }
 
     fn kept(&self, path: &str) -> Kept {
+        let path = path.replace(self.home, MACHINE.home);
         let known = things().into_iter().find(|(known, ..)| *known == path);
         known.map_or(Kept::Unknown, |(.., kept)| kept)
     }
@@ -94,7 +101,7 @@ fn asked(line: &str) -> Effects {
     let (kind, text) = line.split_once(' ').unwrap_or((line, ""));
     let text = text.replace('⏎', "\n");
     let (tool, arguments) = match kind {
-        "sh" | "here" => ("Bash".to_owned(), json!({ "command": text })),
+        "sh" | "here" | "temp" => ("Bash".to_owned(), json!({ "command": text })),
         "sql" => ("run_sql".to_owned(), json!({ "sql": text })),
         "call" | "file" => {
             let (tool, arguments) = text.split_once(' ').unwrap_or((&text, "{}"));
@@ -104,7 +111,8 @@ fn asked(line: &str) -> Effects {
         other => panic!("{other} is no way to ask: {line}"),
     };
     match kind {
-        "here" | "file" => of_in(&tool, &arguments, &Machine),
+        "here" | "file" => of_in(&tool, &arguments, &MACHINE),
+        "temp" => of_in(&tool, &arguments, &SCRATCH),
         _ => of(&tool, &arguments),
     }
 }
