@@ -72,6 +72,28 @@ test('a session is stopped from the page, its stream ends, and everybody agrees'
   await tab.fine('stop');
 });
 
+test('an agent is removed from the page, and its next call lists it again', async () => {
+  await steady(world, 'typo', 'once', 1);
+  await steady(world, 'keeper', 'once', 1);
+  await page.goto(`${world.url}/agents/typo`);
+  await page.getByRole('button', { name: 'Remove' }).click();
+  await dialog().getByText('Its calls, sessions, incidents and audit entries stay').waitFor();
+  await dialog().getByLabel('Why').fill('it was a typo');
+  await dialog().getByRole('button', { name: 'Remove' }).click();
+  await dialog().waitFor({ state: 'hidden' });
+  await page.waitForURL(`${world.url}/agents`);
+  await page.getByRole('link', { name: 'keeper' }).waitFor();
+  assert.equal(await page.getByRole('link', { name: 'typo' }).count(), 0);
+  const { items } = (await world.api('GET', '/api/audit')).body;
+  assert.ok(items.some((entry) => entry.action === 'agent.remove' && entry.reason === 'it was a typo'));
+  await page.goto(`${world.url}/agents/typo`);
+  await page.getByText('An operator removed this agent').waitFor();
+  await steady(world, 'typo', 'twice', 1);
+  await page.goto(`${world.url}/agents`);
+  await page.getByRole('link', { name: 'typo' }).waitFor();
+  await tab.fine('remove');
+});
+
 test('pause holds the next call, resume lets it go on', async () => {
   await steady(world, 'waiter', 'held', 1);
   await page.goto(`${world.url}/sessions/waiter/held`);

@@ -47,6 +47,15 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
+    /// Remove an agent from lists until it is used again. Its records stay, and so does a stop.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The agent, or the beginning of its name
+        name: String,
+        /// Why; people will read it
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        reason: String,
+    },
     /// Replace the tags of an agent.
     Tag {
         /// The agent, or the beginning of its name
@@ -92,6 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let body = json!({ "active": false, "reason": reason, "by": remote::operator() });
             change(name, &body, server)
         }
+        Some(Command::Remove { name, reason }) => remove(name, reason, server),
         Some(Command::Tag { name, tags, none: _ }) => {
             change(name, &json!({ "tags": tags }), server)
         }
@@ -161,6 +171,22 @@ fn change(name: &str, body: &Value, server: &Server) -> anyhow::Result<ExitCode>
     tell(&agent.with_context(|| format!("agent {name}"))?, server)
 }
 
+fn remove(name: &str, reason: &str, server: &Server) -> anyhow::Result<ExitCode> {
+    let client = server.client()?;
+    let removed = ui::runtime()?.block_on(async {
+        let path = path(&short::agent(&client, name).await?);
+        let reason = Some(reason).filter(|reason| !reason.is_empty());
+        let asked = Query::new(path).some("reason", reason).some("by", remote::operator());
+        client.delete(asked.path()).await
+    })?;
+    if server.json {
+        ui::print(&removed.to_string())?;
+    } else {
+        ui::print(&ui::text(&removed["text"]))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
     if server.json {
         ui::print(&agent.to_string())?;
@@ -171,11 +197,16 @@ fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
         "" => String::new(),
         by => format!("by {by}, {}", when::ago(&agent["deactivated_ms"])),
     };
+    let removed = match agent["removed_ms"].is_null() {
+        true => String::new(),
+        false => format!("{}; its next call lists it again", when::ago(&agent["removed_ms"])),
+    };
     let facts = facts(&[
         ("switch", switch(agent).to_owned()),
         ("health", ui::text(&agent["health"])),
         ("stopped", stopped),
         ("why", ui::text(&agent["why"])),
+        ("removed", removed),
         ("calls", ui::text(&agent["calls"])),
         ("loops", ui::text(&agent["loops"])),
         ("incidents", ui::text(&agent["incidents"])),

@@ -90,7 +90,9 @@ fn told(incident: &Value, shown: usize) -> String {
     ladder(&mut out, incident["ladder"].as_array());
     evidence(&mut out, incident["evidence"].as_array(), shown);
     around(&mut out, incident);
-    cost(&mut out, &incident["unstopped"]);
+    if incident["verdict"] == "kill" {
+        saved(&mut out, &incident["unstopped"]);
+    }
     out
 }
 
@@ -240,7 +242,8 @@ fn around(out: &mut String, incident: &Value) {
     }
 }
 
-fn cost(out: &mut String, pace: &Value) {
+/// What a stop saved. A call that was only refused or reported leaves its session running.
+fn saved(out: &mut String, pace: &Value) {
     let Some(how) = pace["how"].as_str() else {
         let _ =
             writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");

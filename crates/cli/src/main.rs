@@ -127,7 +127,7 @@ enum Command {
     Backtest(backtest::Args),
     /// Write, check, show, set and compare policies.
     Policy(policy::Args),
-    /// List agents; show one, switch it on or off, tag it.
+    /// List agents; show one, switch it on or off, tag or remove it.
     Agents(agents::Args),
     /// List sessions; show one with its calls.
     Sessions(sessions::Args),

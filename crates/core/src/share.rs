@@ -124,12 +124,12 @@ impl Policy {
     pub fn bounds_of(&self, scope: &ScopeState) -> Bounds {
         let limits = Limits::full(self, scope);
         Bounds {
-            steps: limits.steps,
-            model_calls: limits.model_calls,
-            input: limits.input.map(|limit| limit.0),
-            output: limits.output.map(|limit| limit.0),
-            tokens: limits.total.map(|limit| limit.0),
-            cost: limits.cost.map(|limit| limit.0),
+            steps: limits.steps(),
+            model_calls: limits.model_calls(),
+            input: limits.input().map(|limit| limit.0),
+            output: limits.output().map(|limit| limit.0),
+            tokens: limits.total().map(|limit| limit.0),
+            cost: limits.cost().map(|limit| limit.0),
         }
     }
 

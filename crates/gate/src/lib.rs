@@ -25,7 +25,7 @@ use serde_json::Value;
 pub use files::GateError;
 pub use machine::Machine;
 pub use once::{AllowError, Once};
-pub use orders::{Entry, Here, Order, OrderError, Whom};
+pub use orders::{Entry, Given, Here, Order, OrderError, Whom};
 pub use policy::{Found, state_folder};
 
 pub use tools::Judged;

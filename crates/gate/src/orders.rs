@@ -84,6 +84,20 @@ pub enum Whom {
     },
 }
 
+/// An order as an operator gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// What is to be done.
+    pub order: Order,
+    /// Who gives it.
+    pub by: &'a str,
+    /// Why.
+    pub reason: &'a str,
+    /// Whether an agent or a session that has made no call yet may be killed or paused. Otherwise an
+    /// unknown name is refused, because it may be a typo.
+    pub in_advance: bool,
+}
+
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
@@ -134,14 +148,8 @@ pub struct Entry {
 
 impl Gate {
     /// Carries an order out in local files, whatever a server says, and records it.
-    pub fn order(
-        &self,
-        order: Order,
-        whom: &Whom,
-        by: &str,
-        reason: &str,
-    ) -> Result<Here, OrderError> {
-        self.local.order(order, whom, by, reason)
+    pub fn order(&self, whom: &Whom, given: Given<'_>) -> Result<Here, OrderError> {
+        self.local.order(whom, given)
     }
 
     /// Raises the limits of a session in local files, and records it. A session that a limit ended goes
@@ -174,7 +182,8 @@ impl Gate {
 }
 
 impl Local {
-    fn order(&self, order: Order, whom: &Whom, by: &str, reason: &str) -> Result<Here, OrderError> {
+    fn order(&self, whom: &Whom, given: Given<'_>) -> Result<Here, OrderError> {
+        let Given { order, by, reason, in_advance } = given;
         let reason = Redactor::default().redact(reason).into_owned();
         let (place, kind) = self.place_of(whom);
         let (file, name) = match kind {
@@ -187,17 +196,17 @@ impl Local {
         }
         let folder = self.folder()?;
         let held = folder.hold()?;
-        let kept = match self.read_one(&file, &name) {
+        let (kept, damaged) = match self.read_one(&file, &name) {
             // A damaged file must not prevent an order.
             Err(GateError::Damaged { .. }) => {
                 held.set_aside(&file);
-                None
+                (None, true)
             }
-            other => other?,
+            other => (other?, false),
         };
-        let dead = folder.path(&killed(&file)).exists();
-        let makes = matches!(order, Order::Kill | Order::Pause);
-        if kept.is_none() && !dead && !makes {
+        let stops = matches!(order, Order::Kill | Order::Pause);
+        let may_be_new = stops && (in_advance || damaged || kind == ScopeKind::Project);
+        if kept.is_none() && !may_be_new && !folder.path(&killed(&file)).exists() {
             return Err(OrderError::Unknown(kind.name()));
         }
         let mut kept = kept.unwrap_or_else(|| Kept::new(&name));

@@ -10,7 +10,7 @@ use std::thread;
 
 use deadstop_client::Server;
 use deadstop_core::{Status, TopUp, Verdict};
-use deadstop_gate::{Answer, Ask, By, Gate, Order, OrderError, Place, Setup, Whom};
+use deadstop_gate::{Answer, Ask, By, Gate, Given, Order, OrderError, Place, Setup, Whom};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -300,7 +300,9 @@ fn a_policy_that_cannot_be_read_is_a_strict_one() {
 fn what_was_killed_is_not_resumed() {
     let stage = Stage::new("");
     let gate = stage.gate(None);
-    let order = |order, whom: &Whom| gate.order(order, whom, "ada", "because");
+    let order = |order, whom: &Whom| {
+        gate.order(whom, Given { order, by: "ada", reason: "because", in_advance: true })
+    };
     let session = Whom::Session { agent: "coder".into(), session: "s1".into() };
     let agent = Whom::Agent("coder".into());
     order(Order::Kill, &session).unwrap();

@@ -38,6 +38,7 @@ pub(crate) mod settings;
 mod shrink;
 mod spend;
 mod standing;
+mod telemetry;
 mod top_up;
 mod trial;
 
@@ -158,8 +159,8 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
                     tracing::warn!("targets of alerts could not be read again: {error}");
                 }
             }
-            if let Ok(tools) = store.tools().await {
-                warden.pins.remember(tools);
+            if let Err(error) = warden.reread_tools().await {
+                tracing::warn!("tools of MCP servers could not be read again: {error}");
             }
         })
     })
@@ -198,7 +199,8 @@ pub(crate) fn router(
 
 /// Whether a path belongs to the API, and not to the gateway.
 pub(crate) fn serves(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
+    let ours = ["/healthz", "/readyz", "/metrics", "/v1/traces", "/v1/logs", "/v1/metrics"];
+    ours.contains(&path) || path.starts_with("/api/")
 }
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
@@ -208,6 +210,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
         .routes(routes!(follow::follow))
+        .routes(routes!(telemetry::traces))
+        .routes(routes!(telemetry::logs))
+        .routes(routes!(telemetry::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
@@ -229,7 +234,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(orders::pause))
         .routes(routes!(orders::resume))
         .routes(routes!(agents::list))
-        .routes(routes!(agents::get, agents::change))
+        .routes(routes!(agents::get, agents::change, agents::remove))
         .routes(routes!(sessions::list, govern::open))
         .routes(routes!(sessions::get))
         .routes(routes!(calls::timeline))

@@ -15,3 +15,4 @@ mod replayed;
 mod standing;
 mod switch;
 mod table;
+mod telemetry;

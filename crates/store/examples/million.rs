@@ -399,6 +399,7 @@ fn agent(n: usize, number: i64) -> StoredAgent {
         active: true,
         deactivated_by: None,
         deactivated: None,
+        removed: None,
         counters: Counters::default(),
     }
 }

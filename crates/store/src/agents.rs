@@ -35,6 +35,9 @@ const KNOWN: &str = " AND (calls > 0 OR deactivated_ms IS NOT NULL \
      OR EXISTS (SELECT 1 FROM sessions s WHERE s.agent_number = agents.number \
      AND s.name NOT LIKE 'doctor-canary-%'))";
 
+/// Agents that were not removed, or were used later.
+const LISTED: &str = " AND (removed_ms IS NULL OR used_ms > removed_ms)";
+
 /// A project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredProject {
@@ -68,6 +71,26 @@ pub struct StoredAgent {
     pub deactivated: Option<Time>,
     /// What it has come to.
     pub counters: Counters,
+    /// When an operator removed it. Written by [`Store::remove_agent`] alone.
+    pub removed: Option<Time>,
+}
+
+impl StoredAgent {
+    /// Whether lists leave it out: it was removed, and not used since.
+    pub fn is_removed(&self) -> bool {
+        self.removed.is_some_and(|at| self.used <= at)
+    }
+}
+
+/// An agent that was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedAgent {
+    /// Its project.
+    pub project: String,
+    /// Its name.
+    pub name: String,
+    /// When it was removed.
+    pub at: Time,
 }
 
 /// Which agents are wanted.
@@ -114,7 +137,7 @@ impl Store {
         read(found.first().ok_or_else(|| StoreError::unreadable("agents"))?)
     }
 
-    /// Agents by name.
+    /// Agents by name, without those that were removed.
     pub async fn agents(
         &self,
         project: &str,
@@ -125,6 +148,7 @@ impl Store {
         let mut query = sql("SELECT * FROM agents")
             .with(" WHERE project = ", project)
             .then(KNOWN)
+            .then(LISTED)
             .with_some(" AND active = ", filter.active)
             .with_some(" AND name > ", paging.cursor.as_ref());
         if let Some(tag) = tag {
@@ -136,7 +160,7 @@ impl Store {
         Ok(paging.page(items, |agent: &StoredAgent| agent.name.clone()))
     }
 
-    /// An agent by its name.
+    /// An agent by its name; also one that was removed.
     pub async fn agent(
         &self,
         project: &str,
@@ -170,6 +194,33 @@ impl Store {
         let query = query.bind(words(tags)).bind(project).bind(name);
         Ok(self.change(query, audit).await? > 0)
     }
+
+    /// Leaves an agent out of lists until it is used again; false if there is no such agent.
+    pub async fn remove_agent(
+        &self,
+        project: &str,
+        name: &str,
+        at: Time,
+        audit: Option<&AuditEvent>,
+    ) -> Result<bool, StoreError> {
+        let query = sql("UPDATE agents SET removed_ms = $1 WHERE project = $2 AND name = $3");
+        let query = query.bind(at).bind(project).bind(name);
+        Ok(self.change(query, audit).await? > 0)
+    }
+
+    /// The agents of all projects that were removed and not used since.
+    pub async fn removed_agents(&self) -> Result<Vec<RemovedAgent>, StoreError> {
+        let query = sql("SELECT project, name, removed_ms FROM agents \
+             WHERE removed_ms IS NOT NULL AND used_ms <= removed_ms");
+        let read = |row: &Row| {
+            Ok(RemovedAgent {
+                project: row.get("project")?,
+                name: row.get("name")?,
+                at: Time(row.unsigned("removed_ms")?),
+            })
+        };
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
 }
 
 /// Writes agents as they are now; their tags belong to people and stay.
@@ -177,7 +228,9 @@ pub(crate) async fn write(tx: &mut Tx, agents: &[&StoredAgent]) -> Result<(), St
     tx.insert(
         "INSERT INTO agents (number, project, name, opened_ms, used_ms, tags, active, \
          deactivated_by, deactivated_ms, calls, loops, incidents, tokens, cost, version)",
-        "ON CONFLICT (project, name) DO UPDATE SET used_ms = excluded.used_ms, \
+        "ON CONFLICT (project, name) DO UPDATE SET \
+         used_ms = CASE WHEN excluded.used_ms < agents.used_ms THEN agents.used_ms \
+         ELSE excluded.used_ms END, \
          active = excluded.active, deactivated_by = excluded.deactivated_by, \
          deactivated_ms = excluded.deactivated_ms, version = excluded.version, \
          calls = CASE WHEN excluded.calls < agents.calls THEN agents.calls ELSE excluded.calls END, \
@@ -241,5 +294,6 @@ fn read(row: &Row) -> Result<StoredAgent, StoreError> {
         deactivated_by: row.get("deactivated_by")?,
         deactivated: row.maybe_unsigned("deactivated_ms")?.map(Time),
         counters: counters(row)?,
+        removed: row.maybe_unsigned("removed_ms")?.map(Time),
     })
 }

@@ -676,6 +676,8 @@ fn sqlite_migrations() -> Migrator {
         ("rungs", include_str!("../migrations/sqlite/0007_rungs.sql")),
         ("texts", include_str!("../migrations/sqlite/0008_texts.sql")),
         ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
+        ("removed", include_str!("../migrations/sqlite/0010_removed.sql")),
+        ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
     ])
 }
 
@@ -689,6 +691,8 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("rungs", include_str!("../migrations/postgres/0006_rungs.sql")),
         ("texts", include_str!("../migrations/postgres/0007_texts.sql")),
         ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
+        ("removed", include_str!("../migrations/postgres/0009_removed.sql")),
+        ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
     ])
 }
 

@@ -34,7 +34,7 @@ use deadstop_core::Time;
 
 use backend::{Backend, Query, sql};
 
-pub use agents::{AgentFilter, CANARY, Counters, StoredAgent, StoredProject};
+pub use agents::{AgentFilter, CANARY, Counters, RemovedAgent, StoredAgent, StoredProject};
 pub use alerts::{AlertTarget, Attempt, Delivery, DeliveryFilter, DeliveryState, StoredDelivery};
 pub use audit::{AuditEntry, AuditEvent, AuditFilter, Head, Verified};
 pub use batch::Batch;
@@ -53,7 +53,7 @@ pub use retention::Kept;
 pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
-pub use tools::StoredTool;
+pub use tools::{Listing, StoredTool};
 
 /// How long the database may take to say that it is there.
 const PROBE: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use deadstop_core::{Digest, Time};
 
 use crate::audit::AuditEvent;
-use crate::backend::{Query, Row, sql};
+use crate::backend::{Query, Row, Tx, sql};
 use crate::{Store, StoreError};
 
 /// A tool of an MCP server.
@@ -47,6 +47,37 @@ impl StoredTool {
     }
 }
 
+/// A listing that is being compared with the tools of its server. If it is dropped, nothing is kept.
+pub struct Listing {
+    tx: Tx,
+    project: String,
+    server: String,
+    /// The tools, as all nodes know them.
+    pub tools: Vec<StoredTool>,
+    /// When the list was first seen to its end.
+    pub complete: Option<Time>,
+}
+
+impl Listing {
+    /// Keeps tools as they are now, those that are known already with their first time; and that the list
+    /// was seen to its end, if it was.
+    pub async fn keep(
+        mut self,
+        tools: &[StoredTool],
+        complete: Option<Time>,
+    ) -> Result<(), StoreError> {
+        for tool in tools {
+            self.tx.run(put(tool)).await?;
+        }
+        if let Some(at) = complete.filter(|_| self.complete.is_none()) {
+            let query = sql("UPDATE mcp_servers SET complete_ms = $1 \
+                 WHERE project = $2 AND server = $3");
+            self.tx.run(query.bind(at).bind(&self.project).bind(&self.server)).await?;
+        }
+        self.tx.commit().await
+    }
+}
+
 impl Store {
     /// All tools of all projects.
     pub async fn tools(&self) -> Result<Vec<StoredTool>, StoreError> {
@@ -54,13 +85,31 @@ impl Store {
         self.backend.rows(query).await?.iter().map(read).collect()
     }
 
-    /// Keeps tools as they are now; those that are known already keep their first time.
-    pub async fn put_tools(&self, tools: &[StoredTool]) -> Result<(), StoreError> {
+    /// Servers whose list of tools was seen to its end, as project and name.
+    pub async fn complete_servers(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let query = sql("SELECT project, server FROM mcp_servers WHERE complete_ms IS NOT NULL");
+        let read = |row: &Row| Ok((row.get("project")?, row.get("server")?));
+        self.backend.rows(query).await?.iter().map(read).collect()
+    }
+
+    /// Reads the tools of a server, to compare a listing with them. Other nodes that do the same wait
+    /// until this listing is kept or dropped, so that one listing is the first.
+    pub async fn listing(&self, project: &str, server: &str) -> Result<Listing, StoreError> {
         let mut tx = self.backend.begin().await?;
-        for tool in tools {
-            tx.run(put(tool)).await?;
-        }
-        tx.commit().await
+        let first = sql("INSERT INTO mcp_servers (project, server) VALUES ($1, $2) \
+             ON CONFLICT (project, server) DO NOTHING");
+        tx.run(first.bind(project).bind(server)).await?;
+        // An update that changes nothing, to hold the row until the end of the transaction.
+        let hold = sql("UPDATE mcp_servers SET server = server WHERE project = $1 AND server = $2");
+        tx.run(hold.bind(project).bind(server)).await?;
+        let query = sql("SELECT complete_ms FROM mcp_servers WHERE project = $1 AND server = $2");
+        let row = tx.row(query.bind(project).bind(server)).await?;
+        let row = row.ok_or_else(|| StoreError::unreadable("mcp_servers"))?;
+        let complete = row.maybe_unsigned("complete_ms")?.map(Time);
+        let query = sql("SELECT * FROM mcp_tools WHERE project = $1 AND server = $2 ORDER BY tool");
+        let rows = tx.rows(query.bind(project).bind(server)).await?;
+        let tools = rows.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Listing { tx, project: project.to_owned(), server: server.to_owned(), tools, complete })
     }
 
     /// Keeps a tool as it is now, with who says so.

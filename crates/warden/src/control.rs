@@ -53,17 +53,21 @@ impl Warden {
         Ok(Arc::clone(chain.innermost()))
     }
 
-    /// Whether an agent, or a session of it, was ever heard of, here or on another node. While Redis or
+    /// Whether an agent, or a session of it, was ever heard of, here or on another node, and the agent
+    /// was not removed. While Redis or
     /// the database cannot be asked the answer is yes: an operator's kill must not wait for them.
     pub async fn knows(&self, project: &str, agent: &str, session: Option<&str>) -> bool {
         let key = scope::key(project, Some(agent), session, &[]);
-        let live = || self.scopes.lock().contains_key(&key);
+        let live = || self.scopes.lock().contains_key(&key) && !self.is_removed(project, agent);
         if live() {
             return true;
         }
         self.catch_up(project).await;
         if live() || self.unreachable().is_some() {
             return true;
+        }
+        if self.is_removed(project, agent) {
+            return false;
         }
         let Some(store) = &self.store else { return false };
         let stored = self.in_time(async {
@@ -78,7 +82,7 @@ impl Warden {
 
     /// Names of a project's agents: those in memory, and up to 200 from the database.
     pub async fn agent_names(&self, project: &str) -> Vec<String> {
-        let mut live = self.scopes(project);
+        let mut live = self.listed_scopes(project);
         live.retain(|scope| scope.kind() == ScopeKind::Agent);
         let mut names: Vec<String> = live.iter().map(|scope| scope.name().to_owned()).collect();
         if let Some(store) = &self.store {

@@ -16,12 +16,14 @@ mod grants;
 mod listing;
 pub mod metrics;
 mod nodes;
+mod observe;
 mod once;
 pub mod pins;
 pub mod prices;
 mod project;
 mod recent;
 mod record;
+mod removal;
 mod reported;
 mod room;
 mod scope;
@@ -55,10 +57,12 @@ pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
 pub use listing::Tools;
 pub use nodes::{Message, Reload};
+pub use observe::{Taken, Told};
 pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
 pub use record::Facts;
+pub use removal::{NotRemoved, Removed};
 use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
 use sessions::Sessions;
@@ -96,6 +100,8 @@ pub struct Warden {
     swept: AtomicU64,
     /// Scopes that were made while the database was unreachable.
     strays: Mutex<Vec<Arc<Scope>>>,
+    /// When agents were removed, by the keys of their scopes.
+    removed: RwLock<HashMap<String, Time>>,
     store: Option<Store>,
     /// Where the state of live scopes is kept.
     backend: Backend,
@@ -243,6 +249,7 @@ impl Warden {
             scopes: Mutex::new(HashMap::new()),
             swept: AtomicU64::new(0),
             strays: Mutex::default(),
+            removed: RwLock::default(),
             store,
             backend,
             texts: Texts::default(),
@@ -283,7 +290,7 @@ impl Warden {
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
         }
-        self.pins.remember(store.tools().await?);
+        self.reread_tools().await?;
         self.reread_settings().await?;
         for kind in [ScopeKind::Agent, ScopeKind::Session, ScopeKind::Nested] {
             for stored in store.scopes(kind, Time(u64::MAX >> 1)).await? {
@@ -307,9 +314,10 @@ impl Warden {
         Ok(())
     }
 
-    /// Reads the settings and prices of every project.
+    /// Reads the settings and prices of every project, and which agents were removed.
     async fn reread_settings(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
+        self.reread_removed().await?;
         let settings = store.settings().await?;
         let mut names: BTreeSet<String> = settings.iter().map(|s| s.project.clone()).collect();
         names.extend(self.projects().iter().map(|project| project.name.clone()));
@@ -458,6 +466,7 @@ impl Warden {
             return;
         }
         self.swept.store(now.0, Ordering::Relaxed);
+        self.forget_removals(scopes);
         scopes.retain(|_, scope| {
             Arc::strong_count(scope) > 1 || !scope.idle(now, IDLE_MS) || scope.bury()
         });

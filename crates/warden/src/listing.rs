@@ -1,16 +1,19 @@
 //! Tools that MCP servers list: which of them a chain may see, and which have changed.
 
-use deadstop_core::Mode;
-use deadstop_protocol::mcp::Listed;
-use deadstop_store::AuditEvent;
+use std::sync::Arc;
 
-use super::{Chain, Message, Warden, now};
+use deadstop_core::{Mode, Time};
+use deadstop_protocol::mcp::Listed;
+use deadstop_store::{AuditEvent, Store, StoreError};
+
+use super::pins::{Listing, News, Stored};
+use super::{Booking, Chain, Message, Project, Warden, now};
 
 /// The tools of a listing.
-#[derive(Debug, Clone, Copy)]
-pub struct Tools<'a> {
+#[derive(Debug, Clone)]
+pub struct Tools {
     /// The tools.
-    pub tools: &'a [Listed],
+    pub tools: Vec<Listed>,
     /// Whether no further page follows.
     pub complete: bool,
 }
@@ -28,19 +31,92 @@ impl Warden {
         })
     }
 
-    /// Takes a server's list of tools: pins new ones, and reports changed ones. Must be called
-    /// inside a runtime. Returns the names of changed tools.
-    pub fn listed(&self, chain: &Chain, server: &str, listed: Tools<'_>) -> Vec<String> {
-        let at = now();
-        let tools: Vec<Listed> = listed
-            .tools
-            .iter()
-            .map(|tool| Listed { text: chain.project.redact(&tool.text), ..tool.clone() })
-            .collect();
-        let news = self.pins.listed(&chain.project.name, server, &tools, at);
-        if listed.complete {
-            self.pins.complete(&chain.project.name, server);
+    /// Takes a server's list of tools, in the background. The listing must not pass before the booking
+    /// completes; `None` if nothing in it is new. Must be called inside a runtime.
+    pub fn listed(
+        self: &Arc<Warden>,
+        chain: &Chain,
+        server: &str,
+        mut tools: Tools,
+    ) -> Option<Booking> {
+        redact(&chain.project, &mut tools.tools);
+        if self.pins.is_known(&listing(chain, server, &tools)) {
+            return None;
         }
+        let (warden, chain, server) = (Arc::clone(self), chain.clone(), server.to_owned());
+        // A client that hangs up must not keep its server's tools from being pinned.
+        let task = tokio::spawn(async move { warden.compare(&chain, &server, &tools).await });
+        Some(Box::pin(async move { drop(task.await) }))
+    }
+
+    /// The same, and the names of tools that have changed with this listing.
+    pub async fn list(&self, chain: &Chain, server: &str, mut tools: Tools) -> Vec<String> {
+        redact(&chain.project, &mut tools.tools);
+        match self.pins.is_known(&listing(chain, server, &tools)) {
+            true => Vec::new(),
+            false => self.compare(chain, server, &tools).await,
+        }
+    }
+
+    /// Compares a listing with what all nodes know: pins new tools, and reports changed ones. When it
+    /// returns, all nodes know of changed tools. While the database is away, this node's memory counts.
+    async fn compare(&self, chain: &Chain, server: &str, tools: &Tools) -> Vec<String> {
+        let at = now();
+        let listing = listing(chain, server, tools);
+        let turn = self.pins.turn.lock().await;
+        let kept = match &self.store {
+            Some(store) => self.in_time(self.keep_listing(store, &listing, at)).await.map(Some),
+            None => Ok(None),
+        };
+        let news = match kept {
+            Ok(Some(news)) => news,
+            Ok(None) => self.pins.listed(&listing, at),
+            Err(error) => {
+                tracing::error!("tools of {server} could not be pinned for all nodes: {error}");
+                self.pins.listed(&listing, at)
+            }
+        };
+        drop(turn);
+        self.tell_news(chain, server, &news, at);
+        let message = Message::Project { name: chain.project.name.clone() };
+        match (news.changed.is_empty(), news.write.is_empty()) {
+            // A call of such a tool may come to any node next.
+            (false, _) => self.announce(message).await,
+            (true, false) => self.tell_nodes(message),
+            (true, true) => {}
+        }
+        news.changed
+    }
+
+    /// Reads the tools of all servers again.
+    pub async fn reread_tools(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let _turn = self.pins.turn.lock().await;
+        self.pins.remember(store.tools().await?);
+        self.pins.remember_complete(store.complete_servers().await?);
+        Ok(())
+    }
+
+    /// Compares a listing with the tools in the database, and keeps what is new, in one step.
+    async fn keep_listing(
+        &self,
+        store: &Store,
+        listing: &Listing<'_>,
+        at: Time,
+    ) -> Result<News, StoreError> {
+        let mut reading = store.listing(listing.project, listing.server).await?;
+        let stored = Stored {
+            tools: std::mem::take(&mut reading.tools),
+            complete: reading.complete.is_some(),
+        };
+        let news = self.pins.compare(listing, &stored, at);
+        reading.keep(&news.write, listing.complete.then_some(at)).await?;
+        self.pins.keep(listing, stored, &news);
+        Ok(news)
+    }
+
+    /// Tells people what a listing changed.
+    fn tell_news(&self, chain: &Chain, server: &str, news: &News, at: Time) {
         let changed = news.changed.iter().map(|tool| {
             let name = chain.project.redact_name(tool);
             let text = match news.added.contains(tool) {
@@ -69,17 +145,16 @@ impl Warden {
             });
             self.tell(chain, event, text, None);
         }
-        if let Some(store) = self.store.clone().filter(|_| !news.write.is_empty()) {
-            let told = self.telling(Message::Project { name: chain.project.name.clone() });
-            tokio::spawn(async move {
-                match store.put_tools(&news.write).await {
-                    Ok(_) => told.await,
-                    Err(error) => {
-                        tracing::error!("pinned tools could not be written: {error}");
-                    }
-                }
-            });
-        }
-        news.changed
+    }
+}
+
+fn listing<'a>(chain: &'a Chain, server: &'a str, tools: &'a Tools) -> Listing<'a> {
+    let Tools { tools, complete } = tools;
+    Listing { project: &chain.project.name, server, tools, complete: *complete }
+}
+
+fn redact(project: &Project, tools: &mut [Listed]) {
+    for tool in tools {
+        tool.text = project.redact(&tool.text);
     }
 }

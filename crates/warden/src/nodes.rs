@@ -326,7 +326,10 @@ impl Warden {
             self.killed_by_guard(scope, &kill);
             self.tell_nodes_of(scope);
         }
+        let now = now();
         for scope in chain.scopes() {
+            // Its agent may have been removed while the call was running: a later use lists it again.
+            scope.touch(now);
             self.mark(scope);
         }
     }
@@ -437,7 +440,7 @@ impl Warden {
         self.flush().await
     }
 
-    /// Reads policies, prices and settings again: of one project that was changed, or of all to
+    /// Reads policies, prices, settings and removed agents again: of one project that was changed, or of all to
     /// find out.
     pub async fn read_again(&self, told: Option<String>) {
         // One at a time: an earlier read must not be applied after a later one.

@@ -25,6 +25,31 @@ pub struct Pins {
     tools: RwLock<BTreeMap<Place, StoredTool>>,
     /// Servers whose list of tools was seen to its end, by project and name.
     complete: RwLock<BTreeSet<(String, String)>>,
+    /// Held while tools are read from the database and taken over, so that an older read is not taken
+    /// over after a newer one.
+    pub turn: tokio::sync::Mutex<()>,
+}
+
+/// A server's list of tools, or a page of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Listing<'a> {
+    /// The project.
+    pub project: &'a str,
+    /// The server.
+    pub server: &'a str,
+    /// The tools.
+    pub tools: &'a [Listed],
+    /// Whether no further page follows.
+    pub complete: bool,
+}
+
+/// A server's tools as the database has them.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// The tools.
+    pub tools: Vec<StoredTool>,
+    /// Whether the list was seen to its end.
+    pub complete: bool,
 }
 
 /// What a listing changed.
@@ -45,8 +70,7 @@ impl Pins {
     pub fn remember(&self, tools: Vec<StoredTool>) {
         let mut all = self.tools.write();
         for tool in tools {
-            let place = (tool.project.clone(), tool.server.clone(), tool.tool.clone());
-            all.insert(place, tool);
+            all.insert(place_of(&tool), tool);
         }
     }
 
@@ -70,81 +94,73 @@ impl Pins {
         self.tools.read().get(&place).is_some_and(StoredTool::is_changed)
     }
 
-    /// Notes that a server's list of tools was seen to its end: what comes later was added.
-    pub fn complete(&self, project: &str, server: &str) {
+    /// Notes that servers' lists of tools were seen to their ends: what comes later was added.
+    pub fn remember_complete(&self, servers: Vec<(String, String)>) {
+        servers.into_iter().for_each(|server| self.completed(server));
+    }
+
+    fn completed(&self, server: (String, String)) {
         let mut complete = self.complete.write();
         if complete.len() < MOST {
-            complete.insert((project.to_owned(), server.to_owned()));
+            complete.insert(server);
         }
     }
 
-    /// Compares a listing with the pinned tools, and pins new ones.
-    pub fn listed(&self, project: &str, server: &str, tools: &[Listed], now: Time) -> News {
-        let mut news = News::default();
-        let whole = (project.to_owned(), server.to_owned());
-        let complete = self.complete.read().contains(&whole);
-        let mut all = self.tools.write();
-        let first_of = |all: &BTreeMap<Place, StoredTool>| {
-            let theirs = |tool: &&StoredTool| tool.project == project && tool.server == server;
-            all.values().filter(theirs).map(|tool| tool.first).min()
+    /// What is new in a listing, for a server whose tools are as the database has them. Nothing is
+    /// pinned yet: [`Pins::keep`] does that.
+    pub fn compare(&self, listing: &Listing<'_>, stored: &Stored, now: Time) -> News {
+        let (project, server) = (listing.project, listing.server);
+        let names: BTreeSet<&str> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let (mut all, pinned) = {
+            let tools = self.tools.read();
+            // Tools of other servers count if they have the same name.
+            let near = tools.iter().filter(|((of, by, name), _)| {
+                *of == project && *by != server && names.contains(name.as_str())
+            });
+            let near = near.map(|(place, tool)| (place.clone(), tool.clone()));
+            (near.collect::<BTreeMap<_, _>>(), tools.len())
         };
-        let begun = first_of(&all);
-        let late = begun.is_some_and(|begun| complete || now.since(begun).0 > SETTLES_MS);
-        for listed in tools {
-            if listed.name.len() > LONGEST || server.len() > LONGEST {
-                continue;
-            }
-            let place = (project.to_owned(), server.to_owned(), listed.name.clone());
-            let many = all.len() >= MOST;
-            let Some(tool) = all.get_mut(&place) else {
-                if !many {
-                    let mut fresh = first(&place, listed, now);
-                    fresh.notes = odd(&all, &place, listed);
-                    if late {
-                        fresh.known = Digest(0);
-                        fresh.known_text.clear();
-                        fresh.changed = Some(now);
-                        news.changed.push(listed.name.clone());
-                        news.added.push(listed.name.clone());
-                    }
-                    let notes = fresh.notes.lines().map(str::to_owned);
-                    news.odd.extend(notes.map(|note| (listed.name.clone(), note)));
-                    news.write.push(fresh.clone());
-                    all.insert(place, fresh);
-                }
-                continue;
-            };
-            let before = tool.clone();
-            tool.seen = listed.fingerprint;
-            tool.destructive |= listed.destructive;
-            if !listed.text.is_empty() {
-                tool.seen_text.clone_from(&listed.text);
-                if tool.known == tool.seen {
-                    tool.known_text.clone_from(&listed.text);
-                }
-            }
-            if tool.seen != before.seen {
-                let changed = tool.seen != tool.known;
-                tool.changed = changed.then_some(now);
-                news.changed.extend(changed.then(|| listed.name.clone()));
-            }
-            let tool = tool.clone();
-            let notes = if tool.seen == before.seen {
-                before.notes.clone()
-            } else {
-                odd(&all, &place, listed)
-            };
-            if notes != before.notes {
-                let fresh = notes.lines().filter(|note| !before.notes.contains(note));
-                news.odd.extend(fresh.map(|note| (listed.name.clone(), note.to_owned())));
-            }
-            let tool = StoredTool { notes, ..tool };
-            if tool != before {
-                news.write.push(tool.clone());
-                all.insert(place, tool);
-            }
+        all.extend(stored.tools.iter().map(|tool| (place_of(tool), tool.clone())));
+        let most = all.len() + MOST.saturating_sub(pinned);
+        compare(&mut all, listing, stored.complete, now, most)
+    }
+
+    /// The same for the tools as this node knows them, and pins new ones at once.
+    pub fn listed(&self, listing: &Listing<'_>, now: Time) -> News {
+        let whole = (listing.project.to_owned(), listing.server.to_owned());
+        let complete = self.complete.read().contains(&whole);
+        let news = compare(&mut self.tools.write(), listing, complete, now, MOST);
+        if listing.complete {
+            self.completed(whole);
         }
         news
+    }
+
+    /// Whether a listing says nothing that this node does not know.
+    pub fn is_known(&self, listing: &Listing<'_>) -> bool {
+        let whole = (listing.project.to_owned(), listing.server.to_owned());
+        if listing.complete && !self.complete.read().contains(&whole) {
+            return false;
+        }
+        let all = self.tools.read();
+        listing.tools.iter().all(|listed| {
+            let place = (whole.0.clone(), whole.1.clone(), listed.name.clone());
+            let same = |tool: &StoredTool| {
+                tool.seen == listed.fingerprint
+                    && (tool.destructive || !listed.destructive)
+                    && (listed.text.is_empty() || tool.seen_text == listed.text)
+            };
+            all.get(&place).map_or_else(|| is_unpinned(&place, all.len()), same)
+        })
+    }
+
+    /// Pins what the database has of a server, after a listing was kept there.
+    pub fn keep(&self, listing: &Listing<'_>, stored: Stored, news: &News) {
+        self.remember(stored.tools);
+        self.remember(news.write.clone());
+        if stored.complete || listing.complete {
+            self.completed((listing.project.to_owned(), listing.server.to_owned()));
+        }
     }
 
     /// Accepts a tool's current description; `None` if the tool is unknown.
@@ -169,6 +185,76 @@ impl Pins {
     }
 }
 
+/// Compares a listing with tools, changes them accordingly, and says what is new.
+fn compare(
+    all: &mut BTreeMap<Place, StoredTool>,
+    listing: &Listing<'_>,
+    complete: bool,
+    now: Time,
+    most: usize,
+) -> News {
+    let Listing { project, server, tools, .. } = *listing;
+    let mut news = News::default();
+    let first_of = |all: &BTreeMap<Place, StoredTool>| {
+        let theirs = |tool: &&StoredTool| tool.project == project && tool.server == server;
+        all.values().filter(theirs).map(|tool| tool.first).min()
+    };
+    let begun = first_of(all);
+    let late = begun.is_some_and(|begun| complete || now.since(begun).0 > SETTLES_MS);
+    for listed in tools {
+        if listed.name.len() > LONGEST || server.len() > LONGEST {
+            continue;
+        }
+        let place = (project.to_owned(), server.to_owned(), listed.name.clone());
+        let many = all.len() >= most;
+        let Some(tool) = all.get_mut(&place) else {
+            if !many {
+                let mut fresh = first(&place, listed, now);
+                fresh.notes = odd(all, &place, listed);
+                if late {
+                    fresh.known = Digest(0);
+                    fresh.known_text.clear();
+                    fresh.changed = Some(now);
+                    news.changed.push(listed.name.clone());
+                    news.added.push(listed.name.clone());
+                }
+                let notes = fresh.notes.lines().map(str::to_owned);
+                news.odd.extend(notes.map(|note| (listed.name.clone(), note)));
+                news.write.push(fresh.clone());
+                all.insert(place, fresh);
+            }
+            continue;
+        };
+        let before = tool.clone();
+        tool.seen = listed.fingerprint;
+        tool.destructive |= listed.destructive;
+        if !listed.text.is_empty() {
+            tool.seen_text.clone_from(&listed.text);
+            if tool.known == tool.seen {
+                tool.known_text.clone_from(&listed.text);
+            }
+        }
+        if tool.seen != before.seen {
+            let changed = tool.seen != tool.known;
+            tool.changed = changed.then_some(now);
+            news.changed.extend(changed.then(|| listed.name.clone()));
+        }
+        let tool = tool.clone();
+        let notes =
+            if tool.seen == before.seen { before.notes.clone() } else { odd(all, &place, listed) };
+        if notes != before.notes {
+            let fresh = notes.lines().filter(|note| !before.notes.contains(note));
+            news.odd.extend(fresh.map(|note| (listed.name.clone(), note.to_owned())));
+        }
+        let tool = StoredTool { notes, ..tool };
+        if tool != before {
+            news.write.push(tool.clone());
+            all.insert(place, tool);
+        }
+    }
+    news
+}
+
 /// What is odd about a tool, one finding a line.
 fn odd(
     all: &BTreeMap<Place, StoredTool>,
@@ -188,6 +274,15 @@ fn odd(
         notes.push(format!("it has the name of a tool of the server {}", other.server));
     }
     notes.join("\n")
+}
+
+fn place_of(tool: &StoredTool) -> Place {
+    (tool.project.clone(), tool.server.clone(), tool.tool.clone())
+}
+
+/// Whether a tool that is not pinned never will be.
+fn is_unpinned((_, server, name): &Place, pinned: usize) -> bool {
+    name.len() > LONGEST || server.len() > LONGEST || pinned >= MOST
 }
 
 fn first((project, server, name): &Place, listed: &Listed, now: Time) -> StoredTool {
@@ -234,11 +329,13 @@ mod tests {
             invisible: text.chars().filter(|c| !c.is_ascii()).collect(),
             ..Listed::default()
         };
-        let list = |server: &str, tools: &[Listed], at| pins.listed("p", server, tools, Time(at));
+        let listed = |server: &str, tools: &[Listed], complete, at| {
+            pins.listed(&Listing { project: "p", server, tools, complete }, Time(at))
+        };
+        let list = |server: &str, tools: &[Listed], at| listed(server, tools, false, at);
         // Pages of the first listing belong together.
         assert!(list("s", &[named("a", "A")], 1).changed.is_empty());
-        assert!(list("s", &[named("b", "B")], 2).changed.is_empty());
-        pins.complete("p", "s");
+        assert!(listed("s", &[named("b", "B")], true, 2).changed.is_empty());
         assert_eq!(list("s", &[named("c", "C")], 3).added, ["c"]);
         assert!(pins.is_changed("p", "s", "c") && !pins.is_changed("p", "s", "b"));
         // Without an end of the list, a minute is its end.
@@ -258,7 +355,11 @@ mod tests {
     #[test]
     fn a_change_holds_until_it_is_accepted_or_taken_back() {
         let pins = Pins::default();
-        let list = |fingerprint| pins.listed("p", "s", &listed(fingerprint), Time(1));
+        let of = |project, fingerprint| {
+            let tools = &listed(fingerprint);
+            pins.listed(&Listing { project, server: "s", tools, complete: false }, Time(1))
+        };
+        let list = |fingerprint| of("p", fingerprint);
         assert_eq!(list(1).write.len(), 1);
         assert_eq!(list(1), News::default());
         assert!(!changed(&pins));
@@ -272,7 +373,7 @@ mod tests {
         assert!(!changed(&pins));
         assert_eq!(list(1).changed, ["write"]);
         // Another project, or another server, has its own.
-        assert!(pins.listed("q", "s", &listed(9), Time(1)).changed.is_empty());
+        assert!(of("q", 9).changed.is_empty());
         assert_eq!(pins.of("p", None).len(), 1);
         assert_eq!(pins.of("p", Some("other")), []);
     }

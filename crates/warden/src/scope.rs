@@ -411,6 +411,7 @@ impl Scope {
                 deactivated_by: state.killed().map(deactivated_by),
                 deactivated: state.killed().map(|kill| kill.at),
                 counters,
+                removed: None,
             }),
             ScopeKind::Session => {
                 let (state, why) = match (state.killed(), state.paused()) {

@@ -78,7 +78,38 @@ export interface paths {
         };
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Removes an agent from lists and counts, until it is used again. Its calls, sessions, incidents, policy,
+         *     keys and audit entries stay. A stop or pause stays too.
+         */
+        delete: {
+            parameters: {
+                query?: {
+                    /** @description The person who says so, where a client speaks for several. */
+                    by?: string;
+                    /** @description Why. */
+                    reason?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description The agent */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Removed, on all nodes and on disk */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RemovedAgent"];
+                    };
+                };
+            };
+        };
         options?: never;
         head?: never;
         /** Switches an agent on or off, or tags it. */
@@ -4059,6 +4090,11 @@ export interface components {
              * @description When it was first heard of.
              */
             opened_ms: number;
+            /**
+             * Format: int64
+             * @description When an operator removed it; null if it is listed.
+             */
+            removed_ms: number | null;
             /** @description What people have tagged it with. */
             tags: string[];
             /**
@@ -4700,7 +4736,7 @@ export interface components {
             nodes: string[];
         };
         /** @enum {string} */
-        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_agent" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
+        Code: "bad_json" | "bad_request" | "key_required" | "bad_key" | "forbidden" | "operator_required" | "bad_csrf_token" | "not_found" | "no_agent" | "no_session" | "method_not_allowed" | "session_final" | "scope_killed" | "already_decided" | "too_many_grants" | "calls_in_flight" | "name_taken" | "first_key_admin" | "last_admin_key" | "version_mismatch" | "too_large" | "wrong_content_type" | "invalid_body" | "invalid_query" | "bad_order" | "not_shown" | "if_match_required" | "not_durable" | "store_failed" | "no_store" | "internal";
         /** @description A command or a tool call to try. */
         CommandToTry: {
             /**
@@ -5547,6 +5583,11 @@ export interface components {
                  * @description When it was first heard of.
                  */
                 opened_ms: number;
+                /**
+                 * Format: int64
+                 * @description When an operator removed it; null if it is listed.
+                 */
+                removed_ms: number | null;
                 /** @description What people have tagged it with. */
                 tags: string[];
                 /**
@@ -6333,6 +6374,22 @@ export interface components {
         RefusedCalls: {
             /** @description Those of the last hour, the newest first. */
             items: components["schemas"]["RefusedCall"][];
+        };
+        /** @description An agent that was removed. */
+        RemovedAgent: {
+            /** @description Its name. */
+            name: string;
+            /** @description Whether it is paused. It stays so. */
+            paused: boolean;
+            /**
+             * Format: int64
+             * @description When. A later use lists it again.
+             */
+            removed_ms: number;
+            /** @description Whether it is stopped. It stays so: its calls are refused until it is resumed. */
+            stopped: boolean;
+            /** @description What was done and what stays, in sentences. */
+            text: string;
         };
         /** @description How far a call is. */
         Report: {

@@ -1,8 +1,8 @@
-// Orders that people give: stop, pause, resume. Each asks for a reason first. The names of the API
+// Orders that people give: stop, pause, resume, remove. Each asks for a reason first. The names of the API
 // (kill, clear, reset, activate, deactivate) stay; people read `stop` and `resume`.
-import { get, patch, post, type Row } from './api';
+import { get, patch, post, remove, type Row } from './api';
 
-export type What = 'kill' | 'pause' | 'resume' | 'clear' | 'reset' | 'activate' | 'deactivate';
+export type What = 'kill' | 'pause' | 'resume' | 'clear' | 'reset' | 'activate' | 'deactivate' | 'remove';
 
 export interface Subject {
   kind: 'everything' | 'agent' | 'session';
@@ -46,6 +46,7 @@ async function send({ what, subject }: Asked, reason: string): Promise<unknown> 
   if (what === 'activate' || what === 'deactivate') {
     return patch('/api/agents/{name}', { path: { name: agent }, body: { active: what === 'activate', reason } });
   }
+  if (what === 'remove') return remove('/api/agents/{name}', { path: { name: agent }, query: { reason } });
   if (kind === 'session') {
     const at = { path: { agent, session }, body: { reason } };
     switch (what) {
@@ -66,7 +67,7 @@ async function send({ what, subject }: Asked, reason: string): Promise<unknown> 
 
 const VERBS: Record<What, string> = {
   kill: 'Stop', pause: 'Pause', resume: 'Resume', clear: 'Resume', reset: 'Resume',
-  activate: 'Resume', deactivate: 'Stop',
+  activate: 'Resume', deactivate: 'Stop', remove: 'Remove',
 };
 
 /** What is asked, as the dialog's heading. */
@@ -86,6 +87,7 @@ export function consequence({ what, subject }: Asked): string {
     case 'resume': return 'Calls that are held go on.';
     case 'reset': return 'The session goes on under its name with empty counters and windows. Its history is kept.';
     case 'deactivate': return 'Its calls are refused and those that run are cut off until you resume it.';
+    case 'remove': return 'Lists and counts leave it out until its next call. Its calls, sessions, incidents and audit entries stay. If it is stopped or paused, it stays so.';
     case 'activate':
     case 'clear': return 'The next call runs. The windows of its guards are cleared, so that the same calls do not stop it again at once. Read why it was stopped first.';
   }

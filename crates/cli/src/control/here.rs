@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use deadstop_client::Server as Asked;
-use deadstop_gate::{Gate, Order, OrderError, Setup, Whom};
+use deadstop_gate::{Gate, Given, Order, OrderError, Setup, Whom};
+use deadstop_protocol::near::nearest;
 use serde_json::json;
 
 use crate::operator;
@@ -51,7 +52,11 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
     }
     let by = remote::operator().unwrap_or_else(|| "operator".to_owned());
     let gate = gate(&order.server);
-    let (mut wanted, mut done) = (wanted, gate.order(wanted, &whom, &by, &order.reason));
+    let give = |wanted| {
+        let given = Given { order: wanted, by: &by, reason: &order.reason, in_advance: order.new };
+        gate.order(&whom, given)
+    };
+    let (mut wanted, mut done) = (wanted, give(wanted));
     // `resume` is for what was paused; for what was stopped the files have other words.
     let stopped = match &done {
         Err(OrderError::Final) if wanted == Order::Resume => Some(Order::Reset),
@@ -59,14 +64,12 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
         _ => None,
     };
     if let Some(other) = stopped {
-        (wanted, done) = (other, gate.order(other, &whom, &by, &order.reason));
+        (wanted, done) = (other, give(other));
     }
     let here = done.map_err(|error| {
         let problem = error.to_string();
         match error {
-            OrderError::Unknown(_) => {
-                Hinted::error(problem, "`deadstop status --local` lists them")
-            }
+            OrderError::Unknown(_) => unknown(&gate, &whom, wanted),
             OrderError::Final => {
                 Hinted::error(problem, "deadstop resume SESSION --agent NAME --local")
             }
@@ -84,6 +87,37 @@ pub(super) fn order(what: &str, order: &super::Order) -> anyhow::Result<ExitCode
     }
     println!("{}", super::carried_out(wanted.done(), here.kind, &ui::printable(&here.name)));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The error about an agent or a session that local files do not know, with the names that are nearest.
+fn unknown(gate: &Gate, whom: &Whom, wanted: Order) -> anyhow::Error {
+    let known = gate.scopes_here().unwrap_or_default();
+    let named = |kind: &str| {
+        let those = known.iter().filter(move |scope| scope.kind == kind);
+        those.map(|scope| scope.name.clone()).collect::<Vec<_>>()
+    };
+    let (kind, name) = match whom {
+        Whom::All => ("project", ""),
+        Whom::Session { agent, session } if named("agent").contains(agent) => {
+            ("session", &**session)
+        }
+        Whom::Agent(agent) | Whom::Session { agent, .. } => ("agent", &**agent),
+    };
+    let near: Vec<String> = nearest(name, named(kind))
+        .iter()
+        .map(|near| format!("`{}`", ui::printable(near)))
+        .collect();
+    let meant = match near.is_empty() {
+        true => "`deadstop status --local` lists what they know".to_owned(),
+        false => format!("did you mean {}?", near.join(" or ")),
+    };
+    let advance = match wanted {
+        Order::Kill | Order::Pause => " Add --new to give the order in advance.",
+        Order::Clear | Order::Reset | Order::Resume => "",
+    };
+    let name = ui::printable(name);
+    let problem = format!("nothing was done: local files know no {kind} `{name}`");
+    Hinted::error(problem, format!("{meant}{advance}"))
 }
 
 /// Shows what local files know.

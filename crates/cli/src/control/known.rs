@@ -21,7 +21,11 @@ pub(super) async fn meant(client: &Client, order: &Order) -> anyhow::Result<Whom
     };
     let path = format!("/api/agents/{}", encoded(typed));
     let mut agent = typed.to_owned();
-    if matches!(client.find(&path).await, Ok(None)) {
+    let found = client.find(&path).await;
+    // A removed agent is one that an operator does not expect to meet again.
+    let unlisted =
+        |found: &Option<Value>| found.as_ref().is_none_or(|agent| agent["removed_ms"].is_u64());
+    if found.as_ref().is_ok_and(unlisted) {
         let all = client.get("/api/agents?limit=1000").await.unwrap_or_default();
         let known = names(&all["items"], "name");
         let picked = short::pick("agent", typed, &known)?;

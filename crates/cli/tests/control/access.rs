@@ -80,6 +80,36 @@ fn an_unknown_agent_is_not_killed() {
     assert_eq!(house.call("crawler", "s1", ""), 403);
 }
 
+/// Found from outside: an agent that a typo had made could not be removed.
+#[test]
+fn hole_11_an_agent_is_removed() {
+    let house = House::new();
+    assert_eq!(house.call("crawler", "s1", ""), 200);
+    house.ask(&["stop", "--agent", "crwaler", "--new", "--reason", "enough"]).fine();
+    house.until(&["agents"], 2);
+    let typo = house.ask(&["agents", "remove", "crwalr"]);
+    typo.refused("the server lists no agent `crwalr`", "");
+    assert!(typo.err.contains("Did you mean `crwaler`"), "{typo:?}");
+    // The beginning of a name is enough.
+    let removed = house.ask(&["agents", "remove", "crwa", "--reason", "a typo"]).fine();
+    assert!(removed.out.starts_with("Removed agent `crwaler` from lists."), "{removed:?}");
+    assert!(removed.out.contains("It is still stopped"), "{removed:?}");
+    assert_eq!(house.ask(&["agents"]).fine().rows().len(), 1);
+    assert!(!house.ask(&["status"]).fine().out.contains("crwaler"));
+    let again = house.ask(&["stop", "--agent", "crwaler", "--reason", "enough"]);
+    again.refused("the server knows no agent `crwaler`", "did you mean `crawler`?");
+    let shown = house.ask(&["agents", "show", "crwaler"]).fine();
+    assert!(shown.out.contains("its next call lists it again"), "{shown:?}");
+    assert_eq!(house.call("crwaler", "s1", ""), 403);
+    house.until(&["agents"], 2);
+    // Its model has asked for a tool whose result did not come.
+    let busy = house.ask(&["agents", "remove", "crawler"]);
+    busy.refused("agent `crawler` has 1 call in flight", "");
+    house.ask(&["stop", "--agent", "crawler", "--reason", "enough"]).fine();
+    let json = house.ask(&["agents", "remove", "crawler", "--json"]).fine().json();
+    assert_eq!((&json[0]["name"], &json[0]["stopped"]), (&"crawler".into(), &true.into()));
+}
+
 /// Found from outside: `keys create > key` leaves a file that other users can read.
 #[test]
 fn a_key_is_written_to_a_private_file() {

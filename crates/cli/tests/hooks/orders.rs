@@ -95,7 +95,7 @@ fn an_agent_is_killed_and_cleared_in_local_files() {
 fn a_session_is_reset_and_not_cleared() {
     let stage = stage();
     let whom = ["s", "--agent", "claude-code", "--local"];
-    json_of(&stage, &[&["kill"], whom.as_slice(), &["--reason", "enough"]].concat());
+    json_of(&stage, &[&["kill"], whom.as_slice(), &["--reason", "enough", "--new"]].concat());
     refused(&stage, "t1", "enough");
     let output = run(&stage, &[["clear"].as_slice(), &whom].concat());
     assert!(output.code == 2 && output.stderr.contains("hint: deadstop resume"), "{output:?}");
@@ -115,6 +115,36 @@ fn a_session_is_reset_and_not_cleared() {
     refused(&stage, "t8", "enough");
     json_of(&stage, &["resume", "--agent", "claude-code", "--local"]);
     passes(HOST, &stage.hook(HOST, &before(HOST, "t9", "ls")));
+}
+
+/// Issue 19, number 11, without a server: a typo was answered with "stopped", and made an agent.
+#[test]
+fn hole_11_an_unknown_name_is_not_killed_in_local_files() {
+    let stage = stage();
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t1", "ls")));
+    let before_it = json_of(&stage, &["status", "--local"]);
+    for what in ["stop", "pause"] {
+        for (whom, problem, hint) in [
+            (["--agent", "cluade-code"].as_slice(), "no agent `cluade-code`", "`claude-code`?"),
+            (&["s", "--agent", "cluade-code"], "no agent `cluade-code`", "`claude-code`?"),
+            (&["claude-code/s2"], "no session `s2`", "did you mean `s`?"),
+            (&["--agent", "zzz"], "no agent `zzz`", "deadstop status --local"),
+        ] {
+            let output = run(&stage, &[&[what], whom, &["--local"]].concat());
+            assert!(output.code == 2 && output.stdout.is_empty(), "{output:?}");
+            let (error, advice) = output.stderr.split_once("\nhint: ").unwrap();
+            assert!(error.contains(problem), "{output:?}");
+            assert!(advice.contains(hint) && advice.contains("--new"), "{output:?}");
+        }
+    }
+    // Nothing was made of it, and calls go on.
+    assert_eq!(json_of(&stage, &["status", "--local"]), before_it);
+    passes(HOST, &stage.hook(HOST, &before(HOST, "t2", "ls")));
+    json_of(&stage, &["stop", "--agent", "later", "--local", "--new", "--reason", "in advance"]);
+    let known = json_of(&stage, &["status", "--local"]).to_string();
+    assert!(known.contains("later") && !known.contains("cluade"), "{known}");
+    json_of(&stage, &["stop", "--agent", "claude-code", "--local", "--reason", "enough"]);
+    refused(&stage, "t3", "enough");
 }
 
 #[test]

@@ -96,19 +96,16 @@ pub(super) fn raise_ceiling(
 fn affordable(chain: &[Link<'_>], input: Tokens, prompt: NanoUsd, rates: &Rates) -> Option<Tokens> {
     let by_tokens = chain.iter().filter_map(|link| {
         let ledger = &link.state.ledger;
-        link.policy.tokens.output_token_limit?;
-        let limit = Limits::of(link.policy, link.state).output?;
+        let limit = Limits::of(link.policy, link.state).output()?;
         Some(limit - ledger.spent.output - ledger.reserved.output)
     });
     let by_total = chain.iter().filter_map(|link| {
         let (spent, held) = (&link.state.ledger.spent, &link.state.ledger.reserved);
-        link.policy.tokens.total_token_limit?;
-        let limit = Limits::of(link.policy, link.state).total?;
+        let limit = Limits::of(link.policy, link.state).total()?;
         Some(limit - spent.input - spent.output - held.input - held.output - input)
     });
     let by_money = chain.iter().filter_map(|link| {
-        link.policy.budget.max_cost_usd?;
-        let limit = Limits::of(link.policy, link.state).cost?;
+        let limit = Limits::of(link.policy, link.state).cost()?;
         let left = limit - link.state.ledger.committed() - prompt;
         let tokens = u128::from(left.0) * 1_000_000 / u128::from(rates.output.0.max(1));
         Some(Tokens(u64::try_from(tokens).unwrap_or(u64::MAX)))

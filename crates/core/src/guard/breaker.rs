@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::blame::{Blame, Failure, How};
 use crate::call::{Call, Digest, Status};
 use crate::gauge::{Dial, Gauge};
-use crate::guard::{End, Lesson, Note, Seat};
+use crate::guard::{End, Lesson, Note, Seat, times};
 use crate::scope::{ScopeKind, ScopeState};
 use crate::settings::{BadSetting, Seconds, in_range, settings};
 use crate::trip::{Action, GuardId, Measure, Trip, Wait};
@@ -182,20 +182,21 @@ impl super::Guard for Guard {
             Phase::HalfOpen { since, round, .. } => {
                 (since, round, "is being tried out by other calls")
             }
-            Phase::Open { since, round } => (since, round, "keeps failing and is left alone"),
+            Phase::Open { since, round } => (since, round, "is left alone"),
         };
         let mut trip = seat.trip(GuardId::Breaker, "circuit_breaker_open", settings.action);
-        let cooldown = circuit.cooldown(settings, round);
-        trip.measured = Measure::Time(seat.now.since(since));
-        trip.limit = Measure::Time(cooldown);
-        let left = cooldown - seat.now.since(since);
+        let most = u64::from(settings.open_after_failures);
+        // Each round after the first began with a trial call that failed.
+        let failures = most + u64::from(round);
+        (trip.measured, trip.limit) = (Measure::Count(failures), Measure::Count(most));
+        let left = circuit.cooldown(settings, round) - seat.now.since(since);
         trip.waits = Some(Wait::For(left));
-        let who = name(seat.call);
+        let (who, failed) = (name(seat.call), times(failures));
         let last = match circuit.last {
             How::Unsaid => String::new(),
             last => format!(" (last failure: {last})"),
         };
-        trip.because = format!("{who} {how}{last} for another {left}");
+        trip.because = format!("{who} failed {failed} in a row{last} and {how} for another {left}");
         Some(trip)
     }
 

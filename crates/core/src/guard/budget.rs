@@ -95,8 +95,7 @@ pub(crate) struct Guard;
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.budget;
-        settings.max_cost_usd?;
-        let limit = Limits::of(seat.policy, seat.scope).cost?;
+        let limit = Limits::of(seat.policy, seat.scope).cost()?;
         let ledger = &seat.scope.ledger;
         if seat.call.lookup() {
             return None;
@@ -150,8 +149,7 @@ impl super::Guard for Guard {
 
     fn progress(&self, seat: &Seat<'_>) -> Option<Trip> {
         let settings = &seat.policy.budget;
-        settings.max_cost_usd?;
-        let limit = Limits::of(seat.policy, seat.scope).cost?;
+        let limit = Limits::of(seat.policy, seat.scope).cost()?;
         let committed = seat.scope.ledger.committed();
         if committed <= limit {
             return None;
@@ -170,7 +168,7 @@ impl super::Guard for Guard {
         let settings = &seat.policy.budget;
         let (after, before) =
             (seat.scope.ledger.period_cost, seat.scope.ledger.period_cost - end.cost);
-        if let Some(limit) = Limits::of(seat.policy, seat.scope).cost
+        if let Some(limit) = Limits::of(seat.policy, seat.scope).cost()
             && after >= limit
         {
             let mut trip = trip(seat, after, limit, settings.action);
@@ -191,7 +189,7 @@ impl super::Guard for Guard {
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
         let settings = &dial.policy.budget;
-        let Some(limit) = Limits::full(dial.policy, dial.scope).cost else { return Vec::new() };
+        let Some(limit) = Limits::full(dial.policy, dial.scope).cost() else { return Vec::new() };
         let what = match settings.per {
             Period::Total => "cost",
             Period::Hour => "cost_this_hour",

@@ -129,53 +129,76 @@ impl Ending {
 }
 
 /// The limits that hold for a scope now: what its policy says, and what an operator added; without
-/// what is kept back, unless the last answer is being given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) steps: Option<u64>,
-    pub(crate) model_calls: Option<u64>,
-    pub(crate) input: Option<Tokens>,
-    pub(crate) output: Option<Tokens>,
-    pub(crate) total: Option<Tokens>,
-    pub(crate) cost: Option<NanoUsd>,
-    pub(crate) time: Option<Millis>,
+/// what is kept back, unless the last answer is being given. Each is worked out when it is asked for:
+/// guards ask for one or two of them, several times a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    policy: &'a Policy,
+    extra: &'a TopUp,
+    /// The share that is kept back.
+    kept: f64,
 }
 
-impl Limits {
+impl<'a> Limits<'a> {
     /// The limits of a scope for an ordinary call.
-    pub(crate) fn of(policy: &Policy, scope: &ScopeState) -> Limits {
-        let full = Limits::full(policy, scope);
+    pub(crate) fn of(policy: &'a Policy, scope: &'a ScopeState) -> Limits<'a> {
         let share = policy.ending.reserve_for_answer.0;
-        if share == 0.0 || !has_endings(scope) || scope.ending.closing.is_some() {
-            return full;
-        }
-        let less = |limit: u64| limit - ((limit as f64 * share) as u64).min(limit);
-        Limits {
-            model_calls: full.model_calls.map(|limit| limit.saturating_sub(1)),
-            input: full.input.map(|limit| Tokens(less(limit.0))),
-            output: full.output.map(|limit| Tokens(less(limit.0))),
-            total: full.total.map(|limit| Tokens(less(limit.0))),
-            cost: full.cost.map(|limit| NanoUsd(less(limit.0))),
-            time: full.time.map(|limit| Millis(less(limit.0))),
-            ..full
-        }
+        let keeps = share != 0.0 && has_endings(scope) && scope.ending.closing.is_none();
+        Limits { kept: if keeps { share } else { 0.0 }, ..Limits::full(policy, scope) }
     }
 
     /// The same with what is kept back for the last answer.
-    pub(crate) fn full(policy: &Policy, scope: &ScopeState) -> Limits {
-        let extra = scope.ending.extra;
-        let (tokens, steps) = (&policy.tokens, &policy.steps);
-        Limits {
-            steps: steps.max_steps.map(|limit| limit.saturating_add(extra.steps)),
-            model_calls: steps.max_model_calls.map(|limit| limit.saturating_add(extra.steps)),
-            input: tokens.input_token_limit.map(|limit| limit + extra.tokens),
-            output: tokens.output_token_limit.map(|limit| limit + extra.tokens),
-            total: tokens.total_token_limit.map(|limit| limit + extra.tokens),
-            cost: policy.budget.max_cost_usd.map(|limit| limit.0 + extra.cost),
-            time: policy
-                .time
-                .max_wall_time_seconds
-                .map(|limit| Millis(limit.millis().0.saturating_add(extra.time.0))),
+    pub(crate) fn full(policy: &'a Policy, scope: &'a ScopeState) -> Limits<'a> {
+        Limits { policy, extra: &scope.ending.extra, kept: 0.0 }
+    }
+
+    /// Tool calls.
+    pub(crate) fn steps(&self) -> Option<u64> {
+        Some(self.policy.steps.max_steps?.saturating_add(self.extra.steps))
+    }
+
+    /// Model calls; the last answer is one.
+    pub(crate) fn model_calls(&self) -> Option<u64> {
+        let limit = self.policy.steps.max_model_calls?.saturating_add(self.extra.steps);
+        Some(limit.saturating_sub(u64::from(self.kept != 0.0)))
+    }
+
+    /// Input tokens.
+    pub(crate) fn input(&self) -> Option<Tokens> {
+        self.tokens(self.policy.tokens.input_token_limit)
+    }
+
+    /// Output tokens.
+    pub(crate) fn output(&self) -> Option<Tokens> {
+        self.tokens(self.policy.tokens.output_token_limit)
+    }
+
+    /// Input and output tokens together.
+    pub(crate) fn total(&self) -> Option<Tokens> {
+        self.tokens(self.policy.tokens.total_token_limit)
+    }
+
+    /// Money.
+    pub(crate) fn cost(&self) -> Option<NanoUsd> {
+        let limit = self.policy.budget.max_cost_usd?.0 + self.extra.cost;
+        Some(NanoUsd(self.less(limit.0)))
+    }
+
+    /// Time since the scope was opened.
+    pub(crate) fn time(&self) -> Option<Millis> {
+        let limit = self.policy.time.max_wall_time_seconds?.millis();
+        Some(Millis(self.less(limit.0.saturating_add(self.extra.time.0))))
+    }
+
+    fn tokens(&self, limit: Option<Tokens>) -> Option<Tokens> {
+        Some(Tokens(self.less((limit? + self.extra.tokens).0)))
+    }
+
+    /// A limit without what is kept back.
+    fn less(&self, limit: u64) -> u64 {
+        match self.kept == 0.0 {
+            true => limit,
+            false => limit - ((limit as f64 * self.kept) as u64).min(limit),
         }
     }
 
@@ -183,14 +206,16 @@ impl Limits {
     fn behind(&self, trip: &Trip) -> Option<f64> {
         let tokens = |limit: Option<Tokens>| limit.map(|limit| limit.0 as f64);
         match (trip.guard, trip.reason.as_str()) {
-            (GuardId::Steps, "max_steps") => self.steps.map(|limit| limit as f64),
-            (GuardId::Steps, _) => self.model_calls.map(|limit| limit as f64),
-            (GuardId::Budget, _) => self.cost.map(|limit| limit.0 as f64),
-            (GuardId::Time, _) => self.time.map(|limit| limit.0 as f64),
-            (_, "input_exceeded") => tokens(self.input),
-            (_, "output_exceeded") => tokens(self.output),
-            (_, "total_exceeded") => tokens(self.total),
-            _ => tokens(self.input).zip(tokens(self.output)).map(|(input, output)| input + output),
+            (GuardId::Steps, "max_steps") => self.steps().map(|limit| limit as f64),
+            (GuardId::Steps, _) => self.model_calls().map(|limit| limit as f64),
+            (GuardId::Budget, _) => self.cost().map(|limit| limit.0 as f64),
+            (GuardId::Time, _) => self.time().map(|limit| limit.0 as f64),
+            (_, "input_exceeded") => tokens(self.input()),
+            (_, "output_exceeded") => tokens(self.output()),
+            (_, "total_exceeded") => tokens(self.total()),
+            _ => tokens(self.input())
+                .zip(tokens(self.output()))
+                .map(|(input, output)| input + output),
         }
     }
 }
@@ -270,13 +295,13 @@ impl super::Guard for Guard {
         }
         let limits = Limits::of(seat.policy, seat.scope);
         let used = seat.scope.ledger.spent.steps + 1;
-        if let Some(limit) = limits.steps
+        if let Some(limit) = limits.steps()
             && crosses(used - 1, used, limit, at)
         {
             let (used, limit) = (Measure::Count(used), Measure::Count(limit));
             return Some(wrap_up(seat, GuardId::Steps, used, limit, "tool calls"));
         }
-        let limit = limits.time?;
+        let limit = limits.time()?;
         let elapsed = seat.now.since(seat.scope.opened);
         let near = !seat.scope.ending.told_time && crosses(0, elapsed.0, limit.0, at);
         near.then(|| {
@@ -296,7 +321,7 @@ impl super::Guard for Guard {
                 let at = note.policy.ending.wrap_up_at.0;
                 let limit = note.policy.time.max_wall_time_seconds;
                 if limit.is_some() && at > 0.0 && !scope.ending.told_time {
-                    let limit = Limits::of(note.policy, scope).time.unwrap_or_default();
+                    let limit = Limits::of(note.policy, scope).time().unwrap_or_default();
                     let elapsed = note.now.since(scope.opened);
                     scope.ending.told_time = crosses(0, elapsed.0, limit.0, at);
                 }
@@ -331,7 +356,7 @@ fn used_up(seat: &Seat<'_>) -> Option<Trip> {
         return None;
     }
     let (limits, spent) = (Limits::of(seat.policy, seat.scope), &seat.scope.ledger.spent);
-    if let Some(limit) = limits.model_calls.filter(|limit| spent.model_calls >= *limit) {
+    if let Some(limit) = limits.model_calls().filter(|limit| spent.model_calls >= *limit) {
         let mut trip = seat.trip(GuardId::Steps, "max_model_calls", seat.policy.steps.action);
         trip.drains = true;
         (trip.measured, trip.limit) = (Measure::Count(spent.model_calls), Measure::Count(limit));
@@ -339,7 +364,7 @@ fn used_up(seat: &Seat<'_>) -> Option<Trip> {
         return Some(trip);
     }
     let elapsed = seat.now.since(seat.scope.opened);
-    let limit = limits.time.filter(|limit| elapsed > *limit)?;
+    let limit = limits.time().filter(|limit| elapsed > *limit)?;
     let mut trip = seat.trip(GuardId::Time, "wall_time_exceeded", seat.policy.time.action);
     (trip.measured, trip.limit) = (Measure::Time(elapsed), Measure::Time(limit));
     trip.because = format!("{} has run for {elapsed} (limit {limit})", seat.who());
@@ -353,7 +378,7 @@ fn near(seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
         return None;
     }
     let (limits, ledger) = (Limits::of(seat.policy, seat.scope), &seat.scope.ledger);
-    if let Some(limit) = limits.cost {
+    if let Some(limit) = limits.cost() {
         let after = ledger.period_cost;
         if crosses((after - end.cost).0, after.0, limit.0, at) {
             let (used, limit) = (Measure::Money(after), Measure::Money(limit));
@@ -363,9 +388,9 @@ fn near(seat: &Seat<'_>, end: &End<'_>) -> Option<Trip> {
     let (usage, spent) = (&end.outcome.usage, &ledger.spent);
     let (input, output) = (usage.counted_input(), usage.output);
     [
-        (limits.input, spent.input, input, "input tokens"),
-        (limits.output, spent.output, output, "output tokens"),
-        (limits.total, spent.input + spent.output, input + output, "tokens"),
+        (limits.input(), spent.input, input, "input tokens"),
+        (limits.output(), spent.output, output, "output tokens"),
+        (limits.total(), spent.input + spent.output, input + output, "tokens"),
     ]
     .into_iter()
     .find_map(|(limit, after, more, what)| {

@@ -47,9 +47,9 @@ impl super::Guard for Guard {
         let limits = Limits::of(seat.policy, seat.scope);
         let (used, limit, reason, what) = match seat.call {
             Call::Model(call) if call.lookup => return None,
-            Call::Tool(_) => (spent.steps, limits.steps?, "max_steps", "tool calls"),
+            Call::Tool(_) => (spent.steps, limits.steps()?, "max_steps", "tool calls"),
             Call::Model(_) => {
-                (spent.model_calls, limits.model_calls?, "max_model_calls", "model calls")
+                (spent.model_calls, limits.model_calls()?, "max_model_calls", "model calls")
             }
         };
         if used < limit {
@@ -77,8 +77,8 @@ impl super::Guard for Guard {
         let gauge = |what, used, limit: Option<u64>| {
             limit.map(|limit| Gauge::count(GuardId::Steps, what, used, limit))
         };
-        let tools = gauge("tool_calls", spent.steps, limits.steps);
-        let models = gauge("model_calls", spent.model_calls, limits.model_calls);
+        let tools = gauge("tool_calls", spent.steps, limits.steps());
+        let models = gauge("model_calls", spent.model_calls, limits.model_calls());
         tools.into_iter().chain(models).collect()
     }
 }

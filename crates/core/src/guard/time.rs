@@ -32,7 +32,7 @@ pub(crate) struct Guard;
 impl super::Guard for Guard {
     fn admit(&self, seat: &Seat<'_>) -> Option<Trip> {
         seat.policy.time.max_wall_time_seconds?;
-        let limit = Limits::of(seat.policy, seat.scope).time?;
+        let limit = Limits::of(seat.policy, seat.scope).time()?;
         let elapsed = seat.now.since(seat.scope.opened);
         if elapsed <= limit {
             return None;
@@ -50,7 +50,7 @@ impl super::Guard for Guard {
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
         let limits = Limits::full(dial.policy, dial.scope);
-        let Some(limit) = limits.time else { return Vec::new() };
+        let Some(limit) = limits.time() else { return Vec::new() };
         let elapsed = Measure::Time(dial.now.since(dial.scope.opened));
         vec![Gauge::new(GuardId::Time, "time", elapsed, Measure::Time(limit))]
     }

@@ -51,9 +51,9 @@ impl TokenSettings {
     fn now(&self, policy: &Policy, scope: &ScopeState) -> TokenSettings {
         let limits = Limits::of(policy, scope);
         TokenSettings {
-            input_token_limit: limits.input,
-            output_token_limit: limits.output,
-            total_token_limit: limits.total,
+            input_token_limit: limits.input(),
+            output_token_limit: limits.output(),
+            total_token_limit: limits.total(),
             action: self.action,
         }
     }
@@ -154,9 +154,9 @@ impl super::Guard for Guard {
         let (spent, held) = (&dial.scope.ledger.spent, &dial.scope.ledger.reserved);
         let (input, output) = (spent.input + held.input, spent.output + held.output);
         [
-            ("input_tokens", input, limits.input),
-            ("output_tokens", output, limits.output),
-            ("tokens", input + output, limits.total),
+            ("input_tokens", input, limits.input()),
+            ("output_tokens", output, limits.output()),
+            ("tokens", input + output, limits.total()),
         ]
         .into_iter()
         .filter_map(|(what, used, limit)| {

@@ -30,7 +30,7 @@ fn meets(world: &mut World, server: &str, now: Time) -> Option<String> {
     probe.trips.pop().map(|trip| {
         assert_eq!((trip.guard, trip.verdict), (GuardId::Breaker, Verdict::Block));
         assert_eq!(trip.reason, "circuit_breaker_open");
-        assert_eq!(trip.limit, Measure::Time(Millis(30_000)));
+        assert_eq!(trip.limit, Measure::Count(5));
         assert_eq!(trip.guard.tag(trip.verdict), "circuit_breaker_open");
         trip.because
     })
@@ -49,7 +49,7 @@ fn e6_closed_until_five_failures_in_a_row() {
     assert_eq!(world.run("coder", &on("db"), &ended(Status::Error), at(1)), []);
     assert_eq!(
         meets(&mut world, "db", at(1)).unwrap(),
-        "the server db keeps failing and is left alone for another 30 s"
+        "the server db failed 5 times in a row and is left alone for another 30 s"
     );
 }
 
@@ -57,10 +57,10 @@ fn e6_closed_until_five_failures_in_a_row() {
 fn e6_open_for_the_cool_down_and_for_that_server_only() {
     let mut world = opened();
     let refused = world.admit("coder", &on("db"), at(17));
-    assert_eq!(refused.trips[0].measured, Measure::Time(Millis(7000)));
+    assert_eq!(refused.trips[0].measured, Measure::Count(5));
     assert_eq!(
         refused.trips[0].explain(),
-        "blocked: the server db keeps failing and is left alone for another 23 s"
+        "blocked: the server db failed 5 times in a row and is left alone for another 23 s"
     );
     assert_eq!(meets(&mut world, "web", at(17)), None);
     assert!(world.admit("coder", &tool("ls", ""), at(17)).ticket.is_some(), "no server at all");
@@ -69,7 +69,7 @@ fn e6_open_for_the_cool_down_and_for_that_server_only() {
     assert_eq!(verdict, Verdict::Allow, "a provider's circuit is its own, by credential and model");
     assert_eq!(
         meets(&mut world, "db", Time(39_999)).unwrap(),
-        "the server db keeps failing and is left alone for another 1 ms"
+        "the server db failed 5 times in a row and is left alone for another 1 ms"
     );
     assert_eq!(meets(&mut world, "db", at(40)), None);
 }
@@ -82,7 +82,7 @@ fn e6_half_open_calls_are_counted_before_they_run() {
     assert_eq!(trials.len(), 3);
     assert_eq!(
         meets(&mut world, "db", at(45)).unwrap(),
-        "the server db is being tried out by other calls for another 25 s"
+        "the server db failed 5 times in a row and is being tried out by other calls for another 25 s"
     );
     // All three succeed: closed, and the count of failures starts at none.
     for (n, ticket) in trials.into_iter().enumerate() {
@@ -104,7 +104,7 @@ fn e6_one_failed_trial_opens_it_again() {
         world.settle("coder", &on("db"), ticket, &ended(failed), at(50));
         assert_eq!(
             meets(&mut world, "db", at(60)).unwrap(),
-            "the server db keeps failing and is left alone for another 20 s"
+            "the server db failed 6 times in a row and is left alone for another 20 s"
         );
         // A success that was on its way does not close it.
         world.settle("coder", &on("db"), late, &ended(Status::Ok), at(61));
@@ -142,7 +142,7 @@ fn e6_trials_that_never_return_free_their_places() {
     }
     assert_eq!(
         meets(&mut world, "db", at(80)).unwrap(),
-        "the server db is being tried out by other calls for another 20 s"
+        "the server db failed 5 times in a row and is being tried out by other calls for another 20 s"
     );
 }
 
@@ -160,7 +160,7 @@ fn e6_trials_of_an_earlier_round_prove_nothing() {
             world.settle("coder", &on("db"), ticket, &ended(status), at(71));
             assert_eq!(
                 meets(&mut world, "db", at(71)).unwrap(),
-                "the server db is being tried out by other calls for another 29 s",
+                "the server db failed 5 times in a row and is being tried out by other calls for another 29 s",
                 "{status:?}"
             );
         }

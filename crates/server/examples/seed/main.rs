@@ -98,6 +98,7 @@ impl Seed {
             active: true,
             deactivated_by: None,
             deactivated: None,
+            removed: None,
             counters: Counters::default(),
         }
     }

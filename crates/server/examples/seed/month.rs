@@ -127,6 +127,7 @@ pub(super) async fn write(folder: &Path) {
             active: true,
             deactivated_by: None,
             deactivated: None,
+            removed: None,
             counters: Counters::default(),
         });
     }

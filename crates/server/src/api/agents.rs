@@ -14,11 +14,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
-use super::extract::{AskedBoth, At, Body, Name, Page, Paged, Strict};
+use super::extract::{Asked, AskedBoth, At, Body, Name, Page, Paged, Strict};
 use super::live::Row;
 use super::orders::{Why, carry_out};
-use super::problem::{Code, Problem};
-use deadstop_warden::{Scope, What, now};
+use super::problem::{Code, Problem, ProblemBody};
+use deadstop_protocol::near::nearest;
+use deadstop_warden::{NotRemoved, Scope, What, now};
 
 /// An agent with incidents younger than this has something to look at.
 const RECENT: Millis = Millis::from_secs(24 * 60 * 60);
@@ -86,6 +87,9 @@ pub(crate) struct Agent {
     opened_ms: u64,
     /// When it last did something.
     used_ms: u64,
+    /// When an operator removed it; null if it is listed.
+    #[schema(required)]
+    removed_ms: Option<u64>,
     #[serde(flatten)]
     totals: Totals,
 }
@@ -102,11 +106,13 @@ impl Agent {
             tags: stored.tags,
             opened_ms: stored.opened.0,
             used_ms: stored.used.0,
+            removed_ms: stored.removed.filter(|at| stored.used <= *at).map(|at| at.0),
             totals: stored.counters.into(),
             name: stored.name,
         };
         if let Some(scope) = live {
             let state = scope.state();
+            agent.removed_ms = agent.removed_ms.filter(|at| scope.used().0 <= *at);
             agent.active = state.killed().is_none();
             agent.deactivated_by = state.killed().map(deactivated_by);
             agent.deactivated_ms = state.killed().map(|kill| kill.at.0);
@@ -230,12 +236,113 @@ fn unwritten(project: &str, scope: &Scope) -> StoredAgent {
         active: true,
         deactivated_by: None,
         deactivated: None,
+        removed: None,
         counters: Counters {
             calls: row.steps + row.model_calls,
             tokens: deadstop_core::Tokens(row.input_tokens + row.output_tokens),
             cost: deadstop_core::NanoUsd::from_dollars(row.cost_usd).unwrap_or_default(),
             ..Counters::default()
         },
+    }
+}
+
+/// Why an agent is removed.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RemovalAsked {
+    /// Why.
+    #[param(max_length = 1000)]
+    reason: Option<String>,
+    /// The person who says so, where a client speaks for several.
+    #[param(max_length = 200)]
+    by: Option<String>,
+}
+
+/// An agent that was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RemovedAgent {
+    /// Its name.
+    name: String,
+    /// When. A later use lists it again.
+    removed_ms: u64,
+    /// Whether it is stopped. It stays so: its calls are refused until it is resumed.
+    stopped: bool,
+    /// Whether it is paused. It stays so.
+    paused: bool,
+    /// What was done and what stays, in sentences.
+    text: String,
+}
+
+/// Removes an agent from lists and counts, until it is used again. Its calls, sessions, incidents, policy,
+/// keys and audit entries stay. A stop or pause stays too.
+#[utoipa::path(
+    delete, path = "/api/agents/{name}", tag = "agents",
+    params(("name" = String, Path, description = "The agent"), RemovalAsked),
+    responses(
+        (status = 200, description = "Removed, on all nodes and on disk", body = RemovedAgent),
+        (status = 404, description = "`no_agent`, with the nearest names", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`calls_in_flight`", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    who: Who,
+    At(Name(name)): At<Name>,
+    Asked(asked): Asked<RemovalAsked>,
+) -> Result<Json<RemovedAgent>, Problem> {
+    who.may_see(&name)?;
+    app.store()?;
+    let reason = asked.reason.unwrap_or_default();
+    let mut event = app.event(&who, "agent.remove", &name, &reason, &json!({}));
+    event.who = app.redacted(&who, &who.signed(asked.by.as_deref()));
+    let removed = match app.warden.remove_agent(&who.project, &name, &event).await {
+        Ok(removed) => removed,
+        Err(error) => return Err(not_removed(&app, &who, &name, error).await),
+    };
+    app.warden.tell_change(&who.project, &name, format!("the agent {name} was removed"));
+    let stays = match (removed.stopped, removed.paused) {
+        (true, _) => " It is still stopped: its calls are refused until you resume it.",
+        (false, true) => " It is still paused: its next call is held until you resume it.",
+        (false, false) => "",
+    };
+    let text = format!(
+        "Removed agent `{name}` from lists. Its records stay; its next call lists it again.{stays}"
+    );
+    Ok(Json(RemovedAgent {
+        name,
+        removed_ms: removed.at.0,
+        stopped: removed.stopped,
+        paused: removed.paused,
+        text,
+    }))
+}
+
+async fn not_removed(app: &App, who: &Who, name: &str, error: NotRemoved) -> Problem {
+    match error {
+        NotRemoved::Unknown => {
+            let near = nearest(name, app.warden.agent_names(&who.project).await);
+            let near: Vec<String> = near.into_iter().map(|near| format!("`{near}`")).collect();
+            let meant = match near.is_empty() {
+                true => String::new(),
+                false => format!(" Did you mean {}?", near.join(" or ")),
+            };
+            let text = format!("Nothing was removed: the server lists no agent `{name}`.{meant}");
+            Problem::new(Code::NoAgent, text)
+        }
+        NotRemoved::Busy(calls) => Problem::new(
+            Code::CallsInFlight,
+            format!(
+                "Nothing was removed: agent `{name}` has {calls} {} in flight. Wait until no \
+                 call runs, or stop the agent first.",
+                if calls == 1 { "call" } else { "calls" }
+            ),
+        ),
+        NotRemoved::NotDurable(error) => Problem::new(
+            Code::StoreFailed,
+            format!("Nothing was removed: what the agent did could not be written: {error}"),
+        ),
+        NotRemoved::Store(error) => error.into(),
     }
 }
 

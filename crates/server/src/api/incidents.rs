@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{Measure, Time, Trip};
+use deadstop_core::{Measure, Time, Trip, Verdict};
 use deadstop_store::{
     Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, SessionFilter,
     Store, StoredIncident,
@@ -323,7 +323,8 @@ pub(crate) struct IncidentDetail {
     before: Vec<Call>,
     /// The session's first calls after it.
     after: Vec<Call>,
-    /// What the stop saved and how that was worked out; null if too few calls came before it.
+    /// What the stop saved and how that was worked out; null if it stopped no scope, or too few calls
+    /// came before it.
     #[schema(required)]
     unstopped: Option<Pace>,
 }
@@ -390,7 +391,9 @@ async fn detail(
                 body: piece.body.map(RequestBody::from),
             })
             .collect(),
-        unstopped: Pace::of(before.iter().map(|listed| &listed.call), incident.last, now(), usual),
+        unstopped: (incident.trip.verdict == Verdict::Kill)
+            .then(|| Pace::of(before.iter().map(|l| &l.call), incident.last, now(), usual))
+            .flatten(),
         before: before.into_iter().map(Call::from).collect(),
         after: after.into_iter().map(Call::from).collect(),
         incident: incident.into(),

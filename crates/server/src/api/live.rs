@@ -324,7 +324,7 @@ pub(crate) async fn status(
     let after = asked.cursor.as_deref().map(read).transpose()?;
     let (project, now) = (app.project(&who).await?, now());
     let whole = Running::of(&project, &project.scope, now);
-    let scopes = app.warden.scopes(&project.name);
+    let scopes = app.warden.listed_scopes(&project.name);
     let agents: HashMap<&str, Row> = scopes
         .iter()
         .filter(|scope| scope.kind() == ScopeKind::Agent)

@@ -177,11 +177,10 @@ pub(crate) async fn seen(
             invisible: tool.invisible.chars().collect(),
         })
         .collect();
-    let changed = {
-        let listed = deadstop_warden::Tools { tools: &tools, complete: seen.complete };
-        app.warden.listed(&chain, &seen.server, listed)
-    };
-    let hidden = tools.into_iter().map(|tool| tool.name);
+    let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
+    let listed = deadstop_warden::Tools { tools, complete: seen.complete };
+    let changed = app.warden.list(&chain, &seen.server, listed).await;
+    let hidden = names.into_iter();
     let hidden = hidden.filter(|name| app.warden.hides(&chain, &seen.server, name)).collect();
     Ok(Json(Judged { hidden, changed }))
 }

@@ -74,6 +74,8 @@ codes! {
     AlreadyDecided = 409 "already_decided",
     /// A scope holds as many grants as it can.
     TooManyGrants = 409 "too_many_grants",
+    /// The agent has calls in flight and cannot be removed yet.
+    CallsInFlight = 409 "calls_in_flight",
     /// The name is taken.
     NameTaken = 409 "name_taken",
     /// The first key of a server must be an admin's.

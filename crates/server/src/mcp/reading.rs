@@ -37,14 +37,39 @@ pub(super) struct Taken {
     replaced: Option<Vec<u8>>,
     /// What the model is told behind it, known when all nodes know of the call's end.
     note: Option<Note>,
+    /// The listing in it, if some of its tools are compared with what all nodes know.
+    undecided: Option<Shelf>,
+}
+
+/// Whose listing a message holds.
+struct Shelf {
+    key: Digest,
+    warden: Arc<Warden>,
+    chain: Chain,
+    server: String,
+}
+
+impl Shelf {
+    /// The listing without the tools that are hidden; `None` if it passes as it is.
+    fn narrowed(&self, said: &[u8], message: &mcp::Message<'_>) -> Option<Vec<u8>> {
+        let listing = message.result.and_then(mcp::listing)?;
+        listing.narrowed(said, |name: &str| self.warden.hides(&self.chain, &self.server, name))
+    }
 }
 
 impl Taken {
     /// What passes in place of the message, once [`Reading::poll_booked`] is ready.
     pub(super) fn booked(self, said: &[u8]) -> Option<Vec<u8>> {
-        let Some(note) = self.note else { return self.replaced };
+        if self.note.is_none() && self.undecided.is_none() {
+            return self.replaced;
+        }
         let envelope = mcp::read(said).ok()?;
-        note.put(said, envelope.messages().first()?)
+        if let Some(shelf) = self.undecided {
+            let mut messages = envelope.messages().iter();
+            let listing = messages.find(|message| message.key() == Some(shelf.key))?;
+            return self.replaced.or_else(|| shelf.narrowed(said, listing));
+        }
+        self.note?.put(said, envelope.messages().first()?)
     }
 }
 
@@ -53,7 +78,7 @@ impl Reading {
     pub(super) fn take(&mut self, said: &[u8]) -> Taken {
         let Ok(envelope) = mcp::read(said) else { return Taken::default() };
         let alone = matches!(envelope, mcp::Envelope::One(_));
-        let (mut narrowed, mut later) = (None, None);
+        let (mut narrowed, mut later, mut undecided) = (None, None, None);
         for message in envelope.messages().iter().filter(|message| message.is_answer()) {
             let Some(key) = message.key() else { continue };
             if let Some(at) = self.flights.iter().position(|flight| flight.is(key)) {
@@ -73,13 +98,23 @@ impl Reading {
             }
             self.lists.retain(|list| *list != key);
             let Some(listing) = message.result.and_then(mcp::listing) else { continue };
-            let tools = Tools { tools: &listing.tools, complete: listing.complete };
-            self.warden.listed(&self.chain, &self.server, tools);
-            let hidden = |name: &str| self.warden.hides(&self.chain, &self.server, name);
-            // Of a batch with several listings the first is narrowed: calls are refused anyway.
-            narrowed = narrowed.or_else(|| listing.narrowed(said, hidden));
+            let tools = Tools { tools: listing.tools.clone(), complete: listing.complete };
+            match self.warden.listed(&self.chain, &self.server, tools) {
+                // Which of its tools are hidden is known with the booking. Of a batch one message is
+                // changed: calls of the others' tools are refused anyway.
+                Some(booking) => {
+                    self.bookings.push(booking);
+                    undecided.get_or_insert_with(|| self.shelf(key));
+                }
+                None => narrowed = narrowed.or_else(|| self.shelf(key).narrowed(said, message)),
+            }
         }
-        Taken { replaced: narrowed, note: later }
+        Taken { replaced: narrowed, note: later, undecided }
+    }
+
+    fn shelf(&self, key: Digest) -> Shelf {
+        let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
+        Shelf { key, warden, chain, server: self.server.clone() }
     }
 
     /// Whether a message may have to be replaced: a listing, or the result of a call.

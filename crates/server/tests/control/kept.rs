@@ -129,6 +129,7 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
                 active: true,
                 deactivated_by: None,
                 deactivated: None,
+                removed: None,
                 counters,
             }],
             sessions: vec![StoredSession {

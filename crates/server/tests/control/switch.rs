@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::kept::{AGENT, SESSION, keep};
-use crate::support::{Ask, Gate, Reply, Said, Speech, soon};
+use crate::support::{Ask, Gate, Reply, Said, Speech, soon, until};
 
 async fn get(gate: &Gate, path: &str) -> Value {
     let got = gate.ask(&Ask::get(path)).await;
@@ -351,4 +351,91 @@ async fn alert_targets_keep_their_secrets() {
     assert!(!list.text().contains("hide") && list.json()["items"].as_array().unwrap().len() == 1);
     assert_eq!(gate.ask(&Ask::of("DELETE", &path, None)).await.status, 204);
     assert_eq!(gate.ask(&Ask::of("DELETE", &path, None)).await.status, 404);
+}
+
+/// The names that a node lists, and whether Now shows a text.
+async fn listed(address: std::net::SocketAddr) -> (Vec<String>, String) {
+    let agents = Ask::get("/api/agents").send_to(address).await.json();
+    let name = |agent: &Value| agent["name"].as_str().unwrap().to_owned();
+    let names = agents["items"].as_array().unwrap().iter().map(name).collect();
+    (names, Ask::get("/api/status").send_to(address).await.text())
+}
+
+/// Issue 19, number 11: an agent that a typo had made could not be removed. On a fleet, every node leaves
+/// it out, whichever was asked.
+#[tokio::test]
+async fn hole_11_a_removed_agent_is_left_out_until_it_is_used() {
+    let gate = Gate::start(json!({}), |_| Speech::Chat.reply(false, &Said::text("Hello"))).await;
+    let call = |agent: &str| Speech::Chat.says(false, "Hello").by(agent, "s");
+    assert_eq!(gate.ask(&call("crawler")).await.status, 200);
+    gate.order("kill", json!({ "agent": "crwaler", "reason": "a typo" })).await;
+    until("both are listed", async || {
+        let (names, _) = listed(gate.address).await;
+        names == ["crawler", "crwaler"]
+    })
+    .await;
+    let remove =
+        |name: &str| Ask::of("DELETE", &format!("/api/agents/{name}?reason=a%20typo&by=ada"), None);
+    let got = gate.ask(&remove("crwaler")).await;
+    assert_eq!((got.status, &got.json()["stopped"]), (200, &json!(true)), "{}", got.text());
+    assert!(got.text().contains("It is still stopped"), "{}", got.text());
+    for address in gate.addresses() {
+        let (names, now) = listed(address).await;
+        assert_eq!(names, ["crawler"]);
+        assert!(!now.contains("crwaler"), "{now}");
+        // Its page is still there: incidents and sessions link to it.
+        let kept = Ask::get("/api/agents/crwaler").send_to(address).await;
+        assert!(kept.status == 200 && kept.json()["removed_ms"].is_u64(), "{}", kept.text());
+        // To look at it is no use of it.
+        let grants = Ask::get("/api/agents/crwaler/grants").send_to(address).await;
+        assert_eq!(grants.status, 200, "{}", grants.text());
+        // The same typo is one again.
+        let typo = Ask::post("/api/kill", &json!({ "agent": "crwaler" }));
+        for ask in [remove("crwaler"), typo, remove("crawlr")] {
+            let got = ask.send_to(address).await;
+            assert_eq!((got.status, &got.json()["code"]), (404, &json!("no_agent")));
+            assert!(got.text().contains("Did you mean `crawler`?"), "{}", got.text());
+        }
+    }
+    assert_eq!(listed(gate.address).await.0, ["crawler"]);
+    let audit = get(&gate, "/api/audit?action=agent.remove").await;
+    let entry = &audit["items"][0];
+    assert_eq!((&entry["subject"], &entry["reason"]), (&json!("crwaler"), &json!("a typo")));
+    assert!(entry["who"].as_str().unwrap().contains("ada"), "{entry}");
+    // The stop holds, and a call lists the agent again.
+    assert_eq!(gate.ask(&call("crwaler")).await.status, 403);
+    for address in gate.addresses() {
+        until("it is listed again", async || {
+            let (names, now) = listed(address).await;
+            names == ["crawler", "crwaler"] && now.contains("crwaler")
+        })
+        .await;
+    }
+}
+
+/// An agent whose call runs stays in sight.
+#[tokio::test]
+async fn an_agent_with_calls_in_flight_is_not_removed() {
+    let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
+    let post = async |what: &str, body: Value| {
+        let ask = Ask::post(&format!("/api/sessions/worker/s/{what}"), &body);
+        assert_eq!(gate.ask(&ask).await.status, 200, "{what}");
+    };
+    let remove = Ask::of("DELETE", "/api/agents/worker", None);
+    post("proposal", json!({ "calls": [{ "id": "t1", "tool": "ls", "arguments": {} }] })).await;
+    for address in gate.addresses() {
+        let got = remove.send_to(address).await;
+        assert_eq!((got.status, &got.json()["code"]), (409, &json!("calls_in_flight")));
+        assert!(got.text().contains("1 call in flight"), "{}", got.text());
+    }
+    post("receipt", json!({ "id": "t1", "status": "ok", "text": "done" })).await;
+    let got = gate.ask(&remove).await;
+    assert_eq!((got.status, &got.json()["stopped"]), (200, &json!(false)), "{}", got.text());
+    for address in gate.addresses() {
+        let (names, now) = listed(address).await;
+        assert!(names.is_empty() && !now.contains("worker"), "{names:?} {now}");
+    }
+    // Its records stay.
+    let sessions = get(&gate, "/api/sessions?agent=worker").await;
+    assert_eq!(sessions["items"].as_array().unwrap().len(), 1);
 }

@@ -133,17 +133,10 @@ async fn hole_09_changed_and_added_tools_are_not_listed() {
         let ask = post(server, &list()).by("a", "s").with("x-version", version);
         gate.ask(&ask).await.text()
     };
-    // So often that each node has seen the first list: one that has not heard of it yet takes the next
-    // list for the first.
-    for _ in 0..30 {
-        assert!(see("files", "1").await.contains("Writes"));
-    }
+    assert!(see("files", "1").await.contains("Writes"));
     let listed = see("files", "2").await;
     assert!(listed.contains("Reads"), "{listed}");
     assert!(!listed.contains("Sends all files") && !listed.contains("extra"), "{listed}");
-    if gate.addresses().len() > 1 {
-        return;
-    }
     for (name, reason) in [("write", "described otherwise"), ("extra", "was added after")] {
         let refused =
             error(&gate.ask(&post("files", &call(1, name, json!({}))).by("a", "s")).await);
@@ -170,4 +163,39 @@ async fn hole_09_changed_and_added_tools_are_not_listed() {
         audit.contains("has the name of a tool of the server files")
     })
     .await;
+}
+
+/// Issue 19, number 9, in a fleet: a node took the first list that it saw itself for the first one, and an
+/// added tool with it.
+#[tokio::test]
+async fn hole_09_one_list_is_the_first_for_all_nodes() {
+    let gate =
+        gate(json!({ "preset": "strict" }), |seen: &Seen| Reply::json(200, &said(seen, "done")))
+            .await;
+    let addresses = gate.addresses();
+    let see = async |node: usize, server: &str, tools: &[&str]| -> Vec<String> {
+        let tool = |name: &&str| json!({ "name": name, "fingerprint": "00000000000000aa" });
+        let tools: Vec<Value> = tools.iter().map(tool).collect();
+        let seen = json!({ "agent": "a", "session": "s", "server": server, "tools": tools, "complete": true });
+        let ask = crate::support::Ask::post("/api/mcp/tools", &seen);
+        let got = ask.send_to(addresses[node % addresses.len()]).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let hidden = got.json()["hidden"].as_array().unwrap().clone();
+        hidden.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    // One right after the other.
+    for n in 0..5 {
+        let server = format!("after-{n}");
+        assert!(see(n, &server, &["read"]).await.is_empty());
+        assert_eq!(see(n + 1, &server, &["read", "extra"]).await, ["extra"], "{server}");
+        assert_eq!(see(n + 2, &server, &["extra"]).await, ["extra"], "{server}");
+    }
+    // At the same moment: one of the two is the first.
+    for n in 0..5 {
+        let server = format!("at-once-{n}");
+        let (one, other) =
+            tokio::join!(see(n, &server, &["read", "x"]), see(n + 1, &server, &["read", "y"]),);
+        let hidden = [one, other].concat();
+        assert!(hidden == ["x"] || hidden == ["y"], "{server}: {hidden:?}");
+    }
 }

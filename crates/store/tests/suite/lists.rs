@@ -15,6 +15,7 @@ on_both![
     sessions_are_found_by_everything,
     incidents_are_found_and_grouped,
     agents_are_found_by_tag_and_state,
+    removed_agents_are_left_out_until_they_are_used,
     pages_follow_each_other,
     cursors_of_others_are_refused,
     another_project_is_not_there,
@@ -245,6 +246,40 @@ async fn agents_are_found_by_tag_and_state(place: &Place) {
         let names: Vec<_> = page.items.iter().map(|agent| agent.name.as_str()).collect();
         assert_eq!(names.join(" "), expected, "{filter:?}");
     }
+}
+
+/// A removed agent is left out of lists until it is used later. A row that is written with an older
+/// last use does not hide it again.
+async fn removed_agents_are_left_out_until_they_are_used(place: &Place) {
+    let store = place.open().await;
+    let ada = agent("ada", number(0));
+    let write = async |agents| {
+        store.write(&Batch { agents, ..Batch::default() }).await.unwrap();
+    };
+    write(vec![ada.clone(), agent("bob", number(1))]).await;
+    let listed = async || {
+        let page = store.agents("default", &AgentFilter::default(), &Paging::default()).await;
+        let names: Vec<_> = page.unwrap().items.into_iter().map(|agent| agent.name).collect();
+        names.join(" ")
+    };
+    assert!(!store.remove_agent("default", "zoe", at(20), None).await.unwrap());
+    assert!(!store.remove_agent("other", "ada", at(20), None).await.unwrap());
+    assert!(store.remove_agent("default", "ada", at(20), Some(&event(1))).await.unwrap());
+    assert_eq!(listed().await, "bob");
+    let removed = store.removed_agents().await.unwrap();
+    let removed: Vec<_> = removed.iter().map(|r| (r.project.as_str(), &*r.name, r.at)).collect();
+    assert_eq!(removed, [("default", "ada", at(20))]);
+    let kept = store.agent("default", "ada").await.unwrap().unwrap();
+    assert_eq!((kept.removed, kept.is_removed()), (Some(at(20)), true));
+    // The end of a call from before the removal is written late.
+    write(vec![StoredAgent { used: at(20), ..ada.clone() }]).await;
+    assert_eq!(listed().await, "bob");
+    write(vec![StoredAgent { used: at(21), ..ada.clone() }]).await;
+    assert_eq!(listed().await, "ada bob");
+    // Another node, which has not heard of the later use, writes what it knows.
+    write(vec![ada]).await;
+    assert_eq!(listed().await, "ada bob");
+    assert!(store.removed_agents().await.unwrap().is_empty());
 }
 
 /// Reads a list to its end in pages of three, while rows are added before its beginning.

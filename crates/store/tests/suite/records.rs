@@ -12,6 +12,7 @@ use crate::sample::{agent, at, call, delivery, event, incident, number, scope, s
 
 on_both![
     everything_of_a_batch,
+    listings_come_one_after_the_other,
     scopes_and_kills,
     a_call_runs_then_ends,
     rows_are_kept_up_to_date,
@@ -95,13 +96,51 @@ async fn tools_as_they_were_seen(place: &Place) {
         notes: "odd".into(),
     };
     let other = StoredTool { tool: "read".into(), changed: None, ..one.clone() };
-    store.put_tools(&[one.clone(), other.clone()]).await.unwrap();
+    let listing = store.listing("default", "files").await.unwrap();
+    assert!(listing.tools.is_empty() && listing.complete.is_none());
+    listing.keep(&[one.clone(), other.clone()], None).await.unwrap();
     store.close().await;
     let store = place.open().await;
     assert_eq!(store.tools().await.unwrap(), [other.clone(), one.clone()]);
     let accepted = StoredTool { known: one.seen, accepted_by: Some("ada".into()), ..one };
     store.accept_tool(&accepted, &event(number(9))).await.unwrap();
     assert_eq!(store.tools().await.unwrap(), [other, accepted]);
+}
+
+/// Of two listings at once, one is the first: the other waits and sees what it left.
+async fn listings_come_one_after_the_other(place: &Place) {
+    let store = place.open().await;
+    let tool = |tool: &str| StoredTool {
+        project: "default".into(),
+        server: "files".into(),
+        tool: tool.into(),
+        known: Digest(1),
+        seen: Digest(1),
+        destructive: false,
+        first: at(1),
+        changed: None,
+        accepted_by: None,
+        known_text: String::new(),
+        seen_text: String::new(),
+        notes: String::new(),
+    };
+    // One that is dropped leaves nothing behind.
+    drop(store.listing("default", "files").await.unwrap());
+    assert!(store.complete_servers().await.unwrap().is_empty());
+    let first = store.listing("default", "files").await.unwrap();
+    let other = store.clone();
+    let second = tokio::spawn(async move { other.listing("default", "files").await.unwrap() });
+    tokio::task::yield_now().await;
+    first.keep(&[tool("read")], Some(at(3))).await.unwrap();
+    let second = second.await.unwrap();
+    assert_eq!((second.tools.as_slice(), second.complete), (&[tool("read")][..], Some(at(3))));
+    // The first end of the list stays.
+    second.keep(&[tool("write")], Some(at(9))).await.unwrap();
+    let third = store.listing("default", "files").await.unwrap();
+    assert_eq!((third.tools.len(), third.complete), (2, Some(at(3))));
+    drop(third);
+    let whole = [("default".to_owned(), "files".to_owned())];
+    assert_eq!(store.complete_servers().await.unwrap(), whole);
 }
 
 async fn scopes_and_kills(place: &Place) {

@@ -58,6 +58,7 @@ pub(crate) fn agent(name: &str, number: i64) -> StoredAgent {
         active: true,
         deactivated_by: None,
         deactivated: None,
+        removed: None,
         counters: Counters {
             calls: 3,
             loops: 1,

@@ -67,6 +67,9 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "/api/sessions/{agent}/{session}/proposal", Acting),
     ("POST", "/api/sessions/{agent}/{session}/progress", Acting),
     ("POST", "/api/sessions/{agent}/{session}/receipt", Acting),
+    ("POST", "/v1/traces", Acting),
+    ("POST", "/v1/logs", Acting),
+    ("POST", "/v1/metrics", Acting),
     ("GET", "/api/approvals", VIEWER),
     // An agent may wait for the word about its own call, and never say it.
     ("GET", "/api/approvals/{id}", AGENT),
@@ -89,6 +92,7 @@ pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/api/agents", VIEWER),
     ("GET", "/api/agents/{name}", VIEWER),
     ("PATCH", "/api/agents/{name}", OPERATOR),
+    ("DELETE", "/api/agents/{name}", OPERATOR),
     ("GET", "/api/agents/{name}/grants", VIEWER),
     ("POST", "/api/agents/{name}/grants", OPERATOR),
     ("POST", "/api/agents/{name}/grants/{id}/revoke", OPERATOR),

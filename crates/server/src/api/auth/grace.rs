@@ -114,7 +114,7 @@ async fn opened(warden: &Warden, agent: &str) -> Option<Time> {
 /// The agents that did something in the last 24 hours: a first key stops them, sooner or later.
 pub(crate) fn running(warden: &Warden) -> Vec<String> {
     let since = now().0.saturating_sub(RECENT);
-    let scopes = warden.scopes(DEFAULT_PROJECT);
+    let scopes = warden.listed_scopes(DEFAULT_PROJECT);
     let agents = scopes.iter().filter(|scope| scope.kind() == ScopeKind::Agent);
     let used = agents.filter(|scope| scope.used().0 >= since);
     let mut names: Vec<String> = used.map(|scope| scope.name().to_owned()).collect();
