@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants flipped clean
+.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -227,7 +227,10 @@ recorded: program
 	@if [ -d "$(TRACES)" ]; then $(XTASK) traces $(TRACES); \
 	else echo "no recorded traces at $(TRACES): set TRACES to judge the detectors on your own"; fi
 
-mutants: ## See whether the tests of core notice faults put in on purpose (installs cargo-mutants)
+mutants-reader: ## See whether tests notice faults in the severity table and the reader of commands: all faults in one build, minutes
+	$(CARGO) run --release --locked --manifest-path mutants/Cargo.toml --target-dir $(TARGET)/mutants/tool -- $(MUTANTS)
+
+mutants: mutants-reader ## See whether tests notice faults put in on purpose, in the reader and in all of core (installs cargo-mutants)
 	@command -v cargo-mutants >/dev/null || $(CARGO) install --locked cargo-mutants
 	PROPTEST_CASES=16 $(CARGO) mutants --package deadstop-core --jobs 2 --timeout 60
 

@@ -96,6 +96,8 @@ class Handler(BaseHTTPRequestHandler):
             number = len(server.asked)
         if len(results) >= server.rounds:
             return Turn(model, None, number)
+        if server.script:
+            return Turn(model, tool(server.script[len(results)]), number)
         return Turn(model, tool((server.same or f"touch {server.folder}/ran-{{number}}").format(number=number)), number)
 
     def reply(self, value, status=200):
@@ -143,6 +145,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     #: The command that is asked for each time, instead of making files; `{number}` is another one each time.
     same = None
+    #: Commands that are asked for one after the other, instead of making files: as many as there are rounds.
+    script = None
     overloaded = 0
 
     def is_overloaded(self):

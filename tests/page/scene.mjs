@@ -12,6 +12,9 @@ ask_timeout_s = 1800
 max_cost_usd = 0.05
 [access]
 ask = ["delete_backup", "refund_*"]
+[harm]
+catastrophic = "ask"
+serious = "ask"
 [agent.budget]
 max_cost_usd = 15.0
 per = "day"
@@ -135,6 +138,7 @@ async function play(world, hook) {
   await must('POST', '/api/sessions/support/ticket-4711/pause', { reason: 'Waiting for the customer; Ada will go on with it' });
   await propose('bookkeeper', 'close-october', 'refund_invoice', { invoice: 'R-20417', amount_eur: 1890, reason: 'paid twice' });
   await propose('backup-keeper', 'weekly', 'delete_backup', { name: 'prod-2026-10-04', bucket: 'backups-eu' });
+  await propose('coder', 'issue-2093', 'Bash', { command: 'git fetch origin && git reset --hard origin/main && git push --force origin main' });
   const hangUp = new AbortController();
   world.call('researcher', 'market-scan', [user('Summarise what was written about us this week.')], { body: { stream: true }, signal: hangUp.signal }).catch(() => {});
   const incidents = await until('both incidents', async () => {

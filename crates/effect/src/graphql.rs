@@ -74,8 +74,9 @@ fn fields(text: &str) -> Vec<Field> {
             }
             word.clear();
             match c {
-                '{' => braces += 1,
-                '}' => braces = braces.saturating_sub(1),
+                // Braces among arguments are objects.
+                '{' if brackets == 0 => braces += 1,
+                '}' if brackets == 0 => braces = braces.saturating_sub(1),
                 '(' => brackets += 1,
                 ')' => brackets = brackets.saturating_sub(1),
                 '"' => quoted = true,

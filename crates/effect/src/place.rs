@@ -58,10 +58,7 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
     }
     // A workspace in a temporary directory is a workspace.
     let own = here.workspace().map(|root| root.trim_end_matches('/'));
-    let shown = match own.and_then(|root| subject.strip_prefix(root)) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => subject,
-    };
+    let shown = own.map_or(subject, |root| inside(root, subject));
     let holds = own.is_some_and(|root| within(root, subject));
     if !holds && is_disposable(shown) {
         let inside = !shown.starts_with(['/', '~', '$']);
@@ -97,6 +94,7 @@ fn by_text(path: &str, is_all: bool, depth: Depth) -> (Reach, Recovery) {
     match depth {
         Depth::Tree if rooted => (Reach::Outside, Recovery::None),
         Depth::Tree => (Reach::Directory, Recovery::None),
+        Depth::Single if is_missed(path) => (Reach::Outside, Recovery::None),
         Depth::Single if is_all => (Reach::Directory, Recovery::None),
         Depth::Single => (Reach::Item, Recovery::Unknown),
     }
@@ -384,18 +382,44 @@ const TREASURES: &[&str] = &[
     ".docker",
     ".claude",
     ".codex",
+    ".local/share",
+    ".local/state",
+    ".password-store",
+    ".mozilla",
+];
+
+/// Files of a home that a person would miss.
+const PERSONAL: &[&str] = &[
     ".bashrc",
     ".zshrc",
     ".profile",
     ".bash_profile",
     ".bash_history",
-    ".local/share",
-    ".local/state",
     ".zsh_history",
     ".gitconfig",
-    ".password-store",
-    ".mozilla",
+    ".netrc",
+    ".pgpass",
 ];
+
+/// A file that a person or the system would miss, told by where it is: a key, a shell's history, a log.
+fn is_missed(path: &str) -> bool {
+    let below = |start: &str| path.strip_prefix(start);
+    let user =
+        |start: &str| below(start).and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
+    let own = below("~/")
+        .or_else(|| below("/root/"))
+        .or_else(|| user("/home/"))
+        .or_else(|| user("/Users/"));
+    if let Some(rest) = own {
+        let first = rest.split('/').next().unwrap_or_default();
+        return PERSONAL.contains(&rest)
+            || matches!(first, ".ssh" | ".gnupg" | ".aws" | ".kube" | ".password-store")
+            || matches!(first, "Documents" | "Desktop" | "Pictures");
+    }
+    ["/var/log/", "/var/lib/", "/var/backups/", "/var/spool/"]
+        .iter()
+        .any(|start| below(start).is_some())
+}
 
 /// Places outside the workspace that are judged although nothing is there now.
 fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
@@ -408,8 +432,7 @@ fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
     let home = here.home().unwrap_or("/root").trim_end_matches('/');
     let below_treasure = path.strip_prefix(home).and_then(|rest| rest.strip_prefix('/'));
     if let Some(rest) = below_treasure {
-        let first = rest.split('/').next().unwrap_or_default();
-        return matches!(first, ".ssh" | ".gnupg" | ".aws" | ".kube" | "Documents" | "Pictures");
+        return is_missed(&format!("~/{rest}"));
     }
     ["/var/lib/", "/var/backups/", "/var/www/", "/var/log/", "/srv/", "/opt/", "/data/", "/mnt/"]
         .iter()
@@ -439,8 +462,26 @@ fn in_git(part: &str) -> (Reach, Recovery) {
     }
 }
 
+/// Whether this path can be spared on this machine. A workspace or a home in a temporary directory cannot.
+pub(super) fn is_spare(here: &dyn Surroundings, path: &str) -> bool {
+    let full = absolute(here, path);
+    let own = here.workspace().map(|root| root.trim_end_matches('/'));
+    if is_home(here, &full) || own.is_some_and(|root| within(root, &full)) {
+        return false;
+    }
+    is_disposable(own.map_or(full.as_str(), |root| inside(root, &full)))
+}
+
+/// The part of a path below a directory; the whole path if it is elsewhere.
+fn inside<'a>(root: &str, path: &'a str) -> &'a str {
+    match path.strip_prefix(root) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => path,
+    }
+}
+
 /// Whether this path can be spared: temporary, built or cached.
-pub(super) fn is_disposable(path: &str) -> bool {
+fn is_disposable(path: &str) -> bool {
     is_temporary(path) || path.split('/').any(is_product) || is_byproduct(path)
 }
 

@@ -4,6 +4,7 @@
 mod commands;
 mod harms;
 mod limits;
+mod readings;
 mod table;
 
 use deadstop_core::{Effect, Harm, HarmKind, Severity};

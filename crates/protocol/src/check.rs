@@ -115,3 +115,6 @@ fn first(policies: &PolicySet, call: &Call) -> Verdict {
     let mut chain = [Link { name: "check", state: &mut session, policy: &policies.session }];
     admit(&mut chain, call, Time(1)).verdict
 }
+
+#[cfg(test)]
+mod tests;

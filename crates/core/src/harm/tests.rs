@@ -94,3 +94,24 @@ fn every_harm_has_a_sentence_and_a_safer_way() {
     assert_eq!(names.map(Severity::name), ["none", "minor", "serious", "catastrophic"]);
     assert!(names.windows(2).all(|pair| pair[0] < pair[1]));
 }
+
+#[test]
+fn sentences_name_what_is_lost_and_the_safer_way_fits_the_place() {
+    let harm = |kind, reach| Harm { kind, reach, ..Harm::destroys("x", "y") };
+    assert_eq!(
+        harm(HarmKind::OpensAccess, Reach::System).because(),
+        "`x y` opens access to the system",
+        "what is opened is not lost"
+    );
+    assert_eq!(
+        harm(HarmKind::Stops, Reach::Remote).because(),
+        "`x y` stops or locks out something on another machine or service, and the call does not \
+         tell whether it comes back"
+    );
+    let safer = |reach| harm(HarmKind::Destroys, reach).instead();
+    assert!(safer(Reach::Production).contains("--dry-run"));
+    assert_eq!(safer(Reach::Production), safer(Reach::Remote));
+    assert!(safer(Reach::Home).contains("inside the workspace"));
+    assert_eq!(safer(Reach::Home), safer(Reach::System));
+    assert!(safer(Reach::Directory).contains("commit first"));
+}

@@ -248,7 +248,8 @@ impl Walk<'_> {
         }
         if language == Language::JavaScript && bare.text.contains("Bun.file(") {
             for _ in bare.calls(&[").delete("]) {
-                self.effects.destroy("JavaScript delete", bare.strings.first().map_or("", |s| s));
+                let path = bare.strings.first().map_or("", |s| s);
+                self.lose("JavaScript delete", path, Depth::Single);
             }
         }
         let shell =
@@ -319,6 +320,9 @@ impl Walk<'_> {
             }
             Language::Php => word == "-r",
         };
+        if matches!(language, Language::Perl | Language::Ruby) {
+            self.edits_in_place(arguments);
+        }
         if let Some(at) = arguments.iter().position(inline) {
             let program = arguments.get(at + 1).cloned().unwrap_or_default();
             if !self.runs_substitution(&program) {

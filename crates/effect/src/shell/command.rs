@@ -152,9 +152,10 @@ impl Walk<'_> {
     /// `docker run -v /:/host`: a container that can do anything to this machine.
     fn mounts_root(&mut self, name: &str, arguments: &[String]) {
         let mount = |word: &&String| {
-            ["/:/", "=/:/", "/etc:/", "source=/,"].iter().any(|part| {
-                word.starts_with(part) || (word.starts_with("--") && word.contains(part))
-            })
+            let volume = word.rsplit('=').next().unwrap_or(word);
+            volume.starts_with("/:/")
+                || volume.starts_with("/etc:/")
+                || word.split(',').any(|part| part.ends_with("source=/") || part.ends_with("src=/"))
         };
         if !matches!(name, "docker" | "podman") {
             return;
@@ -239,7 +240,7 @@ impl Walk<'_> {
         if wrapper.0 == "env" && arguments.iter().any(|word| word == "-i" || word == "-") {
             // The child knows none of our variables.
             let variables = std::mem::replace(&mut self.variables, super::Variables::new());
-            let skip = rest.iter().take_while(|word| is_assignment(word)).count();
+            let skip = rest.iter().take_while(|word| *word == "-" || is_assignment(word)).count();
             self.run(&rest[skip..], input);
             self.variables = variables;
             return;
@@ -293,13 +294,18 @@ impl Walk<'_> {
         match operands.first().filter(|file| !reads_input && file.as_str() != "-") {
             // With a file to run, standard input is only data.
             Some(file) if file.starts_with("/dev/") || file.starts_with("/proc/self") => {
-                self.runs_unread(file, input.taint);
+                self.runs_input(file, input);
             }
             Some(file) => self.runs_file(&file.clone()),
-            None => match &input.text {
-                Some(script) => self.script(&script.clone()),
-                None => self.runs_unread("shell", input.taint),
-            },
+            None => self.runs_input("shell", input),
+        }
+    }
+
+    /// A shell runs what it is fed.
+    fn runs_input(&mut self, name: &str, input: &Input) {
+        match &input.text {
+            Some(script) => self.script(&script.clone()),
+            None => self.runs_unread(name, input.taint),
         }
     }
 
@@ -334,17 +340,13 @@ impl Walk<'_> {
                     },
                 }
             }
-            "source" | "." => match (&input.text, arguments) {
-                (Some(script), []) => self.script(&script.clone()),
-                (_, [file, ..]) if !file.starts_with("/dev/") => {
-                    self.effects.raise(Effect::Changes);
-                    self.runs_file(file);
+            "source" | "." => {
+                self.effects.raise(Effect::Changes);
+                match arguments {
+                    [file, ..] if !file.starts_with("/dev/") => self.runs_file(file),
+                    _ => self.runs_input("source", input),
                 }
-                _ => {
-                    self.effects.raise(Effect::Changes);
-                    self.runs_unread("source", input.taint);
-                }
-            },
+            }
             "alias" => {
                 for (alias, words) in arguments.iter().filter_map(|word| word.split_once('=')) {
                     self.aliases.retain(|(known, _)| known != alias);

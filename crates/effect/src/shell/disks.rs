@@ -6,7 +6,12 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
     let goes = match name {
         "sgdisk" => has(&["--zap-all", "-Z", "--zap", "-z", "--clear", "-o"]),
         "parted" => has(&["mklabel", "mktable", "rm"]),
-        "pvremove" | "lvremove" | "vgremove" => arguments.iter().any(|w| !w.starts_with('-')),
+        "badblocks" => has(&["-w"]),
+        "nvram" => has(&["-c"]),
+        "dscl" => has(&["-delete"]),
+        "pvremove" | "lvremove" | "vgremove" | "lvreduce" => {
+            arguments.iter().any(|w| !w.starts_with('-'))
+        }
         "lvm" => has(&["lvremove", "vgremove", "pvremove"]),
         "zpool" => has(&["destroy", "labelclear"]),
         "btrfs" => has(&["delete"]),

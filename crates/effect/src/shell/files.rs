@@ -14,7 +14,8 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
     match name {
         "rm" | "unlink" | "shred" | "srm" | "wipe" | "rimraf" | "del-cli" => {
             let verb = verb(name, arguments);
-            let tree = verb.starts_with("rm -r") || matches!(name, "wipe" | "rimraf");
+            let recursive = verb.starts_with("rm -r") || (name == "srm" && is_recursive(arguments));
+            let tree = recursive || matches!(name, "wipe" | "rimraf");
             walk.remove(&verb, arguments, if tree { Depth::Tree } else { Depth::Single });
         }
         "rmdir" => walk.effects.raise(Effect::Changes),
@@ -60,7 +61,7 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
-        "sed" | "gsed" | "perl" if walk.edits_in_place(arguments) => {}
+        "sed" | "gsed" if walk.edits_in_place(arguments) => {}
         "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
         "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
             walk.disk(name, arguments);
@@ -71,14 +72,19 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
     true
 }
 
+/// Whether an option is given, by one of its letters or in full.
+fn has(arguments: &[String], short: &[char], long: &str) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| {
+        word == long || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
+    })
+}
+
+fn is_recursive(arguments: &[String]) -> bool {
+    has(arguments, &['r', 'R'], "--recursive")
+}
+
 fn verb(name: &str, arguments: &[String]) -> String {
-    let has = |short: &[char], long: &str| {
-        arguments.iter().take_while(|word| *word != "--").any(|word| {
-            word == long
-                || (word.starts_with('-') && !word.starts_with("--") && word.contains(short))
-        })
-    };
-    match (name, has(&['r', 'R'], "--recursive"), has(&['f'], "--force")) {
+    match (name, is_recursive(arguments), has(arguments, &['f'], "--force")) {
         ("rm", true, true) => "rm -rf".to_owned(),
         ("rm", true, false) => "rm -r".to_owned(),
         _ => name.to_owned(),
@@ -120,7 +126,7 @@ impl Walk<'_> {
     }
 
     /// `sed -i` on a file that the system needs.
-    fn edits_in_place(&mut self, arguments: &[String]) -> bool {
+    pub(super) fn edits_in_place(&mut self, arguments: &[String]) -> bool {
         let in_place = |word: &String| {
             word.starts_with("-i") || word.starts_with("--in-place") || word == "-pi"
         };
@@ -149,7 +155,7 @@ impl Walk<'_> {
         let path = self.resolve(path);
         ["/etc/", "/boot/", "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib/", "/usr/lib/"]
             .iter()
-            .any(|start| path.strip_prefix(start).is_some_and(|rest| !rest.is_empty()))
+            .any(|start| path.starts_with(start) || path == start.trim_end_matches('/'))
             || path.starts_with("/proc/sys")
             || path.ends_with("/.ssh/authorized_keys")
     }
@@ -397,7 +403,7 @@ impl Walk<'_> {
     /// Whether this path can be spared: temporary, built, cached, or made by this very script.
     pub(super) fn is_throwaway(&self, path: &str) -> bool {
         let path = self.resolve(path);
-        self.is_made(&path) || place::is_disposable(&path)
+        self.is_made(&path) || place::is_spare(self.here, &path)
     }
 
     fn is_made(&self, path: &str) -> bool {
@@ -453,6 +459,8 @@ impl Walk<'_> {
                     self.make(&folder);
                 }
             }
+            // Their `-o` is a format.
+            "kubectl" | "oc" | "k" | "helm" | "aws" | "az" | "gcloud" | "ps" | "docker" => {}
             _ => {
                 if let Some(path) = value_of(arguments, &["-o", "--output", "-out"]) {
                     self.make(&path);

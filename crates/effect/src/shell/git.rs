@@ -183,7 +183,7 @@ impl Git<'_> {
                 ("git reflog expire", self.place.clone(), Recovery::None)
             }
             "reflog" if first == "delete" => {
-                ("git reflog delete", target::join(operands), Recovery::None)
+                ("git reflog delete", target::join(&operands[1..]), Recovery::None)
             }
             "gc" if at_once("--prune") || (pruned && !long(words, "--no-prune")) => {
                 ("git gc --prune=now", self.place.clone(), Recovery::None)

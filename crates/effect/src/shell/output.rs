@@ -26,7 +26,8 @@ pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
             }
             Some(formatted(&unescaped(format, 3), values))
         }
-        "cat" | "tee" if words.is_empty() || words == ["-"] => fed(),
+        "cat" if words.is_empty() || words == ["-"] => fed(),
+        "tee" => fed(),
         "tac" | "sort" | "uniq" if words.is_empty() => fed(),
         "base64" | "gbase64" => {
             let decodes = flags().any(|flag| {

@@ -68,10 +68,22 @@ impl Walk<'_> {
             }
             "auditctl" if has(&["-D"]) => self.loses_log("auditctl -D", ""),
             "wevtutil" if matches!(words.first(), Some(&("cl" | "clear-log"))) => {
-                self.loses_log("wevtutil cl", &what);
+                self.loses_log("wevtutil cl", &target::join(&words[1..]));
             }
-            "vssadmin" | "wbadmin" | "bcdedit" if words.contains(&"delete") || has(&["/set"]) => {
+            "vssadmin" | "wbadmin" | "wmic" | "bcdedit"
+                if words.contains(&"delete")
+                    || words.iter().any(|w| w.starts_with("/set") || w.starts_with("/delete")) =>
+            {
                 self.system_loss(name, &what);
+            }
+            "net" | "schtasks" | "sc" | "wsl"
+                if has(&["/delete", "/DELETE", "--unregister"])
+                    || words.first() == Some(&"delete") =>
+            {
+                self.system_loss(name, &what);
+            }
+            name if name.ends_with("uninstall.sh") => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "tmutil" if matches!(words.first(), Some(&("delete" | "deletelocalsnapshots"))) => {
                 self.system_loss(name, &what);
@@ -85,7 +97,8 @@ impl Walk<'_> {
             "ip" | "ifconfig" if words.contains(&"down") || words.contains(&"flush") => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
-            "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap" => {
+            "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap"
+            | "dpkg" | "rpm" | "choco" | "winget" => {
                 return self.packages(name, arguments, &words);
             }
             _ => return false,
@@ -147,7 +160,8 @@ impl Walk<'_> {
             }
             "pkill" => {
                 let user = value_of(arguments, &["-u", "-U", "--euid"]);
-                user.is_some_and(|user| user == "root")
+                // Without a pattern, all processes of the user.
+                user.is_some_and(|user| user == "root" || *words == [user.as_str()])
                     || words.contains(&".")
                     || words.contains(&".*")
                     || words.iter().any(|word| is_vital(word))
@@ -226,6 +240,10 @@ impl Walk<'_> {
         let removes = match name {
             "pacman" => arguments.iter().any(|word| word.starts_with("-R")),
             "apk" => words.first() == Some(&"del"),
+            "dpkg" => {
+                arguments.iter().any(|w| matches!(w.as_str(), "-r" | "-P" | "--remove" | "--purge"))
+            }
+            "rpm" => arguments.iter().any(|w| w == "--erase" || w.starts_with("-e")),
             _ => words.iter().take(2).any(|word| {
                 matches!(*word, "remove" | "purge" | "autoremove" | "erase" | "uninstall")
             }),

@@ -122,10 +122,8 @@ impl Walk<'_> {
         let reads = READERS.contains(&name) && !matches!(name, "echo" | "printf" | "git" | "tee");
         if reads && !arguments.iter().any(|word| word == "--attributes-only") {
             for word in self.read_words(name, arguments) {
-                for piece in pieces(&word) {
-                    if secret::is_secret(piece) {
-                        self.reads_secret(name, piece);
-                    }
+                for piece in secrets_in(&word) {
+                    self.reads_secret(name, piece);
                 }
             }
         }
@@ -308,11 +306,15 @@ impl Walk<'_> {
     }
 }
 
-/// Parts of a word that may be paths: `--data=@.env`, `OPEN:server.key`.
-fn pieces(word: &str) -> impl Iterator<Item = &str> {
+/// Parts of a word that name secrets: `.env` in `--data=@.env`, `server.key` in `a,server.key`.
+fn secrets_in(word: &str) -> Vec<&str> {
     let word = word.trim_matches(['"', '\'']);
+    let value = word.rsplit(['=', '@']).next().unwrap_or(word);
+    if secret::is_secret(value) {
+        return vec![value];
+    }
     let inner = word.split(['=', '@', ',', ':', '"', '\'', '(', ')', '<', ' ', '!']);
-    std::iter::once(word).chain(inner.filter(move |piece| piece.len() != word.len()))
+    inner.filter(|piece| secret::is_secret(piece)).collect()
 }
 
 /// Where a command sends what it is given, if it does.
@@ -321,7 +323,12 @@ fn sends(name: &str, arguments: &[String], input: &Input) -> Option<String> {
         arguments.iter().any(|word| starts.iter().any(|start| word.starts_with(start)))
     };
     let remote = arguments.iter().find(|word| is_remote(word));
-    let host = || arguments.iter().find(|w| !w.starts_with('-') && w.contains('.')).cloned();
+    let host = || {
+        let address = |w: &&String| !w.starts_with(['-', '@', '.']) && w.contains('.');
+        let named = |w: &&String| address(w) && !w.contains('=') && !secret::is_secret(w);
+        let found = arguments.iter().find(|word| word.contains("://"));
+        found.or_else(|| arguments.iter().rev().find(named)).map(|host| crate::http::place(host))
+    };
     match name {
         "curl" => {
             let uploads = has(&["--data", "--form", "--upload-file", "--json", "--url-query"])

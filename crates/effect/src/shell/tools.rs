@@ -12,6 +12,8 @@ use super::command::value_of;
 
 /// What such a command does, if it does harm.
 pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Option<Harm> {
+    // The same commands under another name.
+    let name = if matches!(name, "nerdctl" | "finch") { "docker" } else { name };
     if let Some(harm) = softly(name, arguments) {
         return Some(harm);
     }
@@ -48,16 +50,46 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
             (OpensAccess, Reach::Remote)
         }
-        ("aws", _) if ["stop-", "reboot-", "disable-"].iter().any(|s| second.starts_with(s)) => {
+        ("aws", "iam") if all.contains("AdministratorAccess") && !second.starts_with("detach-") => {
+            (OpensAccess, Reach::Remote)
+        }
+        ("aws", _) if AWS_STOPS.iter().any(|start| second.starts_with(start)) => {
             (Stops, Reach::Remote)
         }
-        ("gcloud" | "az" | "doctl", _)
-            if words.iter().take(5).any(|w| matches!(*w, "stop" | "deallocate" | "reset")) =>
+        (name, _)
+            if CLOUDS.contains(&name) && words.iter().take(5).any(|w| CLOUD_STOPS.contains(w)) =>
         {
             (Stops, Reach::Remote)
         }
+        ("gcloud" | "az" | "doctl", _) if words.iter().take(5).any(|w| *w == "reset") => {
+            (Stops, Reach::Remote)
+        }
         ("kubectl" | "oc" | "k", "drain" | "cordon") => (Stops, Reach::Remote),
-        ("kubectl" | "oc" | "k", "scale") if all.contains("--replicas=0") => (Stops, Reach::Remote),
+        ("kubectl" | "oc" | "k", "scale")
+            if value_of(arguments, &["--replicas"]).is_some_and(|count| count == "0") =>
+        {
+            (Stops, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "rollout") if second == "undo" => (Stops, Reach::Remote),
+        ("kubectl" | "oc" | "k", "taint") if all.contains("NoExecute") => (Stops, Reach::Remote),
+        // What keeps a thing from being deleted before its parts are.
+        ("kubectl" | "oc" | "k", "patch") if all.contains("finalizers") => {
+            (Destroys, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "apply") if arguments.iter().any(|word| word == "--prune") => {
+            (Destroys, Reach::Remote)
+        }
+        ("helm", "rollback") | ("terraform" | "tofu", "force-unlock" | "taint") => {
+            (Stops, Reach::Remote)
+        }
+        ("ansible-playbook", _)
+            if ["state=absent", "destroy", "teardown", "uninstall"]
+                .iter()
+                .any(|w| all.contains(w))
+                && !arguments.iter().any(|word| word == "--check" || word == "-C") =>
+        {
+            (Destroys, Reach::Remote)
+        }
         ("kubectl" | "oc" | "k", "delete") if matches!(second, "pod" | "pods" | "po" | "job") => {
             (Destroys, Reach::Remote)
         }
@@ -92,6 +124,11 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("gh", "repo") if matches!(second, "archive" | "edit") && all.contains("archive") => {
             (Stops, Reach::Remote)
         }
+        ("gh", "repo")
+            if second == "edit" && all.contains("visibility") && all.contains("public") =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
         ("gh", "workflow") if second == "disable" => (Stops, Reach::Remote),
         ("heroku", "ps:scale") if all.contains("=0") => (Stops, Reach::Remote),
         ("heroku", "maintenance:on" | "ps:stop" | "ps:kill") => (Stops, Reach::Remote),
@@ -102,11 +139,70 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         _ => return None,
     };
+    let reach = match (kind, reach) {
+        (Destroys, Reach::Remote) => remote(&[&all]),
+        (_, reach) => reach,
+    };
     let used = if second.is_empty() { 1 } else { 2 };
     let verb = format!("{name} {}", words[..used.min(words.len())].join(" "));
     let target = target::join(words.get(used..).unwrap_or(&[]));
     Some(Harm { kind, verb, target, reach, recovery: Recovery::Elsewhere })
 }
+
+/// How commands of `aws` begin that stop something or lock people out.
+const AWS_STOPS: &[&str] =
+    &["stop-", "reboot-", "disable-", "revoke-", "detach-", "disassociate-", "release-", "cancel-"];
+
+/// Tools of clouds, whose commands are a path of nouns with a verb in it.
+const CLOUDS: &[&str] = &[
+    "gcloud",
+    "az",
+    "doctl",
+    "hcloud",
+    "linode-cli",
+    "neonctl",
+    "eksctl",
+    "ibmcloud",
+    "oci",
+    "fly",
+    "flyctl",
+    "wrangler",
+    "scw",
+    "vultr-cli",
+    "b2",
+    "civo",
+    "exo",
+    "ovhcloud",
+    "koyeb",
+    "upsun",
+    "platform",
+    "render",
+    "openstack",
+    "govc",
+    "juju",
+    "cf",
+    "kops",
+    "turso",
+    "pscale",
+    "supabase",
+    "confluent",
+    "databricks",
+    "rabbitmqadmin",
+    "incus",
+    "lxc",
+    "multipass",
+    "nhost",
+    "hasura",
+    "talosctl",
+    "pct",
+    "qm",
+    "stripe",
+    "auth0",
+    "sentry-cli",
+];
+
+/// Verbs of theirs that stop something.
+const CLOUD_STOPS: &[&str] = &["stop", "deallocate", "suspend", "shutdown"];
 
 /// What such a command destroys: the deed and the target.
 fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
@@ -114,9 +210,19 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
     match name {
         "aws" => return aws(arguments),
         "terraform" | "tofu" | "terragrunt" => return terraform(name, arguments),
-        "gcloud" | "az" | "doctl" | "hcloud" | "linode-cli" | "neonctl" | "eksctl" | "ibmcloud"
-        | "oci" => {
-            return cloud(name, arguments);
+        "mysqladmin" if operands(arguments).contains(&"drop") => {
+            let words = operands(arguments);
+            let target = words.iter().skip_while(|word| **word != "drop").nth(1);
+            return Some((
+                "mysqladmin drop".to_owned(),
+                target.copied().unwrap_or_default().into(),
+            ));
+        }
+        "pg_restore" | "mongorestore" | "gsutil" | "azcopy" | "s3cmd" | "mc"
+            if replaces(name, arguments) =>
+        {
+            let to = operands(arguments).last().copied().unwrap_or_default().to_owned();
+            return Some((format!("{name} with deletion"), to));
         }
         "redis-cli" | "valkey-cli" => return redis(name, arguments, input),
         "mongo" | "mongosh" => return mongo(name, arguments, fed),
@@ -156,9 +262,10 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
             let gone = matches!(command, "flush" | "reset_db" | "sqlflush");
             return gone.then(|| (format!("manage.py {command}"), String::new()));
         }
-        "kafka-topics" | "kafka-topics.sh" if arguments.iter().any(|w| w == "--delete") => {
-            let topic = value_of(arguments, &["--topic"]).unwrap_or_default();
-            return Some(("kafka-topics --delete".to_owned(), topic));
+        kafka if kafka.starts_with("kafka-") && arguments.iter().any(|w| w == "--delete") => {
+            let topic = value_of(arguments, &["--topic", "--group"]).unwrap_or_default();
+            let tool = kafka.trim_end_matches(".sh");
+            return Some((format!("{tool} --delete"), topic));
         }
         "prisma" => {
             let words = operands(arguments);
@@ -176,7 +283,7 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
         _ => {}
     }
     let words = operands(arguments);
-    DEEDS.iter().filter(|deed| deed.0 == name).find_map(|Deed(_, needed)| {
+    let listed = DEEDS.iter().filter(|deed| deed.0 == name).find_map(|Deed(_, needed)| {
         let matches = words.len() >= needed.len()
             && needed
                 .iter()
@@ -190,7 +297,22 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
         };
         matches
             .then(|| (verb(), if target.is_empty() { named().unwrap_or_default() } else { target }))
-    })
+    });
+    listed.or_else(|| CLOUDS.contains(&name).then(|| cloud(name, arguments)).flatten())
+}
+
+/// Copies and restores that first remove what is there.
+fn replaces(name: &str, arguments: &[String]) -> bool {
+    let has = |words: &[&str]| arguments.iter().any(|word| words.contains(&word.as_str()));
+    match name {
+        "pg_restore" => has(&["-c", "--clean"]),
+        "mongorestore" => has(&["--drop"]),
+        "gsutil" => has(&["rsync"]) && has(&["-d"]),
+        "azcopy" => has(&["--delete-destination=true", "--delete-destination"]),
+        "s3cmd" => has(&["--delete-removed"]),
+        "mc" => has(&["mirror"]) && has(&["--remove"]),
+        _ => false,
+    }
 }
 
 /// A program and the words that must follow, each a choice.
@@ -214,8 +336,6 @@ const DEEDS: &[Deed] = &[
     Deed("sst", &["remove"]),
     Deed("supabase", &["db", "reset"]),
     Deed("supabase", &["projects", "delete"]),
-    Deed("turso", &["db", "destroy"]),
-    Deed("pscale", &["database|branch", "delete"]),
     Deed("vault", &["delete"]),
     Deed("vault", &["kv", "delete|destroy"]),
     Deed("consul", &["kv", "delete"]),
@@ -236,16 +356,10 @@ const DEEDS: &[Deed] = &[
     Deed("serverless", &["remove"]),
     Deed("sls", &["remove"]),
     Deed("vagrant", &["destroy"]),
-    Deed("fly", &["destroy"]),
-    Deed("flyctl", &["destroy"]),
-    Deed("fly", &["apps|volumes|machine|machines|postgres", "destroy"]),
-    Deed("flyctl", &["apps|volumes|machine|machines|postgres", "destroy"]),
     Deed("heroku", &["apps:destroy|pg:reset|addons:destroy"]),
     Deed("vercel", &["remove|rm"]),
     Deed("netlify", &["sites:delete"]),
     Deed("firebase", &["firestore:delete|projects:delete|database:remove|functions:delete"]),
-    Deed("wrangler", &["delete"]),
-    Deed("wrangler", &["d1|r2|kv|queues", "delete"]),
     Deed("gsutil", &["rm|rb"]),
     Deed("bq", &["rm"]),
     Deed("s3cmd", &["del|rm|rb"]),
@@ -256,8 +370,7 @@ const DEEDS: &[Deed] = &[
     Deed("npm", &["unpublish"]),
     Deed("dropdb", &[]),
     Deed("dropuser", &[]),
-    Deed("mysqladmin", &["drop"]),
-    Deed("zfs", &["destroy"]),
+    Deed("zfs", &["destroy|rollback"]),
     Deed("zpool", &["destroy"]),
     Deed("etcdctl", &["del"]),
     Deed("diskutil", &[DISKUTIL]),
@@ -273,10 +386,7 @@ const DEEDS: &[Deed] = &[
     Deed("railway", &["delete|down"]),
     Deed("vercel", &["project|env|projects", "rm|remove"]),
     Deed("netlify", &["api"]),
-    Deed("lxc", &["delete"]),
     Deed("virsh", &["destroy|undefine"]),
-    Deed("multipass", &["delete|purge"]),
-    Deed("qm", &["destroy"]),
     Deed("conda", &["env", "remove"]),
     Deed("certbot", &["delete|revoke"]),
     Deed("keytool", &["-delete"]),
@@ -292,20 +402,33 @@ const DEEDS: &[Deed] = &[
     Deed("yarn", &["npm", "unpublish"]),
     Deed("twine", &["delete"]),
     Deed("ipmitool", &["power"]),
-    Deed("mongodump", &["--drop"]),
     Deed("atrm", &[]),
     Deed("nomad", &["stop|purge"]),
     Deed("flux", &["uninstall|delete"]),
     Deed("argocd", &["app|cluster|proj|repo", "delete|rm"]),
     Deed("istioctl", &["uninstall"]),
     Deed("velero", &["backup|restore|schedule", "delete"]),
-    Deed("stripe", &["customers|products|subscriptions", "delete"]),
     Deed("sanity", &["dataset", "delete"]),
     Deed("appwrite", &["databases|projects", "delete"]),
     Deed("ray", &["down"]),
     Deed("copilot", &["app|env|svc", "delete"]),
     Deed("restic", &["forget|prune"]),
     Deed("borg", &["delete|prune"]),
+    Deed("kubeadm", &["reset"]),
+    Deed("k0s", &["reset"]),
+    Deed("microk8s", &["reset"]),
+    Deed("helmfile", &["destroy|delete"]),
+    Deed("skaffold", &["delete"]),
+    Deed("goose", &["reset|down-to"]),
+    Deed("migrate", &["drop"]),
+    Deed("flask", &["db", "downgrade"]),
+    Deed("atlas", &["schema", "clean"]),
+    Deed("sqitch", &["revert"]),
+    Deed("meteor", &["reset"]),
+    Deed("zkCli.sh", &["deleteall|rmr"]),
+    Deed("defaults", &["delete"]),
+    Deed("trash-empty", &[]),
+    Deed("npm", &["dist-tag|token", "rm|revoke|delete"]),
 ];
 
 /// What `diskutil` does to disks.
@@ -354,6 +477,9 @@ fn aws(arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let (service, deed) = (words.first()?, words.get(1)?);
     let goes = match *service {
+        "route53" if *deed == "change-resource-record-sets" => {
+            arguments.iter().any(|word| word.contains("\"DELETE\"") || word.contains("=DELETE"))
+        }
         "s3" if *deed == "sync" => arguments.iter().any(|word| word == "--delete"),
         "s3" => matches!(*deed, "rm" | "rb"),
         // Taking a message off a queue is how a queue is used.
@@ -396,8 +522,9 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
 fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let at = words.iter().take(6).position(|word| {
-        matches!(*word, "delete" | "destroy" | "purge" | "rm" | "remove")
+        matches!(*word, "delete" | "destroy" | "purge" | "rm" | "remove" | "terminate" | "rb")
             || word.starts_with("delete-")
+            || [":delete", "-delete", ":destroy", ":remove"].iter().any(|end| word.ends_with(end))
     })?;
     let named = value_of(arguments, &["--name"]);
     let rest = words.get(at + 1..).unwrap_or(&[]);

@@ -11,6 +11,19 @@ use super::{Input, Taint, Walk};
 /// Statements of one PowerShell script that are read.
 const MAX_STATEMENTS: usize = 400;
 
+/// Cmdlets that remove something from the session only.
+const LOCAL: &[&str] = &[
+    "remove-variable",
+    "remove-module",
+    "remove-job",
+    "remove-event",
+    "remove-alias",
+    "remove-psdrive",
+    "remove-pssession",
+    "remove-psbreakpoint",
+    "remove-typedata",
+];
+
 impl Walk<'_> {
     /// Runs a command of Windows; false if it is none.
     pub(super) fn windows(&mut self, name: &str, arguments: &[String], input: &Input) -> bool {
@@ -46,16 +59,17 @@ impl Walk<'_> {
                 if switch("-whatif") {
                     self.effects.raise(Effect::Reads);
                 } else {
-                    let tree = arguments
-                        .iter()
-                        .any(|w| w.len() > 1 && "-recurse".starts_with(&w.to_ascii_lowercase()));
+                    // `rd /s` stands here too, as `cmd` has it.
+                    let recurses =
+                        |w: &String| w.len() > 1 && "-recurse".starts_with(&w.to_ascii_lowercase());
+                    let tree = switch("/s") || arguments.iter().any(recurses);
                     let depth = if tree { Depth::Tree } else { Depth::Single };
                     self.lose_windows(&name, arguments, input, depth);
                 }
             }
             "clear-disk" | "format-volume" | "remove-partition" | "initialize-disk"
             | "diskpart" | "remove-volume" | "clear-eventlog" | "clear-recyclebin"
-            | "remove-computer" | "remove-localuser" | "remove-aduser" => {
+            | "remove-computer" | "remove-localuser" => {
                 let kind = HarmKind::Destroys;
                 let what = target::join(arguments);
                 if !switch("-whatif") {
@@ -75,7 +89,7 @@ impl Walk<'_> {
                     self.effects.raise(Effect::Changes);
                 }
             }
-            "takeown" | "icacls" | "cacls" if arguments.iter().any(|w| is_switch(w)) => {
+            "takeown" | "icacls" | "cacls" if arguments.iter().any(|w| w.starts_with('/')) => {
                 let kind = HarmKind::OpensAccess;
                 let what = target::join(arguments);
                 self.effects.harm(kind, &name, &what, Reach::System, Recovery::Elsewhere);
@@ -95,6 +109,13 @@ impl Walk<'_> {
                 let what = target::join(arguments);
                 self.effects.harm(kind, &name, &what, Reach::System, Recovery::None);
             }
+            // Modules of clouds and directories: `Remove-AzResourceGroup`, `Remove-ADUser`.
+            cmdlet if is_removal(cmdlet, arguments) => {
+                if !switch("-whatif") {
+                    self.effects.destroy(&name, &target::join(arguments));
+                }
+            }
+            "sdelete" => self.lose_windows(&name, arguments, input, Depth::Tree),
             _ => return false,
         }
         true
@@ -269,6 +290,15 @@ fn statements(script: &str) -> Vec<Vec<Vec<String>>> {
     }
     end(&mut word, &mut all);
     all
+}
+
+/// Whether a cmdlet removes something elsewhere. Programs may be called `remove-background`, but take no `-Name`.
+fn is_removal(cmdlet: &str, arguments: &[String]) -> bool {
+    let option = |word: &String| {
+        word.strip_prefix('-')
+            .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+    };
+    cmdlet.starts_with("remove-") && !LOCAL.contains(&cmdlet) && arguments.iter().any(option)
 }
 
 /// `/q`, `-Recurse`.

@@ -126,3 +126,13 @@ fn scratch_files_are_no_incident_however_often() {
         assert_eq!(world.admit("s", &scratch, now).verdict, Verdict::Allow);
     }
 }
+
+#[test]
+fn a_policy_lists_a_thousand_patterns_at_most() {
+    let listed = |count: usize| crate::guard::harm::HarmSettings {
+        allow: vec![Pattern::new("rm a"); count],
+        ..Policy::balanced().harm
+    };
+    assert!(listed(1000).validate().is_ok());
+    assert!(listed(1001).validate().is_err());
+}
