@@ -1,6 +1,6 @@
 // How things are written.
 import { describe, expect, test } from 'vitest';
-import { ago, count, duration, line, plain, plural, score, scoreOf, short, usd, words } from '../src/lib/format';
+import { ago, count, duration, line, middle, plain, plural, score, scoreOf, short, usd, words } from '../src/lib/format';
 
 test.each([
   [0, '$0.00'], [0.0000012, '$0.0000012'], [0.0042, '$0.0042'], [0.0421, '$0.042'], [0.5, '$0.50'], [1, '$1.00'], [12.345, '$12.35'], [12400.4, '$12,400'], [-2.5, '-$2.50'], [Number.NaN, '–'],
@@ -56,4 +56,12 @@ describe('texts from outside', () => {
     const whole = took(() => text.replace(/\s+/g, ' '));
     expect(took(() => line(text, 80))).toBeLessThan(whole);
   });
+});
+
+test('ids are cut in the middle, and keep both ends', () => {
+  expect(middle('short', 10)).toBe('short');
+  expect(middle('0123456789', 10)).toBe('0123456789');
+  expect(middle('0123456789abcdef', 9)).toBe('0123…cdef');
+  expect(middle('0123456789abcdef', 10)).toBe('01234…cdef');
+  expect(middle('a\u202eb', 20)).toBe('a⟨U+202E⟩b');
 });

@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 /// Which crates of ours each crate may depend on. A crate that is not listed may not exist.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("deadstop-core", &[]),
     ("deadstop-effect", &["deadstop-core"]),
     ("deadstop-redact", &[]),
@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("deadstop-sdk", &["deadstop-client", "deadstop-core", "deadstop-protocol", "deadstop-redact"]),
     ("deadstop-node", &["deadstop-sdk"]),
     ("deadstop-python", &["deadstop-sdk"]),
+    ("deadstop-otlp", &["deadstop-core"]),
     ("deadstop-process", &[]),
     ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),
     ("deadstop-fleet", &["deadstop-core"]),
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "deadstop-alerts",
             "deadstop-core",
             "deadstop-fleet",
+            "deadstop-otlp",
             "deadstop-protocol",
             "deadstop-redact",
             "deadstop-store",
@@ -71,8 +73,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
 const CORE_USES: [&str; 4] = ["postcard", "serde", "thiserror", "xxhash-rust"];
 
 /// Crates that do no I/O and read no clock.
-const PURE: [&str; 4] =
-    ["deadstop-core", "deadstop-effect", "deadstop-protocol", "deadstop-redact"];
+const PURE: [&str; 5] =
+    ["deadstop-core", "deadstop-effect", "deadstop-otlp", "deadstop-protocol", "deadstop-redact"];
 
 /// What they must not say.
 const IMPURE: [&str; 10] = [

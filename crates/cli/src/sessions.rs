@@ -40,7 +40,7 @@ struct List {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Only those that stand so
-    #[arg(long, value_parser = ["running", "paused", "stopped", "ended", "killed"], hide_possible_values = true, value_name = "running|paused|stopped|ended")]
+    #[arg(long, value_parser = ["running", "waiting", "paused", "idle", "finished", "stopped", "ended", "killed"], hide_possible_values = true, value_name = "running|waiting|paused|idle|finished|stopped")]
     state: Option<String>,
     /// Only those with this health tag, such as loop_detected or budget_warning
     #[arg(long)]
@@ -64,10 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     let query = Query::new("/api/sessions")
         .some("agent", list.agent.as_ref())
-        .some(
-            "state",
-            list.state.as_deref().map(|state| if state == "stopped" { "killed" } else { state }),
-        )
+        .some("state", list.state.as_ref())
         .some("tag", list.tag.as_ref());
     list::show(server, list.span.ask(query), &list.paging, "sessions", |sessions| {
         let mut table = Table::new([
@@ -85,7 +82,7 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         for session in sessions {
             table.row([
                 format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),
-                ui::state(&session["state"]),
+                ui::standing(&session["standing"]),
                 ui::text(&session["tags"]),
                 ui::text(&session["model"]),
                 ui::text(&session["calls"]),
@@ -143,7 +140,7 @@ fn told(session: &Value, calls: &[Value]) -> String {
         ),
     };
     let facts = facts(&[
-        ("state", ui::state(&session["state"])),
+        ("state", ui::standing(&session["standing"])),
         ("why", ui::text(&session["why"])),
         ("tags", ui::text(&session["tags"])),
         ("provider", ui::text(&session["provider"])),

@@ -152,6 +152,15 @@ pub(crate) fn state(value: &Value) -> String {
     }
 }
 
+/// How a session stands, in one word.
+pub(crate) fn standing(value: &Value) -> String {
+    match value.as_str() {
+        Some("stopped_by_guard" | "stopped_by_person") => "stopped".to_owned(),
+        Some("waiting_for_approval") => "waiting".to_owned(),
+        _ => text(value),
+    }
+}
+
 /// Writes data to stdout. A reader that went away ends the program, without a word.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();

@@ -170,17 +170,41 @@ fn an_incident_is_explained_and_acknowledged() {
     assert_eq!(whole[0]["scoring"]["score"], 12.5);
 
     let seen = house.ask(&["incidents", "ack", id, "--note", "a test"]).fine().out;
-    assert_eq!(seen, format!("seen: incident {id}, by tester\n"));
+    assert_eq!(seen, format!("acknowledged: incident {id}, by tester\n"));
     house.ask(&["incidents", "--open"]).refused_nothing("no incidents\n");
     let seen = house.ask(&["incidents", "--seen", "--guard", "similarity", "--json"]).fine().json();
     assert_eq!(seen[0]["acknowledged"]["note"], "a test");
     let group = house.ask(&["incidents", "--groups"]).fine().rows().remove(0);
-    assert_eq!(&group[..5], ["seeker", "similarity", "kill_switch", "1", "0"]);
+    assert_eq!(&group[..6], ["seeker", "similarity", "kill_switch", "acknowledged", "1", "0"]);
+    workflow(&house, id);
 
     for args in [&["explain", "none"][..], &["incidents", "ack", "none", "--note", "x"]] {
         house.ask(args).refused("incident none: ", "`deadstop incidents` lists them");
     }
     house.ask(&["incidents", "--guard", "gard"]).refused("`guard`: is not the name", "--help");
+}
+
+/// Assigned, muted, resolved and opened again, by the end of its id; each state shows in the list.
+fn workflow(house: &House, id: &str) {
+    let short = &id[id.len() - 6..];
+    let state = |expected: &str| {
+        let row = house.ask(&["incidents", "--json"]).fine().json()[0].clone();
+        assert_eq!(row["state"], expected, "{row}");
+        let listed = house.ask(&["incidents"]).fine().rows().remove(0);
+        assert!(listed.iter().any(|cell| cell == expected), "{listed:?}");
+    };
+    let told = house.ask(&["incidents", "assign", short, "--to", "ada"]).fine().out;
+    assert_eq!(told, format!("acknowledged: incident {id}, by ada\n"));
+    state("acknowledged");
+    house.ask(&["incidents", "mute", short, "--for", "2h", "--note", "known"]).fine();
+    state("muted");
+    house.ask(&["incidents", "unmute", short]).fine();
+    let done = house.ask(&["incidents", "resolve", short, "--json"]).fine().json();
+    assert_eq!(done[0]["incidents"][0]["resolved"]["how"], "fixed", "{done:?}");
+    state("resolved");
+    house.ask(&["incidents", "--state", "unresolved"]).refused_nothing("no incidents\n");
+    house.ask(&["incidents", "reopen", short]).fine();
+    state("open");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::blame::Failure;
 use crate::guard::quota::Quota;
 use crate::harm::Harm;
 use crate::text::{Gist, SHORT, TextFacts};
+use crate::twice::CallId;
 use crate::units::{NanoUsd, Tokens};
 
 /// A 64-bit digest that is the same on every machine.
@@ -279,6 +280,10 @@ pub struct Outcome {
     /// What the provider says about its windows. It is not kept with the call.
     #[serde(skip)]
     pub quota: Vec<Quota>,
+    /// The id that the model or the host gave the call, where the door knows it: by that, a call that
+    /// telemetry tells of as well is recognised.
+    #[serde(skip)]
+    pub id: Option<CallId>,
 }
 
 /// A tool's result as the guards see it.

@@ -10,6 +10,7 @@
 //! `now` give the same decision, on every node, in a test, in a backtest and in the SDKs.
 
 mod claim;
+mod observe;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,16 +27,21 @@ use crate::ledger::{Learn, Reserved};
 use crate::policy::Mode;
 use crate::scope::{Link, ScopeKind};
 use crate::trip::{Action, Ends, GuardId, Trip, Verdict};
-use crate::units::{Time, Tokens};
+use crate::twice::Mark;
+use crate::units::{NanoUsd, Time, Tokens};
+pub use observe::{Observed, observe};
+
 use claim::{beyond_ceiling, claim, extend, raise_ceiling, tool_price};
 
 /// The answer to "may it?".
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decision {
     /// The strictest verdict of all scopes and guards.
     pub verdict: Verdict,
     /// Every guard that fired, strictest first.
     pub trips: Vec<Trip>,
+    /// Whether telemetry told of the call before it was settled: it was booked then, and not again.
+    pub told: bool,
 }
 
 impl Decision {
@@ -405,10 +411,37 @@ pub fn settle(
     outcome: &Outcome,
     now: Time,
 ) -> Decision {
-    let cost = match call {
+    let mark = Mark::of(call, outcome).filter(|_| outcome.status != Status::Cancelled);
+    let told = mark.is_some_and(|mark| chain.last_mut().is_some_and(|l| l.state.twice.seen(mark)));
+    match told {
+        // Telemetry told of it before, and it was booked then.
+        true => {
+            let nothing = Outcome { status: Status::Cancelled, ..Outcome::default() };
+            let decision = ended(chain, call, &ticket, (&nothing, NanoUsd(0)), now);
+            Decision { told, ..decision }
+        }
+        false => {
+            let cost = cost_of(chain, call, outcome);
+            ended(chain, call, &ticket, (outcome, cost), now)
+        }
+    }
+}
+
+fn cost_of(chain: &[Link<'_>], call: &Call, outcome: &Outcome) -> NanoUsd {
+    match call {
         Call::Model(call) => outcome.billed.unwrap_or_else(|| call.rates.cost(&outcome.usage)),
         Call::Tool(call) => tool_price(chain, &call.name),
-    };
+    }
+}
+
+/// Books the end of a call with what it cost.
+fn ended(
+    chain: &mut [Link<'_>],
+    call: &Call,
+    ticket: &Ticket,
+    (outcome, cost): (&Outcome, NanoUsd),
+    now: Time,
+) -> Decision {
     let last = chain.len().wrapping_sub(1);
     let learn = if outcome.status == Status::Ok { Learn::Yes } else { Learn::No };
     let tokens = outcome.usage.counted_input() + outcome.usage.output;
@@ -416,7 +449,7 @@ pub fn settle(
         |tool: &ToolCall| chain.last().is_some_and(|link| link.state.memory.remembers(tool));
     let first_here = !call.tool().is_some_and(remembers);
     let place = Digest::of(chain.last().map_or("", |link| link.name).as_bytes());
-    let end = End { call, ticket: &ticket, outcome, cost, tokens, first_here, place, now };
+    let end = End { call, ticket, outcome, cost, tokens, first_here, place, now };
     for (depth, link) in chain.iter_mut().enumerate() {
         let scope = &mut *link.state;
         scope.ledger.roll(link.policy.budget.per, now);
@@ -580,7 +613,8 @@ fn ends_itself(chain: &[Link<'_>], trip: &Trip) -> bool {
 fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Admission {
     // The refused repeat counts, also the one that ends the scope: gauges agree with the sentence.
     let last = chain.len().wrapping_sub(1);
-    for trip in refusing(&trips).filter(|trip| trip.guard == GuardId::Loop) {
+    let stops = |trip: &&Trip| trip.guard == GuardId::Loop && trip.verdict >= Verdict::Block;
+    for trip in trips.iter().filter(stops) {
         let depth = trip.context.depth;
         let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
         if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
@@ -608,12 +642,12 @@ fn decide(chain: &mut [Link<'_>], mut trips: Vec<Trip>, now: Time) -> Decision {
         if trip.guard == GuardId::Killed {
             continue;
         }
-        let at = ended(chain, trip);
+        let at = ended_by(chain, trip);
         if let Some(link) = chain.get_mut(at) {
             link.state.end_by(trip, now);
         }
     }
-    Decision { verdict: worst(&trips), trips }
+    Decision { verdict: worst(&trips), trips, told: false }
 }
 
 /// Begins the last answer where a limit left one.
@@ -627,7 +661,7 @@ fn close(chain: &mut [Link<'_>], trips: &[Trip], now: Time) {
 }
 
 /// Which scope a trip ends: the one it happened in, or the session or agent above it.
-fn ended(chain: &[Link<'_>], trip: &Trip) -> usize {
+fn ended_by(chain: &[Link<'_>], trip: &Trip) -> usize {
     let wanted = match trip.ends {
         Ends::Scope => return trip.context.depth,
         Ends::Session => ScopeKind::Session,

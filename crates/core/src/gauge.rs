@@ -9,7 +9,7 @@ use crate::call::Digest;
 use crate::guard::GUARDS;
 use crate::policy::Policy;
 use crate::scope::ScopeState;
-use crate::trip::{GuardId, Measure, Signal};
+use crate::trip::{GuardId, Measure, Signal, Trip};
 use crate::units::Time;
 
 /// One thing that a guard measures.
@@ -41,6 +41,47 @@ impl Gauge {
         let most = limit.amount();
         let share = if most > 0.0 { measured.amount() / most } else { 0.0 };
         Gauge { guard, what, measured, limit, share, signals: Vec::new(), server: None }
+    }
+
+    /// Puts what a trip measured in the place of what its guard measures by itself, at the call that
+    /// tripped: the guard counted that call, too, and the tool may have limits of its own. So the
+    /// gauge and the sentence of a trip have the same numbers. What is used up is at its limit
+    /// without the call that was refused, and stays so.
+    ///
+    /// ```
+    /// use deadstop_core::*;
+    /// let mut session = ScopeState::new(ScopeKind::Session, Time(0));
+    /// let mut policy = Policy::none();
+    /// policy.destructive.enabled = true;
+    /// policy.destructive.max_deletes = 1;
+    /// policy.destructive.action = Action::Terminate;
+    /// let harms = vec![Harm::destroys("rm", "t")];
+    /// let call = Call::Tool(ToolCall { harms, ..ToolCall::default() });
+    /// let mut chain = [Link { name: "s1", state: &mut session, policy: &policy }];
+    /// let refused = admit(&mut chain, &call, Time(1));
+    /// let mut gauges = session.gauges(&policy, Time(1));
+    /// assert_eq!(gauges[0].measured, Measure::Count(0));
+    /// Gauge::told(&mut gauges, &refused.trips[0]);
+    /// assert_eq!((gauges[0].measured, gauges[0].limit), (Measure::Count(1), Measure::Count(1)));
+    /// ```
+    pub fn told(gauges: &mut [Gauge], trip: &Trip) {
+        let alike = |one: Measure, other: Measure| {
+            std::mem::discriminant(&one) == std::mem::discriminant(&other)
+        };
+        if !alike(trip.measured, trip.limit) || matches!(trip.limit, Measure::None) {
+            return;
+        }
+        let fits =
+            |gauge: &&mut Gauge| gauge.guard == trip.guard && alike(gauge.measured, trip.measured);
+        // Of several that one guard has, the one with the trip's limit; they come nearest first.
+        let best = gauges.iter_mut().filter(fits).min_by_key(|gauge| gauge.limit != trip.limit);
+        let ladder = matches!(trip.guard, GuardId::Loop | GuardId::TextLoop);
+        if let Some(gauge) = best.filter(|gauge| ladder || gauge.share < 1.0) {
+            let told = Gauge::new(trip.guard, gauge.what, trip.measured, trip.limit);
+            let signals = if trip.signals.is_empty() { &gauge.signals } else { &trip.signals };
+            *gauge = Gauge { signals: signals.clone(), server: gauge.server, ..told };
+        }
+        gauges.sort_by(|a, b| b.share.total_cmp(&a.share));
     }
 
     /// A number of things.
@@ -88,6 +129,7 @@ mod tests {
     use crate::policy::{Mode, PolicySet, Preset};
     use crate::scope::{Link, ScopeKind};
     use crate::settings::{Dollars, Seconds};
+    use crate::trip::Verdict;
     use crate::units::{NanoUsd, Tokens};
 
     /// One agent and one session, and calls that end as soon as they are made.
@@ -148,7 +190,7 @@ mod tests {
         for _ in 0..4 {
             bench.call(&tool("look", None), &ended(Status::Ok));
         }
-        assert_eq!(bench.read(&bench.session, "calls_without_news"), counts(3, 5));
+        assert_eq!(bench.read(&bench.session, "calls_without_news"), counts(4, 5));
         let harms = vec![Harm::destroys("rm", "t")];
         let delete = Call::Tool(ToolCall { harms, ..ToolCall::default() });
         bench.call(&delete, &ended(Status::Fault));
@@ -160,6 +202,39 @@ mod tests {
         assert_eq!(bench.read(&bench.session, "blocks_in_a_row"), counts(1, 5));
         bench.now = Time(bench.now.0 + 61_000);
         assert_eq!(bench.read(&bench.session, "destructive_calls"), counts(0, 3));
+    }
+
+    /// A stop said "5 times (limit 5)" beside a gauge of 3 of 5.
+    #[test]
+    fn the_gauge_of_a_loop_has_the_numbers_of_its_trips() {
+        let mut bench = Bench::new();
+        bench.policies.session.loops.single_rung();
+        let loops = &mut bench.policies.session.loops;
+        (loops.block_at, loops.end_at) = (crate::ladder::Rung::At(4), crate::ladder::Rung::At(7));
+        for policy in [&mut bench.policies.agent, &mut bench.policies.session] {
+            policy.mode = Mode::Enforce;
+        }
+        let (call, mut told) = (tool("look", None), Vec::new());
+        for at in 1..=7 {
+            let mut chain = [
+                Link { name: "a", state: &mut bench.agent, policy: &bench.policies.agent },
+                Link { name: "s", state: &mut bench.session, policy: &bench.policies.session },
+            ];
+            let now = Time(at * 100);
+            let admission = admit(&mut chain, &call, now);
+            if let Some(ticket) = admission.ticket {
+                settle(&mut chain, &call, ticket, &ended(Status::Ok), now);
+            }
+            bench.now = now;
+            let gauge = bench.read(&bench.session, "calls_without_news");
+            for trip in admission.trips.iter().filter(|trip| trip.verdict >= Verdict::Block) {
+                assert_eq!(gauge, Some((trip.measured, trip.limit)), "{}", trip.because);
+                told.push((trip.verdict, trip.measured));
+            }
+        }
+        let count = |verdict, count| (verdict, Measure::Count(count));
+        let blocks = [4, 5, 6].map(|at| count(Verdict::Block, at));
+        assert_eq!(told, [&blocks[..], &[count(Verdict::Kill, 7)]].concat());
     }
 
     #[test]

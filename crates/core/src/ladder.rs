@@ -113,11 +113,16 @@ impl Ladder {
         self.steps.iter().filter_map(|(_, rung)| rung.count()).min()
     }
 
-    /// The count from which on calls are refused or the scope is ended; where neither is set, the
-    /// lowest rung.
-    pub(crate) fn stops(&self) -> Option<u32> {
+    /// The limit that a gauge shows beside a count: the rung that refuses or ends, as the sentence of
+    /// a trip names it, or the next one of those ahead; where neither is set, the lowest rung.
+    pub(crate) fn limit(&self, count: u32, scale: u32) -> Option<u32> {
+        let refuses = |step: &Step| step.verdict >= Verdict::Block;
+        if let Some(step) = self.step(count, scale).filter(refuses) {
+            return Some(step.at);
+        }
         let stops = self.steps.iter().filter(|(verdict, _)| *verdict >= Verdict::Block);
-        stops.filter_map(|(_, rung)| rung.count()).max().or_else(|| self.lowest())
+        let first = stops.filter_map(|(_, rung)| rung.count()).min().or_else(|| self.lowest());
+        first.map(|at| at.saturating_mul(scale))
     }
 
     /// Whether a step of this verdict is on.
@@ -190,7 +195,10 @@ mod tests {
         }
         let over = ladder.step_after(7, 1).map(|step| step.verdict);
         assert_eq!(over, Some(Verdict::Steer), "a call that is over cannot be refused");
-        assert_eq!((ladder.lowest(), ladder.stops()), (Some(3), Some(10)));
+        assert_eq!(ladder.lowest(), Some(3));
+        let limits = [0, 4, 5, 9, 10, 11].map(|count| ladder.limit(count, 1));
+        assert_eq!(limits, [5, 5, 5, 5, 10, 10].map(Some));
+        assert_eq!((ladder.limit(3, 2), ladder.limit(20, 2)), (Some(10), Some(20)));
     }
 
     #[test]
@@ -205,7 +213,7 @@ mod tests {
             assert_eq!(ladder.step(4, 1), None);
             assert_eq!(ladder.step(5, 1), Some(Step { verdict: action.verdict(), at: 5 }));
             assert_eq!(ladder.step_after(5, 1), Some(Step { verdict: after, at: 5 }));
-            assert_eq!((ladder.lowest(), ladder.stops()), (Some(5), Some(5)));
+            assert_eq!((ladder.lowest(), ladder.limit(3, 1)), (Some(5), Some(5)));
         }
         let off = Ladder::new(Rung::Off, Rung::Off, Rung::Off);
         assert!(off.is_off() && off.step(9999, 1).is_none() && off.lowest().is_none());

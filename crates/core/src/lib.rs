@@ -23,6 +23,7 @@ mod settings;
 pub mod share;
 pub mod text;
 mod trip;
+mod twice;
 mod units;
 
 pub use blame::{Blame, Failure, How};
@@ -31,8 +32,8 @@ pub use call::{
     ToolCall, Usage,
 };
 pub use engine::{
-    Admission, Decision, Progress, Ticket, admit, admit_allowed, admit_approved, admit_recorded,
-    progress, prompt_counted, settle,
+    Admission, Decision, Observed, Progress, Ticket, admit, admit_allowed, admit_approved,
+    admit_recorded, observe, progress, prompt_counted, settle,
 };
 pub use gauge::Gauge;
 pub use grant::{Grant, MOST_GRANTS, TooManyGrants};
@@ -61,4 +62,5 @@ pub use scope::{BadBlob, Final, Kill, Link, Pause, STATE_VERSION, ScopeKind, Sco
 pub use settings::{BadSetting, Dollars, Seconds, Share};
 pub use text::{Gist, Sketch, TextFacts, TextHasher};
 pub use trip::{Action, Context, Ends, GuardId, Measure, RefusalKind, Signal, Trip, Verdict, Wait};
+pub use twice::CallId;
 pub use units::{Millis, NanoUsd, Time, Tokens};

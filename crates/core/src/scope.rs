@@ -23,6 +23,7 @@ use crate::measured::Measured;
 use crate::policy::Policy;
 use crate::text::TextFacts;
 use crate::trip::{GuardId, Trip, Verdict};
+use crate::twice::Twice;
 use crate::units::Time;
 
 /// The version of the state blob that this engine writes.
@@ -121,6 +122,7 @@ pub struct ScopeState {
     pub(crate) ending: Ending,
     pub(crate) swarm: Swarm,
     pub(crate) windows: Windows,
+    pub(crate) twice: Twice,
 }
 
 impl ScopeState {
@@ -148,6 +150,7 @@ impl ScopeState {
             ending: Ending::default(),
             swarm: Swarm::default(),
             windows: Windows::default(),
+            twice: Twice::default(),
         }
     }
 
@@ -448,8 +451,8 @@ pub enum BadBlob {
 }
 
 /// What version 5 has behind version 4, as it is in the beginning.
-fn tail() -> (Ending, Swarm, Windows) {
-    (Ending::default(), Swarm::default(), Windows::default())
+fn tail() -> (Ending, Swarm, Windows, Twice) {
+    <(Ending, Swarm, Windows, Twice)>::default()
 }
 
 /// The beginning of a state, which has the same layout in every version.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use deadstop_core::share::{Held, progress_held, settle_buried, settle_late};
 use deadstop_core::{
-    Admission, Call, Decision, Link, Outcome, Progress, Ticket, Time, Verdict, admit,
-    admit_allowed, admit_approved, progress, settle,
+    Admission, Call, Decision, Digest, Link, Observed, Outcome, Progress, Ticket, Time, Verdict,
+    admit, admit_allowed, admit_approved, observe, progress, settle,
 };
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +152,15 @@ impl Transaction<'_, '_> {
         };
         self.refused |= !decision.allowed();
         decision
+    }
+
+    /// Takes in a call that has run and that telemetry tells of; `None` if it is known already.
+    pub fn observe(&mut self, call: &Call, outcome: &Outcome, report: Digest) -> Option<Observed> {
+        let observed = observe(self.links, call, outcome, report, self.now)?;
+        self.grown = true;
+        let trips = || observed.before.iter().chain(&observed.after);
+        self.refused |= trips().any(|trip| trip.verdict >= Verdict::Block);
+        Some(observed)
     }
 
     /// Counts loops and incidents for the scope at a depth of the chain.

@@ -6,7 +6,9 @@ mod harm_schema;
 
 use std::fmt;
 
-use deadstop_core::{Answer, Call, Harm, Outcome, Status, TextFacts, Tokens, Trip, Usage, Verdict};
+use deadstop_core::{
+    Answer, Call, CallId, Harm, Outcome, Status, TextFacts, Tokens, Trip, Usage, Verdict,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -202,6 +204,7 @@ impl Receipt {
                 text: (!text.is_empty()).then(|| TextFacts::of(text)),
                 calls: None,
             }),
+            id: CallId::of(&self.id).filter(|_| !model),
             ..Outcome::default()
         }
     }

@@ -38,6 +38,7 @@ pub(crate) mod settings;
 mod shrink;
 mod spend;
 mod standing;
+mod telemetry;
 mod top_up;
 mod trial;
 
@@ -157,6 +158,9 @@ pub(crate) fn reload(warden: &Arc<Warden>, auth: &Arc<Auth>, base: &PolicySet) -
                 if let Err(error) = warden.reload_targets(&project).await {
                     tracing::warn!("targets of alerts could not be read again: {error}");
                 }
+                if let Err(error) = warden.reload_mutes(&project).await {
+                    tracing::warn!("mutes of incidents could not be read again: {error}");
+                }
             }
             if let Err(error) = warden.reread_tools().await {
                 tracing::warn!("tools of MCP servers could not be read again: {error}");
@@ -198,7 +202,8 @@ pub(crate) fn router(
 
 /// Whether a path belongs to the API, and not to the gateway.
 pub(crate) fn serves(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/metrics") || path.starts_with("/api/")
+    let ours = ["/healthz", "/readyz", "/metrics", "/v1/traces", "/v1/logs", "/v1/metrics"];
+    ours.contains(&path) || path.starts_with("/api/")
 }
 
 fn handlers() -> OpenApiRouter<Arc<App>> {
@@ -208,6 +213,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(govern::progress))
         .routes(routes!(govern::receipt))
         .routes(routes!(follow::follow))
+        .routes(routes!(telemetry::traces))
+        .routes(routes!(telemetry::logs))
+        .routes(routes!(telemetry::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
@@ -244,6 +252,10 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::groups))
         .routes(routes!(incidents::get))
         .routes(routes!(incidents::acknowledge))
+        .routes(routes!(incidents::act))
+        .routes(routes!(incidents::mutes))
+        .routes(routes!(incidents::exceptions_for))
+        .routes(routes!(incidents::false_alarm))
         .routes(routes!(costs::list))
         .routes(routes!(spend::series))
         .routes(routes!(backtest::backtest))

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::anchor::Anchor;
+use crate::export::{RawTelemetry, Telemetry};
 use crate::operator::OperatorToken;
 
 /// The port that everything is on.
@@ -68,6 +69,8 @@ pub struct Config {
     /// What an order that loosens control must bring while there are no keys. `None` takes such
     /// orders from every process of this machine.
     pub operator: Option<OperatorToken>,
+    /// Where calls are exported to, as spans.
+    pub telemetry: Option<Telemetry>,
 }
 
 /// Where calls of a provider go.
@@ -178,6 +181,8 @@ pub struct RawConfig {
     pub providers: BTreeMap<String, RawProvider>,
     /// MCP.
     pub mcp: RawMcp,
+    /// Where calls are exported to, as spans.
+    pub telemetry: RawTelemetry,
 }
 
 /// What was typed about MCP.
@@ -257,6 +262,9 @@ pub enum BadConfig {
         /// What is wrong, and what to do about it.
         problem: String,
     },
+    /// Telemetry that cannot be exported so.
+    #[error("telemetry: {0}")]
+    Telemetry(String),
     /// The key is not there.
     #[error("providers.{name}: the environment has no {variable}; set it")]
     NoKey {
@@ -327,7 +335,9 @@ impl RawConfig {
                 .map_err(|problem| BadConfig::Mcp { name: name.clone(), problem })?;
             mcp.insert(name, server);
         }
+        let telemetry = self.telemetry.resolve(&environment)?;
         Ok(Config {
+            telemetry,
             mcp,
             listen,
             data: self.data,
@@ -390,7 +400,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fine)
 }
 
-fn address(url: &str) -> Option<http::Uri> {
+pub(crate) fn address(url: &str) -> Option<http::Uri> {
     let url: http::Uri = url.parse().ok()?;
     ["http", "https"].contains(&url.scheme_str()?).then_some(url)
 }

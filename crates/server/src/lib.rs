@@ -11,6 +11,8 @@ mod backtest;
 mod config;
 mod database;
 mod door;
+mod exception;
+mod export;
 mod gateway;
 mod mcp;
 mod net;
@@ -25,5 +27,6 @@ pub use config::{
     RawMcpServer, RawProvider, Secret,
 };
 pub use database::{Database, DatabaseError, KeyWanted, Place};
+pub use export::{RawTelemetry, Telemetry};
 pub use net::{Server, StartError};
 pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};

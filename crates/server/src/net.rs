@@ -29,6 +29,7 @@ use crate::api::auth::{Auth, Peer, Setup};
 use crate::config::Config;
 use crate::database::{self, Notice};
 use crate::door::Lines;
+use crate::export;
 use crate::gateway::Gateway;
 use crate::mcp::Mcp;
 use crate::operator::Operators;
@@ -120,6 +121,9 @@ impl Server {
             tracing::warn!("{}", problem.code().meaning());
         }
         warden.on_change(api::reload(&warden, &auth, &config.policies));
+        if let Some(telemetry) = config.telemetry.clone() {
+            export::start(telemetry, &warden);
+        }
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
             api: api::router(&warden, auth, metrics, &config),

@@ -15,3 +15,5 @@ mod replayed;
 mod standing;
 mod switch;
 mod table;
+mod telemetry;
+mod workflow;

@@ -456,6 +456,9 @@ fn incident(session: &StoredSession, call: i64) -> StoredIncident {
         trip: trip(session),
         rungs: Vec::new(),
         acknowledged: None,
+        about: "repetition".into(),
+        assignee: None,
+        resolved: None,
     }
 }
 

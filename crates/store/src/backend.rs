@@ -678,6 +678,7 @@ fn sqlite_migrations() -> Migrator {
         ("requests", include_str!("../migrations/sqlite/0009_requests.sql")),
         ("removed", include_str!("../migrations/sqlite/0010_removed.sql")),
         ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
+        ("workflow", include_str!("../migrations/sqlite/0012_workflow.sql")),
     ])
 }
 
@@ -693,6 +694,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("requests", include_str!("../migrations/postgres/0008_requests.sql")),
         ("removed", include_str!("../migrations/postgres/0009_removed.sql")),
         ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
+        ("workflow", include_str!("../migrations/postgres/0011_workflow.sql")),
     ])
 }
 

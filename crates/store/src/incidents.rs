@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use deadstop_core::{GuardId, Time, Trip, Verdict};
 
-use crate::audit::AuditEvent;
 use crate::backend::{Query, Row, Tx, sql};
 use crate::page::{Page, Paging, Period};
+use crate::workflow::{self, Fingerprint, IncidentState, Mute, Resolution, Resolved, StatesWanted};
 use crate::{Store, StoreError};
 
 /// An incident as it is kept.
@@ -40,9 +40,15 @@ pub struct StoredIncident {
     /// What was done about it, one rung for each verdict. Lists leave them out:
     /// see [`Store::rungs`].
     pub rungs: Vec<StoredRung>,
-    /// Whether a person has seen it: see [`Store::acknowledge`]. A batch opens it again if it grew
-    /// stricter.
+    /// Whether a person has seen it: see [`Store::act`]. A batch opens it again if it grew
+    /// stricter, or if it happened again after it was resolved.
     pub acknowledged: Option<Acknowledged>,
+    /// What it is about, the same for all that are alike: a tool, or the guard's code for why.
+    pub about: String,
+    /// The person who looks after it.
+    pub assignee: Option<String>,
+    /// Whether a person has resolved it. A batch opens it again if it happened again since.
+    pub resolved: Option<Resolved>,
 }
 
 /// One rung of an incident's ladder: all its trips with one verdict.
@@ -84,6 +90,25 @@ impl StoredRung {
 }
 
 impl StoredIncident {
+    /// What it has in common with all that are alike.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint {
+            agent: self.agent.clone(),
+            guard: self.trip.guard.name().to_owned(),
+            about: self.about.clone(),
+        }
+    }
+
+    /// How it stands, where this is the mute of its fingerprint.
+    pub fn state(&self, mute: Option<&Mute>, now: Time) -> IncidentState {
+        match (&self.resolved, mute, &self.acknowledged) {
+            (Some(_), ..) => IncidentState::Resolved,
+            (None, Some(mute), _) if mute.holds(now) => IncidentState::Muted,
+            (None, _, Some(_)) => IncidentState::Acknowledged,
+            (None, _, None) => IncidentState::Open,
+        }
+    }
+
     /// Takes in a later or earlier trip of the same incident.
     pub fn grow(&mut self, other: StoredIncident) {
         let newer = (other.trip.verdict, other.last) >= (self.trip.verdict, self.last);
@@ -96,8 +121,9 @@ impl StoredIncident {
             }
         }
         if newer {
-            let acknowledged = self.acknowledged.take();
-            *self = StoredIncident { acknowledged, ..other };
+            let (acknowledged, resolved) = (self.acknowledged.take(), self.resolved.take());
+            let (about, assignee) = (std::mem::take(&mut self.about), self.assignee.take());
+            *self = StoredIncident { acknowledged, resolved, about, assignee, ..other };
         }
         (self.at, self.last, self.rungs) = (at, last, rungs);
     }
@@ -125,25 +151,29 @@ pub struct IncidentFilter {
     pub guard: Option<GuardId>,
     /// Only those with this code for why.
     pub reason: Option<String>,
+    /// Only those that are about this.
+    pub about: Option<String>,
     /// Only those that were acknowledged, or only those that were not.
     pub acknowledged: Option<bool>,
+    /// Only those that stand so, at a time: mutes may be over.
+    pub state: Option<(StatesWanted, Time)>,
     /// Only those that happened in this span.
     pub period: Period,
 }
 
-/// Incidents of one agent with the same guard and reason.
+/// Incidents with the same fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentGroup {
-    /// The agent.
-    pub agent: String,
-    /// The guard's name.
-    pub guard: String,
-    /// The guard's code for why.
+    /// What they have in common.
+    pub fingerprint: Fingerprint,
+    /// The guard's code for why; where they differ, the last in the alphabet.
     pub reason: String,
     /// How many.
     pub count: u64,
-    /// How many of them are not acknowledged.
+    /// How many of them are neither acknowledged nor resolved.
     pub open: u64,
+    /// How many of them are resolved.
+    pub resolved: u64,
     /// When it happened first.
     pub first: Time,
     /// When it happened last.
@@ -193,7 +223,7 @@ impl Store {
         Ok(rungs)
     }
 
-    /// Incidents by agent, guard and reason, the group with the newest first; at most a thousand.
+    /// Incidents by fingerprint, the group with the newest first; at most a thousand.
     pub async fn incident_groups(
         &self,
         project: &str,
@@ -205,21 +235,22 @@ impl Store {
         if from < 0 {
             return Err(StoreError::Cursor);
         }
-        let query = sql("SELECT agent, guard, reason, COUNT(*) AS seen, \
-             COUNT(*) - COUNT(acknowledged_ms) AS open, MIN(at_ms) AS first_ms, \
+        let query = sql("SELECT agent, guard, about, MAX(reason) AS reason, COUNT(*) AS seen, \
+             COUNT(*) - COUNT(COALESCE(resolved_ms, acknowledged_ms)) AS open, \
+             COUNT(resolved_ms) AS resolved, MIN(at_ms) AS first_ms, \
              MAX(last_ms) AS grown_ms FROM incidents");
         let query = select(query, project, filter);
         let query = query
-            .then(" GROUP BY agent, guard, reason ORDER BY grown_ms DESC, agent, guard, reason")
+            .then(" GROUP BY agent, guard, about ORDER BY grown_ms DESC, agent, guard, about")
             .with(" LIMIT ", paging.rows())
             .with(" OFFSET ", from);
         let read = |row: &Row| {
             Ok(IncidentGroup {
-                agent: row.get("agent")?,
-                guard: row.get("guard")?,
+                fingerprint: workflow::fingerprint(row)?,
                 reason: row.get("reason")?,
                 count: row.unsigned("seen")?,
                 open: row.unsigned("open")?,
+                resolved: row.unsigned("resolved")?,
                 first: Time(row.unsigned("first_ms")?),
                 last: Time(row.unsigned("grown_ms")?),
             })
@@ -231,24 +262,10 @@ impl Store {
         page.next = page.next.map(|_| next.to_string());
         Ok(page)
     }
-
-    /// Notes that a person has seen an incident; false if there is none. The last word counts.
-    pub async fn acknowledge(
-        &self,
-        project: &str,
-        id: &str,
-        by: &Acknowledged,
-        audit: Option<&AuditEvent>,
-    ) -> Result<bool, StoreError> {
-        let query = sql("UPDATE incidents SET acknowledged_by = $1, acknowledged_ms = $2, \
-             acknowledged_note = $3 WHERE id = $4 AND project = $5");
-        let query = query.bind(&by.by).bind(by.at).bind(&by.note).bind(id).bind(project);
-        Ok(self.change(query, audit).await? > 0)
-    }
 }
 
 /// The conditions of a list.
-fn select<'q>(query: Query<'q>, project: &'q str, filter: &'q IncidentFilter) -> Query<'q> {
+pub(crate) fn select<'q>(query: Query<'q>, project: &'q str, filter: &IncidentFilter) -> Query<'q> {
     // Where a session is asked for, it alone is to choose the index.
     let query = match filter.session {
         Some(session) => {
@@ -257,11 +274,16 @@ fn select<'q>(query: Query<'q>, project: &'q str, filter: &'q IncidentFilter) ->
         None => query.with(" WHERE project = ", project),
     };
     let query = query
-        .with_some(" AND agent = ", filter.agent.as_ref())
+        .with_some(" AND agent = ", filter.agent.clone())
         .with_some(" AND guard = ", filter.guard.map(GuardId::name))
-        .with_some(" AND reason = ", filter.reason.as_ref())
+        .with_some(" AND reason = ", filter.reason.clone())
+        .with_some(" AND about = ", filter.about.clone())
         .with_some(" AND at_ms >= ", filter.period.from)
         .with_some(" AND at_ms < ", filter.period.to);
+    let query = match filter.state {
+        Some((wanted, now)) => workflow::standing(query, wanted, now),
+        None => query,
+    };
     match filter.acknowledged {
         Some(true) => query.then(" AND acknowledged_ms IS NOT NULL"),
         Some(false) => query.then(" AND acknowledged_ms IS NULL"),
@@ -274,7 +296,7 @@ fn select<'q>(query: Query<'q>, project: &'q str, filter: &'q IncidentFilter) ->
 pub(crate) async fn write(tx: &mut Tx, incidents: &[StoredIncident]) -> Result<(), StoreError> {
     tx.insert(
         "INSERT INTO incidents (id, project, at_ms, last_ms, agent, session, session_number, \
-         call_id, provider, guard, reason, verdict, strictness, sentence, trip)",
+         call_id, provider, guard, reason, verdict, strictness, sentence, trip, about)",
         GROW,
         incidents,
         |incident, values| {
@@ -295,6 +317,7 @@ pub(crate) async fn write(tx: &mut Tx, incidents: &[StoredIncident]) -> Result<(
                 strictness(trip.verdict).into(),
                 trip.explain().into(),
                 serde_json::to_string(trip).unwrap_or_default().into(),
+                incident.about.as_str().into(),
             ]);
         },
     )
@@ -349,6 +372,18 @@ macro_rules! newer {
     };
 }
 
+/// A column that a row empties which came after the incident was resolved.
+macro_rules! reopened {
+    ($column:literal) => {
+        concat!(
+            $column,
+            " = CASE WHEN excluded.last_ms > incidents.resolved_ms THEN NULL ELSE incidents.",
+            $column,
+            " END, "
+        )
+    };
+}
+
 /// A column of the new row if that is to be shown.
 macro_rules! shown {
     ($column:literal) => {
@@ -365,13 +400,13 @@ macro_rules! shown {
     };
 }
 
-/// A column that a stricter row empties.
+/// A column that a stricter row empties, and one that came after the incident was resolved.
 macro_rules! opened {
     ($column:literal) => {
         concat!(
             $column,
-            " = CASE WHEN excluded.strictness > incidents.strictness THEN NULL ELSE \
-             incidents.",
+            " = CASE WHEN excluded.strictness > incidents.strictness \
+             OR excluded.last_ms > incidents.resolved_ms THEN NULL ELSE incidents.",
             $column,
             " END, "
         )
@@ -391,6 +426,10 @@ const GROW: &str = concat!(
     opened!("acknowledged_by"),
     opened!("acknowledged_ms"),
     opened!("acknowledged_note"),
+    reopened!("resolved_by"),
+    reopened!("resolved_note"),
+    reopened!("resolution"),
+    reopened!("resolved_ms"),
     "strictness = CASE WHEN excluded.strictness > incidents.strictness \
      THEN excluded.strictness ELSE incidents.strictness END, \
      at_ms = CASE WHEN excluded.at_ms < incidents.at_ms \
@@ -478,6 +517,18 @@ fn read(row: &Row) -> Result<StoredIncident, StoreError> {
             note: row.get::<Option<String>>("acknowledged_note")?.unwrap_or_default(),
         }),
     };
+    let resolved = match row.maybe_unsigned("resolved_ms")? {
+        None => None,
+        Some(at) => Some(Resolved {
+            by: row.get::<Option<String>>("resolved_by")?.unwrap_or_default(),
+            at: Time(at),
+            note: row.get::<Option<String>>("resolved_note")?.unwrap_or_default(),
+            how: row
+                .get::<Option<String>>("resolution")?
+                .and_then(|how| Resolution::named(&how))
+                .unwrap_or(Resolution::Fixed),
+        }),
+    };
     Ok(StoredIncident {
         id: row.get("id")?,
         project: row.get("project")?,
@@ -491,5 +542,8 @@ fn read(row: &Row) -> Result<StoredIncident, StoreError> {
         trip: serde_json::from_str(&trip).map_err(|_| StoreError::unreadable("trip"))?,
         rungs: Vec::new(),
         acknowledged,
+        about: row.get("about")?,
+        assignee: row.get("assignee")?,
+        resolved,
     })
 }

@@ -25,6 +25,7 @@ mod scopes;
 mod sessions;
 mod settings;
 mod tools;
+mod workflow;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +55,9 @@ pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
 pub use tools::{Listing, StoredTool};
+pub use workflow::{
+    Act, Fingerprint, IncidentState, Mute, Resolution, Resolved, StatesWanted, Strip,
+};
 
 /// How long the database may take to say that it is there.
 const PROBE: Duration = Duration::from_secs(2);

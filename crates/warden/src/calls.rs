@@ -295,6 +295,11 @@ impl Numbered {
     pub(super) fn of(id: i64, ticket: &Ticket, warned: Option<Box<Trip>>) -> Numbered {
         Numbered { id, number: ticket.number, admitted: ticket.admitted, warned }
     }
+
+    /// A call that telemetry told of.
+    pub(super) fn observed(id: i64, number: u64, began: Time) -> Numbered {
+        Numbered { id, number, admitted: began, warned: None }
+    }
 }
 
 impl Warden {
@@ -614,6 +619,9 @@ impl Warden {
         decision: &Decision,
         said: Said,
     ) {
+        let nothing = cancelled();
+        // Its tokens are in the record that telemetry made.
+        let outcome = if decision.told { &nothing } else { outcome };
         let incident = self.record(chain, call, id, &decision.trips, || said.clone());
         let trip = decision.trips.first().or(warned.as_deref());
         let incident = incident.or_else(|| record::streak_id(chain, warned.as_deref()?));

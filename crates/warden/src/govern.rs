@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, Decision, Outcome, Progress, Tokens, Trip, Verdict};
+use deadstop_core::{Call, Decision, Outcome, Progress, Tokens, Trip};
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
 
@@ -132,7 +132,7 @@ impl Warden {
         output: Tokens,
         text: &str,
     ) -> Option<(Decision, Option<String>)> {
-        let goes_on = || (Decision { verdict: Verdict::Allow, trips: Vec::new() }, None);
+        let goes_on = || (Decision::default(), None);
         if self.is_offline(chain, id) || self.backend.unreachable().is_some() {
             return Some(goes_on());
         }
@@ -184,7 +184,7 @@ impl Warden {
             let receipt = reported.receipt.clone();
             *step.reported = Some(reported.clone());
             let (verdict, trips) = receipt?;
-            Some((Decision { verdict, trips }, reported, ended))
+            Some((Decision { verdict, trips, ..Decision::default() }, reported, ended))
         });
         let (warden, chain, text) = (Arc::clone(self), chain.clone(), text.to_owned());
         let book = move |judged: Judged<Option<(Decision, Reported, _)>>| {
@@ -237,7 +237,7 @@ impl Warden {
         let ticket = reported.ticket.take();
         calls.put(id, reported.clone());
         drop(calls);
-        let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
+        let allowed = Decision::default();
         let Some(ticket) = ticket else { return Booked::Before(allowed) };
         let Reported { number, call, owner, trips, .. } = reported;
         let mut said = self.texts.take(number);

@@ -11,11 +11,13 @@ mod calls;
 mod control;
 mod conversation;
 mod events;
+mod fingerprint;
 mod govern;
 mod grants;
 mod listing;
 pub mod metrics;
 mod nodes;
+mod observe;
 mod once;
 pub mod pins;
 pub mod prices;
@@ -56,10 +58,11 @@ pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
 pub use listing::Tools;
 pub use nodes::{Message, Reload};
+pub use observe::{Taken, Told};
 pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
-pub use record::Facts;
+pub use record::{Exported, Facts};
 pub use removal::{NotRemoved, Removed};
 use room::Rooms;
 pub use scope::{Chain, Scope, ScopeId, Stopped, Tally};
@@ -126,6 +129,8 @@ pub struct Warden {
     pub bunches: Bunches,
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
+    /// Where calls go that are exported as telemetry.
+    exports: OnceLock<mpsc::Sender<Exported>>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
     /// Refused calls that a person may allow once.
@@ -267,6 +272,7 @@ impl Warden {
             onces: Onces::default(),
             recent: Recent::default(),
             pins: Pins::default(),
+            exports: OnceLock::new(),
             events: Events::new(now().0),
             metrics,
         });
@@ -287,6 +293,9 @@ impl Warden {
             let project = self.project(&target.project).await?;
             let mut targets = project.targets.write();
             Arc::make_mut(&mut targets).push(target);
+        }
+        for project in self.projects() {
+            self.reload_mutes(&project.name).await?;
         }
         self.reread_tools().await?;
         self.reread_settings().await?;

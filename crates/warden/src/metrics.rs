@@ -67,6 +67,8 @@ pub struct Metrics {
     waited: AtomicU64,
     dropped: AtomicU64,
     shed: AtomicU64,
+    exported: AtomicU64,
+    not_exported: AtomicU64,
     queued: AtomicU64,
     asked: AtomicI64,
     /// By decision.
@@ -184,6 +186,16 @@ impl Metrics {
     /// Counts a call that was refused because too many were in flight.
     pub fn shed(&self) {
         add(&self.shed, 1);
+    }
+
+    /// Counts calls that were exported as telemetry.
+    pub fn exported(&self, calls: u64) {
+        add(&self.exported, calls);
+    }
+
+    /// Counts calls that were not: the queue was full, or the collector did not take them.
+    pub fn not_exported(&self, calls: u64) {
+        add(&self.not_exported, calls);
     }
 
     /// A call waits for room in a limit.
@@ -344,6 +356,12 @@ impl Metrics {
                 &self.dropped,
             ),
             ("deadstop_shed_total", "Calls refused because too many were in flight.", &self.shed),
+            ("deadstop_telemetry_exported_total", "Calls exported as spans.", &self.exported),
+            (
+                "deadstop_telemetry_dropped_total",
+                "Calls that were not exported: the queue was full, or the collector refused them.",
+                &self.not_exported,
+            ),
             ("deadstop_queued_total", "Calls that waited for room in a limit.", &self.queued),
             ("deadstop_alerts_delivered_total", "Alerts delivered.", &self.deliveries),
             (

@@ -10,6 +10,7 @@ use deadstop_store::AlertTarget;
 use parking_lot::RwLock;
 
 use super::Scope;
+use crate::fingerprint::Mutes;
 use crate::settings::{Capture, InForce};
 use deadstop_protocol::prices::Prices;
 
@@ -22,6 +23,8 @@ pub struct Project {
     policies: RwLock<Policies>,
     /// Where its alerts go.
     pub targets: RwLock<Arc<Vec<AlertTarget>>>,
+    /// Fingerprints of incidents that send no alerts.
+    pub(crate) mutes: RwLock<Arc<Mutes>>,
     /// Which texts are kept, and for how long.
     pub settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
@@ -46,6 +49,7 @@ impl Project {
             scope,
             policies: RwLock::new(Policies { default, agents: HashMap::new() }),
             targets: RwLock::default(),
+            mutes: RwLock::default(),
             settings: RwLock::default(),
             prices: RwLock::default(),
             caught_up: AtomicU64::new(0),

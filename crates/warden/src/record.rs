@@ -10,11 +10,13 @@ use deadstop_core::{Digest, GuardId, Measure, ScopeKind};
 use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall};
 use deadstop_store::{StoredIncident, StoredRung};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use super::recent::Exhibit;
 use super::step::{is_incident, is_overruled};
 use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
 use crate::alerts::{self, Alert};
+use crate::fingerprint;
 use crate::metrics::Kind;
 use crate::settings::Capture;
 use deadstop_redact::Redactor;
@@ -36,6 +38,19 @@ pub(super) struct Ended<'a> {
     pub(super) trip: Option<&'a Trip>,
     pub(super) incident: Option<String>,
     pub(super) said: Said,
+}
+
+/// A call for the exporter of telemetry.
+#[derive(Debug, Clone)]
+pub struct Exported {
+    /// Its record.
+    pub row: StoredCall,
+    /// The agent's name.
+    pub agent: String,
+    /// The session's name.
+    pub session: String,
+    /// What decided about it, redacted.
+    pub trip: Option<Box<Trip>>,
 }
 
 /// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
@@ -152,7 +167,7 @@ impl Warden {
             let own = || uuid::Uuid::now_v7().to_string();
             let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
             self.tell_trip(chain, what, &trip, incident.clone());
-            self.alert_trip(chain, &trip, incident.as_deref());
+            self.alert_trip(chain, call, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
             first.get_or_insert_with(|| incident.clone());
             self.keep_incident(chain, call, id, trip, incident, said());
@@ -193,9 +208,12 @@ impl Warden {
             session_number: chain.session().map(|scope| scope.number()),
             call: Some(id),
             provider: server(call).map(str::to_owned),
+            about: fingerprint::about(&trip, call),
             trip,
             rungs,
             acknowledged: None,
+            assignee: None,
+            resolved: None,
         };
         self.outbox.lock().incident(NewIncident { incident, exhibits });
     }
@@ -312,10 +330,14 @@ impl Warden {
         incident: Option<String>,
     ) {
         self.count(call);
-        if self.store().is_none() || trip.guard == GuardId::Paused {
+        if trip.guard == GuardId::Paused {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
+        self.export(chain, &row, incident.as_ref(), Some(trip));
+        if self.store().is_none() {
+            return;
+        }
         // A looser policy is tried on refused calls, too.
         let facts = Facts::write(call, &Outcome::default(), 0);
         let row = StoredCall { incident, position: position(chain), facts, ..row };
@@ -342,18 +364,17 @@ impl Warden {
             let text = format!("{} {}", call.name(), cost);
             self.tell(chain, "call", text, None);
         }
+        let row = self.row(chain, call, id, admitted, trip);
+        let duration = Some(Millis(at.0.saturating_sub(admitted.0)));
+        let row = StoredCall { duration, status: Some(outcome.status), usage, cost, ..row };
+        self.export(chain, &row, incident.as_ref(), trip);
         if self.store().is_none() {
             return;
         }
-        let row = self.row(chain, call, id, admitted, trip);
         let row = StoredCall {
             // The session's count may have grown since, for example by the tool calls in this
             // answer. In a nested scope `number` counts that scope's calls only.
             position: if row.nested.is_none() { number } else { position(chain) },
-            duration: Some(Millis(at.0.saturating_sub(admitted.0))),
-            status: Some(outcome.status),
-            usage,
-            cost,
             incident,
             facts: Facts::write(call, outcome, self.number()),
             ..row
@@ -376,6 +397,33 @@ impl Warden {
         if capture != Capture::None {
             self.recent.push(Exhibit { scope, number, call: id, said });
         }
+    }
+
+    /// Hands a call to the exporter, where there is one. It never waits.
+    fn export(
+        &self,
+        chain: &Chain,
+        row: &StoredCall,
+        incident: Option<&String>,
+        trip: Option<&Trip>,
+    ) {
+        let Some(exports) = self.exports.get() else { return };
+        let (agent, session) = chain.names();
+        let trip = trip.map(|trip| {
+            let because = chain.project.redact_reason(&trip.because);
+            Box::new(Trip { because, ..trip.clone() })
+        });
+        let row = StoredCall { incident: incident.cloned(), ..row.clone() };
+        let exported = Exported { row, agent: agent.to_owned(), session: session.to_owned(), trip };
+        if exports.try_send(exported).is_err() {
+            self.metrics.not_exported(1);
+        }
+    }
+
+    /// Exports calls from now on.
+    pub fn export_to(&self, exports: mpsc::Sender<Exported>) {
+        // A server starts one exporter.
+        let _ = self.exports.set(exports);
     }
 
     fn count(&self, call: &Call) {
@@ -417,9 +465,12 @@ impl Warden {
     }
 
     /// Puts alerts about a trip into the outbox.
-    fn alert_trip(&self, chain: &Chain, trip: &Trip, incident: Option<&str>) {
+    fn alert_trip(&self, chain: &Chain, call: &Call, trip: &Trip, incident: Option<&str>) {
         let Some(kind) = alerts::kind_of(trip) else { return };
         let (agent, session) = chain.names();
+        if chain.project.is_muted(agent, trip, call, now()) {
+            return;
+        }
         let alert = Alert {
             kind,
             agent: Some(agent),

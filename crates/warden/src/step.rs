@@ -6,8 +6,8 @@
 //! reads only what it is given and has no effect outside it.
 
 use deadstop_core::{
-    Admission, Call, Decision, GuardId, Kill, Outcome, Progress, ScopeState, Status, Ticket, Time,
-    Trip, Verdict, Wait,
+    Admission, Call, Decision, Digest, GuardId, Kill, Observed, Outcome, Progress, ScopeState,
+    Status, Ticket, Time, Trip, Verdict, Wait,
 };
 use deadstop_fleet::{Owner, Transaction};
 use smallvec::SmallVec;
@@ -181,6 +181,24 @@ impl Step<'_, '_, '_> {
             self.conversation_mut().heard.notes.add("", &advice);
         }
         decision
+    }
+
+    /// Takes in a call that has run and that telemetry tells of; `None` if it is known already.
+    pub(super) fn observe(
+        &mut self,
+        call: &Call,
+        outcome: &Outcome,
+        report: Digest,
+    ) -> Option<Observed> {
+        let observed = self.transaction.observe(call, outcome, report)?;
+        self.count(&observed.before);
+        self.count(&observed.after);
+        let trips = observed.before.iter().chain(&observed.after);
+        // The model gets the advice with the next request that passes a door.
+        if let Some(advice) = advice(trips) {
+            self.conversation_mut().heard.notes.add("", &advice);
+        }
+        Some(observed)
     }
 
     /// Cancels calls whose results will not come.

@@ -1405,6 +1405,8 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
+                    /** @description Only those that are about this: a tool, or the guard's code for why. */
+                    about?: string;
                     /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
@@ -1423,6 +1425,8 @@ export interface paths {
                     reason?: string;
                     /** @description Only this session's. */
                     session?: string;
+                    /** @description Only those that stand so. */
+                    state?: "open" | "acknowledged" | "muted" | "resolved" | "unresolved";
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
                 };
@@ -1533,6 +1537,131 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/incidents/{id}/exceptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The exceptions that would have let an incident's call pass, each tried on the agent's last sessions. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The narrowest first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Proposed"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/{id}/false-alarm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Saves an exception as the next version of the agent's policy, and resolves the incident as a false
+         *     alarm.
+         */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    /** @description The incident's id */
+                    id: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["FalseAlarm"];
+                };
+            };
+            responses: {
+                /** @description In force, and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Excepted"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Does something about incidents: some by their ids, or all that are alike. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["IncidentOrder"];
+                };
+            };
+            responses: {
+                /** @description Done, and in the audit */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Acted"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/incidents/groups": {
         parameters: {
             query?: never;
@@ -1540,10 +1669,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Incidents by agent, guard and reason, the group with the newest first. */
+        /** Incidents by fingerprint, the group with the newest first. */
         get: {
             parameters: {
                 query?: {
+                    /** @description Only those that are about this: a tool, or the guard's code for why. */
+                    about?: string;
                     /** @description Only acknowledged ones (true), or only those that are not (false). */
                     acknowledged?: boolean;
                     /** @description Only this agent's. */
@@ -1562,6 +1693,8 @@ export interface paths {
                     reason?: string;
                     /** @description Only this session's. */
                     session?: string;
+                    /** @description Only those that stand so. */
+                    state?: "open" | "acknowledged" | "muted" | "resolved" | "unresolved";
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
                 };
@@ -1578,6 +1711,42 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["Page_Group"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/incidents/mutes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is muted now. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description All of them */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Muted"];
                     };
                 };
             };
@@ -2933,7 +3102,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Sessions, the one opened last first. */
+        /**
+         * Sessions, the one opened last first.
+         * @description With `state`, a page may have fewer entries than asked for, and `next` all the same.
+         */
         get: {
             parameters: {
                 query?: {
@@ -2950,7 +3122,7 @@ export interface paths {
                     /** @description Only this session's. */
                     session?: string;
                     /** @description Only those that stand so. */
-                    state?: "running" | "paused" | "killed" | "ended";
+                    state?: "running" | "waiting" | "waiting_for_approval" | "paused" | "idle" | "finished" | "stopped" | "stopped_by_guard" | "stopped_by_person" | "killed" | "ended";
                     /** @description Only those with this health tag. */
                     tag?: string;
                     /** @description Before this time, in milliseconds since 1970. */
@@ -4047,6 +4219,13 @@ export interface components {
             /** @description What they have to say. */
             note: string;
         };
+        /** @description What was done. */
+        Acted: {
+            /** @description The incidents as they are now, in the order of their ids. */
+            incidents: components["schemas"]["Incident"][];
+            /** @description Ids of no incident. */
+            missing: string[];
+        };
         /** @description An address to send to. */
         Address: {
             /** @description What it is signed with; made here if it is left out. */
@@ -4494,6 +4673,15 @@ export interface components {
          * @enum {string}
          */
         AlertOn: "kill" | "trip" | "budget_warning" | "breaker_open" | "approval" | "degraded";
+        /** @description Incidents that are alike. */
+        Alike: {
+            /** @description The tool, or the guard's code for why. */
+            about: string;
+            /** @description The agent. */
+            agent: string;
+            /** @description The guard. */
+            guard: string;
+        };
         /** @description A call that waits for a person, or did. */
         Approval: {
             /** @description The agent that wants to make it. */
@@ -4726,6 +4914,20 @@ export interface components {
              * @example 5
              */
             open_after_failures: number;
+        };
+        /** @description Who has resolved an incident. */
+        Closed: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Who. */
+            by: string;
+            /** @description `fixed` or `false_alarm`. */
+            how: string;
+            /** @description What they had to say. */
+            note: string;
         };
         /** @description The nodes, as this one sees them. */
         Cluster: {
@@ -4972,6 +5174,25 @@ export interface components {
             /** @description Who. */
             who: string;
         };
+        /** @description What came of it. */
+        Excepted: {
+            /** @description The incident, resolved. */
+            incident: components["schemas"]["Incident"];
+            /**
+             * Format: int64
+             * @description The version of the agent's policy that is in force now.
+             */
+            version: number;
+        };
+        /** @description A false alarm. */
+        FalseAlarm: {
+            /** @description The person, where a client speaks for several. */
+            by?: string | null;
+            /** @description The exception to save; without it, the incident is only resolved. */
+            exception?: string | null;
+            /** @description Why it was one; kept with the version of the policy and in the audit. */
+            reason: string;
+        };
         /** @description How far it is. */
         Far: {
             /** @description Sessions that were tried. */
@@ -5003,6 +5224,21 @@ export interface components {
             number: string;
             /** @description Its name. */
             session: string;
+        };
+        /** @description How often something happened, piece by piece. */
+        Frequency: {
+            /** @description Incidents that began in each. */
+            counts: number[];
+            /**
+             * Format: int64
+             * @description The beginning of the first piece.
+             */
+            from_ms: number;
+            /**
+             * Format: int64
+             * @description How long each piece is.
+             */
+            step_ms: number;
         };
         /** @description The grants of an agent or a session. */
         Given: {
@@ -5042,8 +5278,10 @@ export interface components {
             /** @description Only by these tools. */
             tool: string | null;
         };
-        /** @description Incidents of one agent with the same guard and reason. */
+        /** @description Incidents with the same agent and guard that are about the same. */
         Group: {
+            /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+            about: string;
             /** @description The agent. */
             agent: string;
             /**
@@ -5051,6 +5289,8 @@ export interface components {
              * @description How many.
              */
             count: number;
+            /** @description A short name for what they have in common. */
+            fingerprint: string;
             /**
              * Format: int64
              * @description When it happened first.
@@ -5063,13 +5303,28 @@ export interface components {
              * @description When it happened last.
              */
             last_ms: number;
+            muted: components["schemas"]["Silence"] | null;
             /**
              * Format: int64
-             * @description How many of them are not acknowledged.
+             * @description How many of them are neither acknowledged nor resolved.
              */
             open: number;
-            /** @description Its code for why. */
+            /** @description The guard's code for why; where they differ, one of them. */
             reason: string;
+            /** @description Whether it happened again after one of them was resolved. */
+            reopened: boolean;
+            /**
+             * Format: int64
+             * @description How many of them are resolved.
+             */
+            resolved: number;
+            /** @description `open`, `acknowledged`, `muted` or `resolved`: open if one of them is. */
+            state: string;
+            /**
+             * @description How often it happened, in 28 equal pieces of the span that is asked for, or of the last seven
+             *     days.
+             */
+            strip: components["schemas"]["Frequency"];
         };
         /**
          * @description Sorts of harm.
@@ -5111,9 +5366,13 @@ export interface components {
         };
         /** @description An incident. */
         Incident: {
+            /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+            about: string;
             acknowledged: components["schemas"]["Seen"] | null;
             /** @description The agent it happened to. */
             agent: string;
+            /** @description The person who looks after it. */
+            assignee: string | null;
             /**
              * Format: int64
              * @description When it happened, or began.
@@ -5121,6 +5380,8 @@ export interface components {
             at_ms: number;
             /** @description Why, in a sentence. */
             explain: string;
+            /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
+            fingerprint: string;
             /** @description Which guard. */
             guard: string;
             /** @description Its id. */
@@ -5130,10 +5391,12 @@ export interface components {
              * @description When it last grew: all steps of one loop are one incident.
              */
             last_ms: number;
+            muted: components["schemas"]["Silence"] | null;
             /** @description The provider that the call was for. */
             provider: string | null;
             /** @description Why, in a word that stays the same. */
             reason: string;
+            resolved: components["schemas"]["Closed"] | null;
             /**
              * Format: double
              * @description What was measured, where it is a score.
@@ -5145,6 +5408,8 @@ export interface components {
             session_number: string | null;
             /** @description What the score is made of. */
             signals: components["schemas"]["SignalLine"][];
+            /** @description `open`, `acknowledged`, `muted` or `resolved`. */
+            state: string;
             /**
              * Format: double
              * @description The score that had to be exceeded.
@@ -5160,6 +5425,11 @@ export interface components {
              */
             window: number | null;
         };
+        /**
+         * @description What is to be done.
+         * @enum {string}
+         */
+        IncidentAction: "acknowledge" | "assign" | "resolve" | "false_alarm" | "reopen" | "mute" | "unmute";
         /** @description An incident with everything that is known about it. */
         IncidentDetail: components["schemas"]["Incident"] & {
             /** @description The session's first calls after it. */
@@ -5175,6 +5445,26 @@ export interface components {
             ladder: components["schemas"]["Rung"][];
             scoring: components["schemas"]["Scoring"] | null;
             unstopped: components["schemas"]["Pace"] | null;
+        };
+        /** @description What to do, and about which incidents. */
+        IncidentOrder: {
+            /** @description What is to be done. */
+            action: components["schemas"]["IncidentAction"];
+            /** @description To whom they are given. */
+            assignee?: string | null;
+            /** @description The person, where a client speaks for several. */
+            by?: string | null;
+            /** @description All incidents of these groups that are not resolved; to reopen, those that are. */
+            groups?: components["schemas"]["Alike"][];
+            /** @description Ids of incidents. */
+            ids?: string[];
+            /** @description What you have to say. */
+            note?: string;
+            /**
+             * Format: int64
+             * @description Until when they are muted, in milliseconds since 1970; for good without it.
+             */
+            until_ms?: number | null;
         };
         /** @description What is to be done with a listing. */
         Judged: {
@@ -5384,6 +5674,17 @@ export interface components {
         MadeTarget: components["schemas"]["Target"] & {
             /** @description What a webhook is signed with, where it was made here. It is shown this once. */
             secret: string | null;
+        };
+        /** @description Incidents that are alike and send no alerts. */
+        Muted: components["schemas"]["Silence"] & {
+            /** @description The tool, or the guard's code for why. */
+            about: string;
+            /** @description The agent. */
+            agent: string;
+            /** @description A short name for what they have in common. */
+            fingerprint: string;
+            /** @description The guard. */
+            guard: string;
         };
         /** @description An allowance for a destructive batch. */
         NewGrant: {
@@ -5816,6 +6117,8 @@ export interface components {
         Page_Group: {
             /** @description What is on it. */
             items: {
+                /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+                about: string;
                 /** @description The agent. */
                 agent: string;
                 /**
@@ -5823,6 +6126,8 @@ export interface components {
                  * @description How many.
                  */
                 count: number;
+                /** @description A short name for what they have in common. */
+                fingerprint: string;
                 /**
                  * Format: int64
                  * @description When it happened first.
@@ -5835,13 +6140,28 @@ export interface components {
                  * @description When it happened last.
                  */
                 last_ms: number;
+                muted: components["schemas"]["Silence"] | null;
                 /**
                  * Format: int64
-                 * @description How many of them are not acknowledged.
+                 * @description How many of them are neither acknowledged nor resolved.
                  */
                 open: number;
-                /** @description Its code for why. */
+                /** @description The guard's code for why; where they differ, one of them. */
                 reason: string;
+                /** @description Whether it happened again after one of them was resolved. */
+                reopened: boolean;
+                /**
+                 * Format: int64
+                 * @description How many of them are resolved.
+                 */
+                resolved: number;
+                /** @description `open`, `acknowledged`, `muted` or `resolved`: open if one of them is. */
+                state: string;
+                /**
+                 * @description How often it happened, in 28 equal pieces of the span that is asked for, or of the last seven
+                 *     days.
+                 */
+                strip: components["schemas"]["Frequency"];
             }[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
@@ -5850,9 +6170,13 @@ export interface components {
         Page_Incident: {
             /** @description What is on it. */
             items: {
+                /** @description The tool, where it is about one tool; otherwise the guard's code for why. */
+                about: string;
                 acknowledged: components["schemas"]["Seen"] | null;
                 /** @description The agent it happened to. */
                 agent: string;
+                /** @description The person who looks after it. */
+                assignee: string | null;
                 /**
                  * Format: int64
                  * @description When it happened, or began.
@@ -5860,6 +6184,8 @@ export interface components {
                 at_ms: number;
                 /** @description Why, in a sentence. */
                 explain: string;
+                /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
+                fingerprint: string;
                 /** @description Which guard. */
                 guard: string;
                 /** @description Its id. */
@@ -5869,10 +6195,12 @@ export interface components {
                  * @description When it last grew: all steps of one loop are one incident.
                  */
                 last_ms: number;
+                muted: components["schemas"]["Silence"] | null;
                 /** @description The provider that the call was for. */
                 provider: string | null;
                 /** @description Why, in a word that stays the same. */
                 reason: string;
+                resolved: components["schemas"]["Closed"] | null;
                 /**
                  * Format: double
                  * @description What was measured, where it is a score.
@@ -5884,6 +6212,8 @@ export interface components {
                 session_number: string | null;
                 /** @description What the score is made of. */
                 signals: components["schemas"]["SignalLine"][];
+                /** @description `open`, `acknowledged`, `muted` or `resolved`. */
+                state: string;
                 /**
                  * Format: double
                  * @description The score that had to be exceeded.
@@ -5960,6 +6290,22 @@ export interface components {
                 /** @description Who wrote it. */
                 who: string;
             }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_Muted: {
+            /** @description What is on it. */
+            items: (components["schemas"]["Silence"] & {
+                /** @description The tool, or the guard's code for why. */
+                about: string;
+                /** @description The agent. */
+                agent: string;
+                /** @description A short name for what they have in common. */
+                fingerprint: string;
+                /** @description The guard. */
+                guard: string;
+            })[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
         };
@@ -6243,6 +6589,20 @@ export interface components {
             /** @description The nested scopes in which they are made, the outermost first. */
             scope?: string[];
         };
+        /** @description What would keep an incident from happening again. */
+        Proposed: {
+            /** @description The agent whose policy would change. */
+            agent: string;
+            /** @description The exceptions, the narrowest first. Empty where the policy language has none. */
+            exceptions: components["schemas"]["ProposedException"][];
+            /** @description Which of them is recommended: the narrowest with which the session would not have been stopped. */
+            recommended: string | null;
+            /**
+             * Format: int64
+             * @description The version of its policy that the exceptions start from.
+             */
+            version: number;
+        };
         /** @description A tool call that an answer asks for. */
         ProposedCall: {
             /** @description Its arguments: an object as a rule, but whatever the model made up is judged. */
@@ -6255,6 +6615,26 @@ export interface components {
             server?: string | null;
             /** @description The tool. */
             tool: string;
+        };
+        /** @description An exception, and what it would have done. */
+        ProposedException: {
+            /** @description What would have happened. */
+            after: components["schemas"]["Tally"];
+            /** @description What happened to them. */
+            before: components["schemas"]["Tally"];
+            /** @description The settings that change. */
+            changes: components["schemas"]["SettingChange"][];
+            /**
+             * @description Whether the session of the incident would not have been stopped by this guard; null if its calls
+             *     are not kept any more.
+             */
+            helps: boolean | null;
+            /** @description A word for it, such as `tool_limits` or `allow_deed`; with a number where there are several. */
+            id: string;
+            /** @description Sessions of the agent that it was tried on. */
+            sessions: number;
+            /** @description What it does, in a sentence. */
+            words: string;
         };
         /**
          * @description How far a harm reaches.
@@ -6688,6 +7068,15 @@ export interface components {
             /** @description Whether another session of the same name was opened since, so that orders go to that one. */
             superseded: boolean;
         };
+        /** @description A setting that changes. */
+        SettingChange: {
+            /** @description What it becomes. */
+            after: Record<string, never>;
+            /** @description What it was; null if it was not there. */
+            before: Record<string, never>;
+            /** @description Where it is in the policy, such as `loop.tools.get_build.end_at`. */
+            path: string;
+        };
         /** @description The settings of a project. */
         Settings: {
             /** @description Which requests and answers are kept. */
@@ -6716,6 +7105,23 @@ export interface components {
              * @description What each counts for.
              */
             weight: number;
+        };
+        /** @description Who muted something, and until when. */
+        Silence: {
+            /**
+             * Format: int64
+             * @description When.
+             */
+            at_ms: number;
+            /** @description Who. */
+            by: string;
+            /** @description Why. */
+            note: string;
+            /**
+             * Format: int64
+             * @description Until when; null if for good.
+             */
+            until_ms: number | null;
         };
         /** @description What was spent in one step. */
         Spent: {

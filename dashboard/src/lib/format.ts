@@ -127,6 +127,14 @@ export function line(text: string, most = 200): string {
   return flat.length > most ? `${flat.slice(0, most - 1)}…` : flat;
 }
 
+/** The same, cut in the middle: of ids the end matters as much as the beginning. */
+export function middle(text: string, most: number): string {
+  const flat = plain(text.replace(/\s+/g, ' ').trim());
+  if (flat.length <= most) return flat;
+  const end = Math.floor((most - 1) / 2);
+  return `${flat.slice(0, most - 1 - end)}…${flat.slice(flat.length - end)}`;
+}
+
 /** A code such as `kill_switch` as words. */
 export function words(code: string): string {
   const text = code.replace(/[_-]+/g, ' ').trim();

@@ -231,7 +231,7 @@ fn a_decision_allows_up_to_a_warning() {
         (Verdict::Block, false),
         (Verdict::Kill, false),
     ] {
-        let decision = Decision { verdict, trips: Vec::new() };
+        let decision = Decision { verdict, ..Decision::default() };
         assert_eq!((decision.allowed(), decision.decisive()), (allowed, None), "{verdict}");
     }
     let mut world = World::only("s", 0, &steps(1, Action::Warn));

@@ -258,11 +258,11 @@ impl super::Guard for Guard {
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {
         let settings = &dial.policy.loops;
-        let (true, Some(most)) = (settings.enabled, settings.ladder().stops()) else {
+        let (count, scale) = dial.scope.memory.repeats();
+        let (true, Some(most)) = (settings.enabled, settings.ladder().limit(count, scale)) else {
             return Vec::new();
         };
-        let futile = dial.scope.memory.futile().into();
-        vec![Gauge::count(GuardId::Loop, "calls_without_news", futile, most.into())]
+        vec![Gauge::count(GuardId::Loop, "calls_without_news", count.into(), most.into())]
     }
 }
 

@@ -272,8 +272,8 @@ impl super::Guard for Guard {
         if !settings.enabled {
             return Vec::new();
         }
-        let Some(most) = settings.ladder().stops() else { return Vec::new() };
         let repeated = dial.scope.said.weight();
+        let Some(most) = settings.ladder().limit(repeated, 1) else { return Vec::new() };
         vec![Gauge::count(GuardId::TextLoop, "answers_that_repeat", repeated.into(), most.into())]
     }
 }

@@ -191,7 +191,7 @@ impl Recent {
         let loops: Vec<_> =
             loops.filter(|guard| guard.tag(Verdict::Warn) == "loop_detected").collect();
         let mut found = store.tripped_since(project, agent, &loops, from).await?;
-        found.extend(groups.items.into_iter().map(|group| group.agent));
+        found.extend(groups.items.into_iter().map(|group| group.fingerprint.agent));
         Ok(Recent(found))
     }
 }

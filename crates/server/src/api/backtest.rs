@@ -230,6 +230,35 @@ impl Stopped {
 }
 
 impl Outcome {
+    /// How many sessions were tried.
+    pub(super) fn tried(&self) -> usize {
+        self.sessions
+    }
+
+    /// What happened, and what would have, of all agents together.
+    pub(super) fn tallies(&self) -> (Tally, Tally) {
+        let sum = |of: fn(&AgentTried) -> &Tally| {
+            self.agents.iter().map(of).fold(Tally::default(), |sum, one| Tally {
+                warned: sum.warned + one.warned,
+                refused: sum.refused + one.refused,
+                stopped: sum.stopped + one.stopped,
+            })
+        };
+        (sum(|agent| &agent.before), sum(|agent| &agent.after))
+    }
+
+    /// The guard that would have stopped a session, if one would have; nothing if the session was not
+    /// stopped before either, or was not tried.
+    pub(super) fn stop_of(&self, number: i64) -> Option<Option<&'static str>> {
+        let number = number.to_string();
+        let stopped = self.stopped.iter().find(|one| one.number == number);
+        let freed = || self.freed.iter().any(|one| one.number == number);
+        match stopped {
+            Some(stopped) => Some(Some(stopped.guard)),
+            None => freed().then_some(None),
+        }
+    }
+
     fn of(sessions: &[StoredSession], tried: &[Tried], asked_for: usize) -> Outcome {
         let left_out = asked_for - tried.len();
         let mut outcome = Outcome { sessions: tried.len(), left_out, ..Outcome::default() };
@@ -328,6 +357,31 @@ async fn run(
     let tried = tokio::task::spawn_blocking(move || replay(&rules, &loaded)).await;
     let tried = tried.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(Outcome::of(&found, &tried, of))
+}
+
+/// Tries the whole policy of an agent on its last sessions.
+pub(super) async fn try_on_agent(
+    store: &Store,
+    project: &str,
+    policies: &PolicySet,
+    agent: &str,
+    sessions: u32,
+) -> Result<Outcome, Problem> {
+    let trial = Trial {
+        policy: Value::Null,
+        agent: Some(agent.to_owned()),
+        sessions: Some(sessions),
+        from: None,
+        to: None,
+    };
+    let (lines, mut progress) = mpsc::channel::<Line>(16);
+    let read = async { while progress.recv().await.is_some() {} };
+    let tried = async {
+        let tried = run(store, project, policies, &trial, &lines).await;
+        drop(lines);
+        tried
+    };
+    tokio::join!(tried, read).0
 }
 
 /// The policy for each agent. A project's policy holds for an agent as far as the agent has none of

@@ -1,28 +1,35 @@
 //! Incidents: what was blocked or killed, and loops from their first warning on: why, on what evidence, and what it would have cost.
 
+mod act;
+mod false_alarm;
+mod groups;
 mod ladder;
 mod pace;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use deadstop_core::{Measure, Time, Trip, Verdict};
 use deadstop_store::{
-    Acknowledged, CallFilter, IncidentFilter, IncidentGroup, Order, Paging, Period, SessionFilter,
-    Store, StoredIncident,
+    Acknowledged, CallFilter, Fingerprint, IncidentFilter, IncidentState, Mute, Order, Paging,
+    Period, Resolved, SessionFilter, StatesWanted, Store, StoredIncident,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::auth::Who;
 use super::calls::{Call, Said, Wanted, session_number};
-use super::extract::{AskedBoth, At, Body, Filter, Name, Page, Strict, number};
+use super::extract::{AskedBoth, At, Filter, Name, Page, number};
 use super::gauge::SignalLine;
 use super::problem::{Code, Problem};
+pub(crate) use act::*;
 use deadstop_warden::now;
+pub(crate) use false_alarm::*;
+pub(crate) use groups::*;
 use ladder::Rung;
 use pace::{Pace, RUNS, Usual};
 
@@ -70,6 +77,21 @@ pub(crate) struct Incident {
     /// Who acknowledged it, and when; null if it is not acknowledged.
     #[schema(required)]
     acknowledged: Option<Seen>,
+    /// `open`, `acknowledged`, `muted` or `resolved`.
+    state: &'static str,
+    /// What it has in common with incidents that are alike, in short: agent, guard and `about`.
+    fingerprint: String,
+    /// The tool, where it is about one tool; otherwise the guard's code for why.
+    about: String,
+    /// The person who looks after it.
+    #[schema(required)]
+    assignee: Option<String>,
+    /// Who resolved it, and when; null if it is not resolved.
+    #[schema(required)]
+    resolved: Option<Closed>,
+    /// Who muted incidents that are alike; null if they are not muted.
+    #[schema(required)]
+    muted: Option<Silence>,
     /// The trip in full.
     trip: Value,
 }
@@ -91,6 +113,59 @@ impl From<Acknowledged> for Seen {
     }
 }
 
+/// Who has resolved an incident.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Closed {
+    /// Who.
+    by: String,
+    /// When.
+    at_ms: u64,
+    /// What they had to say.
+    note: String,
+    /// `fixed` or `false_alarm`.
+    how: &'static str,
+}
+
+impl From<Resolved> for Closed {
+    fn from(resolved: Resolved) -> Closed {
+        let Resolved { by, at, note, how } = resolved;
+        Closed { by, at_ms: at.0, note, how: how.name() }
+    }
+}
+
+/// What incidents are shown with: the mutes of their project.
+pub(crate) struct Shown {
+    mutes: HashMap<Fingerprint, Mute>,
+    now: Time,
+}
+
+impl Shown {
+    pub(crate) async fn read(store: &Store, project: &str) -> Result<Shown, Problem> {
+        let (mutes, now) = (store.mutes(project).await?, now());
+        let holds = mutes.into_iter().filter(|mute| mute.holds(now));
+        Ok(Shown { mutes: holds.map(|mute| (mute.fingerprint.clone(), mute)).collect(), now })
+    }
+
+    /// The mute of a fingerprint, if it holds.
+    fn mute(&self, fingerprint: &Fingerprint) -> Option<&Mute> {
+        self.mutes.get(fingerprint)
+    }
+
+    /// An incident as it is shown.
+    pub(crate) fn incident(&self, stored: StoredIncident) -> Incident {
+        let fingerprint = stored.fingerprint();
+        let mute = self.mute(&fingerprint);
+        let state = match stored.state(mute, self.now) {
+            IncidentState::Open => "open",
+            IncidentState::Acknowledged => "acknowledged",
+            IncidentState::Muted => "muted",
+            IncidentState::Resolved => "resolved",
+        };
+        let muted = mute.map(Silence::from);
+        Incident { state, muted, fingerprint: fingerprint.id(), ..Incident::from(stored) }
+    }
+}
+
 fn score(measure: Measure) -> Option<f64> {
     match measure {
         Measure::Score(score) => Some(score),
@@ -100,6 +175,12 @@ fn score(measure: Measure) -> Option<f64> {
 
 fn signals(trip: &Trip) -> Vec<SignalLine> {
     trip.signals.iter().map(SignalLine::from).collect()
+}
+
+impl Incident {
+    fn agent(&self) -> &str {
+        &self.agent
+    }
 }
 
 impl From<StoredIncident> for Incident {
@@ -122,6 +203,12 @@ impl From<StoredIncident> for Incident {
             window: trip.window,
             signals: signals(&trip),
             acknowledged: stored.acknowledged.map(Seen::from),
+            state: "open",
+            fingerprint: String::new(),
+            about: stored.about,
+            assignee: stored.assignee,
+            resolved: stored.resolved.map(Closed::from),
+            muted: None,
             trip: serde_json::to_value(&trip).unwrap_or_default(),
         }
     }
@@ -135,11 +222,45 @@ pub(crate) struct IncidentsAsked {
     /// Only those with this code for why.
     #[param(max_length = 100)]
     reason: Option<String>,
+    /// Only those that are about this: a tool, or the guard's code for why.
+    #[param(max_length = 200)]
+    about: Option<String>,
     /// Only acknowledged ones (true), or only those that are not (false).
     acknowledged: Option<bool>,
+    /// Only those that stand so.
+    #[param(inline)]
+    state: Option<StateAsked>,
     /// Only those of the session with this number, also if its name was used again.
     #[param(max_length = 20)]
     number: Option<String>,
+}
+
+/// How an incident stands.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum StateAsked {
+    /// No person has seen it.
+    Open,
+    /// A person has seen it, or has it assigned.
+    Acknowledged,
+    /// Incidents that are alike are muted.
+    Muted,
+    /// A person has resolved it, and it did not happen again.
+    Resolved,
+    /// It is open or acknowledged.
+    Unresolved,
+}
+
+impl From<StateAsked> for StatesWanted {
+    fn from(state: StateAsked) -> StatesWanted {
+        match state {
+            StateAsked::Open => StatesWanted::One(IncidentState::Open),
+            StateAsked::Acknowledged => StatesWanted::One(IncidentState::Acknowledged),
+            StateAsked::Muted => StatesWanted::One(IncidentState::Muted),
+            StateAsked::Resolved => StatesWanted::One(IncidentState::Resolved),
+            StateAsked::Unresolved => StatesWanted::Unresolved,
+        }
+    }
 }
 
 /// What the store is asked for; nothing if the session is not there.
@@ -160,7 +281,9 @@ async fn wanted(
         session,
         guard: filter.guard()?,
         reason: asked.reason,
+        about: asked.about,
         acknowledged: asked.acknowledged,
+        state: asked.state.map(|state| (state.into(), now())),
         period: filter.period(),
     }))
 }
@@ -181,7 +304,8 @@ pub(crate) async fn list(
         return Ok(Json(Page::all(Vec::new())));
     };
     let found = store.incidents(&who.project, &wanted, &filter.paging()).await?;
-    Ok(Json(Page::of(found, Incident::from)))
+    let shown = Shown::read(store, &who.project).await?;
+    Ok(Json(Page::of(found, |incident| shown.incident(incident))))
 }
 
 /// Writes what is pending first, so that the newest incidents are in the answer.
@@ -189,58 +313,6 @@ async fn written(app: &App) -> Result<(), Problem> {
     app.warden.flush_everywhere().await.map_err(|error| {
         Problem::new(Code::StoreFailed, format!("the newest could not be written: {error}"))
     })
-}
-
-/// Incidents of one agent with the same guard and reason.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Group {
-    /// The agent.
-    agent: String,
-    /// The guard.
-    guard: String,
-    /// Its code for why.
-    reason: String,
-    /// How many.
-    count: u64,
-    /// How many of them are not acknowledged.
-    open: u64,
-    /// When it happened first.
-    first_ms: u64,
-    /// When it happened last.
-    last_ms: u64,
-}
-
-impl From<IncidentGroup> for Group {
-    fn from(group: IncidentGroup) -> Group {
-        Group {
-            agent: group.agent,
-            guard: group.guard,
-            reason: group.reason,
-            count: group.count,
-            open: group.open,
-            first_ms: group.first.0,
-            last_ms: group.last.0,
-        }
-    }
-}
-
-/// Incidents by agent, guard and reason, the group with the newest first.
-#[utoipa::path(
-    get, path = "/api/incidents/groups", tag = "incidents", params(Filter, IncidentsAsked),
-    responses((status = 200, description = "A page of them", body = Page<Group>))
-)]
-pub(crate) async fn groups(
-    State(app): State<Arc<App>>,
-    who: Who,
-    AskedBoth(filter, asked): AskedBoth<Filter, IncidentsAsked>,
-) -> Result<Json<Page<Group>>, Problem> {
-    let store = app.store()?;
-    written(&app).await?;
-    let Some(wanted) = wanted(store, &who, &filter, asked).await? else {
-        return Ok(Json(Page::all(Vec::new())));
-    };
-    let groups = store.incident_groups(&who.project, &wanted, &filter.paging()).await?;
-    Ok(Json(Page::of(groups, Group::from)))
 }
 
 /// One of the calls that an incident is about.
@@ -396,48 +468,6 @@ async fn detail(
             .flatten(),
         before: before.into_iter().map(Call::from).collect(),
         after: after.into_iter().map(Call::from).collect(),
-        incident: incident.into(),
+        incident: Shown::read(store, project).await?.incident(incident),
     })
-}
-
-/// An incident's acknowledgement.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Acknowledgement {
-    /// What they have to say.
-    #[schema(max_length = 5000)]
-    note: String,
-    /// The person, where a client speaks for several.
-    #[schema(max_length = 200)]
-    by: Option<String>,
-}
-
-impl Strict for Acknowledgement {}
-
-/// Acknowledges an incident.
-#[utoipa::path(
-    post, path = "/api/incidents/{id}/acknowledge", tag = "incidents",
-    request_body = Acknowledgement,
-    params(("id" = String, Path, description = "The incident's id")),
-    responses((status = 200, description = "The incident as it is now", body = Incident))
-)]
-pub(crate) async fn acknowledge(
-    State(app): State<Arc<App>>,
-    who: Who,
-    At(Name(id)): At<Name>,
-    Body(seen): Body<Acknowledgement>,
-) -> Result<Json<Incident>, Problem> {
-    let store = app.store()?;
-    let by = app.redacted(&who, &who.signed(seen.by.as_deref()));
-    let note = app.redacted(&who, &seen.note);
-    let event = app.event(&who, "incident.acknowledge", &id, &note, &json!({}));
-    let event = deadstop_store::AuditEvent { who: by.clone(), ..event };
-    let word = Acknowledged { by, at: now(), note };
-    written(&app).await?;
-    if !store.acknowledge(&who.project, &id, &word, Some(&event)).await? {
-        return Err(Problem::not_found("incident"));
-    }
-    let found = store.incident(&who.project, &id).await?;
-    let found = found.ok_or_else(|| Problem::not_found("incident"))?;
-    Ok(Json(found.into()))
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_core::{Digest, ScopeKind, Time};
+use deadstop_core::{Digest, Gauge, Measure, ScopeKind, Time, Trip, Verdict};
 use deadstop_protocol::policy_views::effective;
-use deadstop_store::{AuditFilter, Paging, Period, PolicyVersion, Store, StoredSession};
+use deadstop_store::{
+    AuditFilter, Paging, Period, PolicyVersion, Store, StoredCall, StoredSession,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -101,20 +103,56 @@ pub(crate) async fn state(
         }
     };
     let at = reel.position(id).ok_or_else(|| Problem::not_found("call"))?;
+    let trip = trip_of(store, &who.project, &call.call).await?;
     let frame = reel.frame(at);
     Ok(Json(Stood {
         call: id.to_string(),
         number: at + 1,
         at_ms: frame.as_ref().map_or(0, |frame| frame.at.0),
-        scopes: frame.as_ref().map(|frame| scopes(frame, &reel)).unwrap_or_default(),
+        scopes: frame.as_ref().map(|frame| scopes(frame, &reel, trip.as_ref())).unwrap_or_default(),
     }))
 }
 
-fn scopes(frame: &Frame<'_>, reel: &Reel) -> Vec<StoodScope> {
+/// The trip of a call that was refused or ended its scope, with the numbers of that call.
+async fn trip_of(store: &Store, project: &str, call: &StoredCall) -> Result<Option<Trip>, Problem> {
+    let Some(id) = call.incident.as_deref().filter(|_| call.verdict >= Verdict::Block) else {
+        return Ok(None);
+    };
+    let Some(incident) = store.incident(project, id).await? else { return Ok(None) };
+    if incident.call == Some(call.id) {
+        return Ok(Some(incident.trip));
+    }
+    // The incident grew since: its rungs know the counts of their first and their last call.
+    let rungs = store.rungs(project, id).await?;
+    let counts = rungs.iter().find_map(|rung| match Some(call.id) {
+        id if id == rung.call => Some((rung.count, rung.limit)),
+        id if id == rung.last_call => Some((rung.last_count, rung.limit)),
+        _ => None,
+    });
+    Ok(counts.map(|(count, limit)| {
+        let (measured, limit) = (Measure::Count(count), Measure::Count(limit));
+        Trip { measured, limit, signals: Vec::new(), ..incident.trip }
+    }))
+}
+
+/// Which kind of scope a trip happened in: chains begin with the project.
+pub(super) fn kind_at(depth: usize) -> ScopeKind {
+    match depth {
+        0 => ScopeKind::Project,
+        1 => ScopeKind::Agent,
+        2 => ScopeKind::Session,
+        _ => ScopeKind::Nested,
+    }
+}
+
+fn scopes(frame: &Frame<'_>, reel: &Reel, trip: Option<&Trip>) -> Vec<StoodScope> {
     let servers: HashMap<Digest, &str> =
         reel.servers().map(|server| (Digest::of(server.as_bytes()), server)).collect();
     let show = |(name, state): (&str, &deadstop_core::ScopeState)| {
-        let gauges = state.gauges(frame.policies.of(state.kind()), frame.at);
+        let mut gauges = state.gauges(frame.policies.of(state.kind()), frame.at);
+        if let Some(trip) = trip.filter(|trip| kind_at(trip.context.depth) == state.kind()) {
+            Gauge::told(&mut gauges, trip);
+        }
         let ledger = state.ledger();
         StoodScope {
             kind: state.kind(),

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 pub(crate) use change::load;
-use change::{change_agent, change_default, current_agent, current_default, known_agent};
+pub(super) use change::{change_agent, current_agent, current_default};
+use change::{change_default, known_agent};
 pub(super) use change::{read_agent, read_default};
 use shape::{AgentPolicy, WholePolicy};
 pub(crate) use versions::*;

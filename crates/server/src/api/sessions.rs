@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use deadstop_store::{SessionFilter, SessionState, StoredSession};
+use deadstop_store::{Paging, SessionFilter, SessionState, Store, StoredSession};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -101,32 +101,70 @@ pub(crate) struct SessionsAsked {
     tag: Option<String>,
 }
 
-/// How a session stands.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
+/// How a session stands, with its agent and its project; `killed` and `ended` are about itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StateAsked {
-    /// Calls go through.
+    /// Its calls go through, and it made one in the last 15 minutes or has one that runs.
     Running,
-    /// The next call is held.
+    /// A call of it waits for a person's approval.
+    Waiting,
+    /// The same as `waiting`.
+    WaitingForApproval,
+    /// Its next call is held.
     Paused,
-    /// It was ended by a guard or a person.
+    /// It may go on and did nothing for 15 minutes.
+    Idle,
+    /// Its host said that it is over.
+    Finished,
+    /// It was stopped, by a guard or a person.
+    Stopped,
+    /// A guard stopped it.
+    StoppedByGuard,
+    /// A person stopped it.
+    StoppedByPerson,
+    /// It was ended itself, by a guard or a person.
     Killed,
     /// It ended by itself.
     Ended,
 }
 
-impl From<StateAsked> for SessionState {
-    fn from(state: StateAsked) -> SessionState {
-        match state {
-            StateAsked::Running => SessionState::Running,
-            StateAsked::Paused => SessionState::Paused,
-            StateAsked::Killed => SessionState::Killed,
-            StateAsked::Ended => SessionState::Ended,
+impl StateAsked {
+    /// Whether a session that stands so is meant.
+    fn fits(self, standing: Standing) -> bool {
+        match self {
+            StateAsked::Running => standing == Standing::Running,
+            StateAsked::Waiting | StateAsked::WaitingForApproval => {
+                standing == Standing::WaitingForApproval
+            }
+            StateAsked::Paused => standing == Standing::Paused,
+            StateAsked::Idle => standing == Standing::Idle,
+            StateAsked::Finished => standing == Standing::Finished,
+            StateAsked::Stopped => standing.is_stopped(),
+            StateAsked::StoppedByGuard => standing == Standing::StoppedByGuard,
+            StateAsked::StoppedByPerson => standing == Standing::StoppedByPerson,
+            // The database has chosen those.
+            StateAsked::Killed | StateAsked::Ended => true,
+        }
+    }
+
+    /// What the database can tell by itself. How a session stands depends on what is in memory, too.
+    fn stored(self) -> Option<SessionState> {
+        match self {
+            StateAsked::Killed => Some(SessionState::Killed),
+            StateAsked::Ended | StateAsked::Finished => Some(SessionState::Ended),
+            _ => None,
         }
     }
 }
 
+/// Rows that are read at a time, and times, for one page of sessions that stand in a certain way.
+const ROWS: u32 = 1000;
+const READS: usize = 20;
+
 /// Sessions, the one opened last first.
+///
+/// With `state`, a page may have fewer entries than asked for, and `next` all the same.
 #[utoipa::path(
     get, path = "/api/sessions", tag = "sessions", params(Filter, SessionsAsked),
     responses((status = 200, description = "A page of them", body = Page<Session>))
@@ -139,21 +177,48 @@ pub(crate) async fn list(
     let wanted = SessionFilter {
         agent: filter.agent.clone(),
         name: filter.session.clone(),
-        state: asked.state.map(SessionState::from),
+        state: asked.state.and_then(StateAsked::stored),
         tag: asked.tag.or_else(|| filter.guard().ok().flatten().map(tag_of)),
         period: filter.period(),
     };
     filter.guard()?;
-    let found = app.store()?.sessions(&who.project, &wanted, &filter.paging()).await?;
     let project = app.project(&who).await?;
     let place =
         Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
+    let fits =
+        |stored: &StoredSession| asked.state.is_none_or(|state| state.fits(place.standing(stored)));
+    let found = sessions(app.store()?, &who.project, &wanted, &filter.paging(), fits).await?;
     let above = |stored: StoredSession| {
         let stopped_with = stopped_with(&app, &project, &stored.agent);
         let standing = place.standing(&stored);
         Session { stopped_with, standing, ..Session::from(stored) }
     };
     Ok(Json(Page::of(found, above)))
+}
+
+/// A page of the sessions that fit. Reads on until the page is full, or so many rows were read.
+async fn sessions(
+    store: &Store,
+    project: &str,
+    wanted: &SessionFilter,
+    paging: &Paging,
+    fits: impl Fn(&StoredSession) -> bool,
+) -> Result<deadstop_store::Page<StoredSession>, Problem> {
+    let most = paging.limit as usize;
+    let mut page = store.sessions(project, wanted, paging).await?;
+    page.items.retain(&fits);
+    for _ in 0..READS {
+        let Some(cursor) = page.next.take_if(|_| page.items.len() < most) else { break };
+        let rest = Paging { limit: ROWS, cursor: Some(cursor) };
+        let read = store.sessions(project, wanted, &rest).await?;
+        page.next = read.next;
+        let mut fitting = read.items.into_iter().filter(&fits);
+        page.items.extend(fitting.by_ref().take(most - page.items.len()));
+        if fitting.next().is_some() {
+            page.next = page.items.last().map(|last| last.number.to_string());
+        }
+    }
+    Ok(page)
 }
 
 /// What a session's standing depends on, apart from its row.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use deadstop_core::{Call, Digest, Outcome, Status, Trip};
+use deadstop_core::{Call, CallId, Digest, Outcome, Status, Trip};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::{Request as Facts, ToolResult, request};
@@ -122,7 +122,7 @@ impl Admission<'_> {
         let read = |result: &ToolResult| ResultIn {
             id: result.id.clone(),
             name: result.name.as_deref().map(|name| self.scopes.project.redact_name(name)),
-            outcome: outcome(result),
+            outcome: Outcome { id: CallId::of(&result.id), ..outcome(result) },
             text: result.text.clone(),
         };
         self.warden().results_in(self.scopes, facts.results.iter().map(read).collect()).await

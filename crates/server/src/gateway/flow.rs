@@ -302,7 +302,7 @@ impl Flow {
     }
 
     fn progress(&mut self, text: &str) -> (Decision, Option<String>) {
-        let allowed = Decision { verdict: Verdict::Allow, trips: Vec::new() };
+        let allowed = Decision::default();
         let Some(running) = &mut self.running else { return (allowed, None) };
         // A whole answer is paid for: it is delivered, and the bill decides about the scope.
         if self.whole {

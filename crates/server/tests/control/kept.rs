@@ -99,6 +99,9 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         trip: trip(),
         rungs: Vec::new(),
         acknowledged: None,
+        about: "repetition".into(),
+        assignee: None,
+        resolved: None,
     };
     let evidence = Evidence {
         project: project.to_owned(),

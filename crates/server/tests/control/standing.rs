@@ -24,6 +24,21 @@ async fn order(gate: &Gate, path: &str) {
     assert_eq!(got.status, 200, "{path}: {}", got.text());
 }
 
+/// The names of the sessions in a state, read page by page.
+async fn named(gate: &Gate, state: &str, limit: usize) -> Vec<String> {
+    let (mut names, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = get(gate, &format!("/api/sessions?state={state}&limit={limit}{cursor}")).await;
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= limit, "{page}");
+        names.extend(items.iter().map(|one| one["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    names.sort();
+    names
+}
+
 #[tokio::test]
 async fn every_place_says_the_same() {
     let policy = json!({ "access": { "ask": ["delete_*"] }, "steps": { "max_steps": 3 } });
@@ -76,6 +91,28 @@ async fn every_place_says_the_same() {
         let detail = get(&gate, &format!("/api/sessions/{agent}/{name}")).await;
         assert_eq!(detail["standing"], *standing, "{name}");
     }
+    // Asked for by its word, a session is in the list; the old words are about itself alone.
+    for (word, standings) in [
+        ("running", &["running"][..]),
+        ("waiting", &["waiting_for_approval"]),
+        ("waiting_for_approval", &["waiting_for_approval"]),
+        ("paused", &["paused"]),
+        ("idle", &[]),
+        ("finished", &[]),
+        ("stopped", &["stopped_by_guard", "stopped_by_person"]),
+        ("stopped_by_guard", &["stopped_by_guard"]),
+        ("stopped_by_person", &["stopped_by_person"]),
+        ("ended", &[]),
+    ] {
+        let meant = expected.iter().filter(|(_, standing)| standings.contains(standing));
+        let meant: Vec<&str> = meant.map(|(name, _)| *name).collect();
+        for limit in [1, 50] {
+            assert_eq!(named(&gate, word, limit).await, meant, "{word}, {limit} a page");
+        }
+    }
+    assert_eq!(named(&gate, "killed", 50).await, ["ended", "looped"]);
+    let nonsense = gate.ask(&Ask::get("/api/sessions?state=dead")).await;
+    assert_eq!(nonsense.status, 422);
     // The counts are those of the list, each session once.
     let counts = &live["sessions"];
     let all = ["running", "waiting_for_approval", "idle", "paused", "finished", "stopped_by_guard"];

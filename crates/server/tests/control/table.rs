@@ -225,6 +225,8 @@ impl World {
             "/api/policies/agents/{name}" => json!({ "policy": null, "kill_switch": null }),
             "/api/alerts/targets" | "/api/alerts/targets/{id}" => target(),
             "/api/incidents/{id}/acknowledge" => json!({ "note": "wall-note" }),
+            "/api/incidents/actions" => json!({ "action": "reopen", "ids": ["nothing"] }),
+            "/api/incidents/{id}/false-alarm" => json!({ "reason": "wall-reason" }),
             _ if path.ends_with("/prevention-config") => prevention(),
             _ if path.ends_with("/grants") => grant(),
             _ if path.ends_with("/top-up") => json!({ "steps": 5 }),

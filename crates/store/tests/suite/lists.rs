@@ -2,9 +2,10 @@
 
 use deadstop_core::{GuardId, Time, Verdict};
 use deadstop_store::{
-    Acknowledged, AgentFilter, AuditFilter, Batch, CallFilter, CallKind, DeliveryFilter,
-    IncidentFilter, Order, Page, Paging, Period, SessionFilter, SessionState, Store, StoreError,
-    StoredAgent, StoredCall, StoredIncident, StoredSession,
+    Acknowledged, Act, AgentFilter, AuditFilter, Batch, CallFilter, CallKind, DeliveryFilter,
+    IncidentFilter, IncidentState, Mute, Order, Page, Paging, Period, Resolution, Resolved,
+    SessionFilter, SessionState, StatesWanted, Store, StoreError, StoredAgent, StoredCall,
+    StoredIncident, StoredSession, Strip,
 };
 
 use crate::place::{Place, on_both};
@@ -14,6 +15,7 @@ on_both![
     calls_are_found_by_everything,
     sessions_are_found_by_everything,
     incidents_are_found_and_grouped,
+    incidents_are_resolved_muted_and_counted_by_time,
     agents_are_found_by_tag_and_state,
     removed_agents_are_left_out_until_they_are_used,
     pages_follow_each_other,
@@ -175,8 +177,9 @@ async fn incidents_are_found_and_grouped(place: &Place) {
     let guard = incidents[0].trip.guard;
     store.write(&Batch { incidents, ..Batch::default() }).await.unwrap();
     let seen = Acknowledged { by: "eve".into(), at: at(99), note: "known".into() };
-    assert!(store.acknowledge("default", "i1", &seen, Some(&event(1))).await.unwrap());
-    assert!(!store.acknowledge("default", "i9", &seen, Some(&event(2))).await.unwrap());
+    let both = [("i1".to_owned(), event(1)), ("i9".to_owned(), event(2))];
+    let act = Act::Acknowledge(seen.clone());
+    assert_eq!(store.act("default", &both, &act).await.unwrap(), ["i1"]);
     assert_eq!(store.audit_after("default", 0, 9).await.unwrap().len(), 1, "only what was done");
     let found = store.incident("default", "i1").await.unwrap().unwrap();
     assert_eq!(found.acknowledged, Some(seen));
@@ -200,7 +203,16 @@ async fn incidents_are_found_and_grouped(place: &Place) {
     let groups = store.incident_groups("default", &none(), &Paging::first(50)).await.unwrap().items;
     let shown: Vec<_> = groups
         .iter()
-        .map(|g| (g.agent.as_str(), g.guard.as_str(), g.count, g.open, g.first, g.last))
+        .map(|g| {
+            (
+                g.fingerprint.agent.as_str(),
+                g.fingerprint.guard.as_str(),
+                g.count,
+                g.open,
+                g.first,
+                g.last,
+            )
+        })
         .collect();
     let killed = guard.name();
     assert_eq!(
@@ -222,6 +234,73 @@ async fn incidents_are_found_and_grouped(place: &Place) {
     let open = IncidentFilter { acknowledged: Some(false), agent: Some("ada".into()), ..none() };
     let groups = store.incident_groups("default", &open, &Paging::first(50)).await.unwrap().items;
     assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [1, 1]);
+}
+
+async fn incidents_are_resolved_muted_and_counted_by_time(place: &Place) {
+    let store = place.open().await;
+    let about = |id: &str, ms, about: &str| StoredIncident {
+        about: about.into(),
+        ..incident(id, "ada", ms)
+    };
+    let incidents = vec![about("i1", 10, "x"), about("i2", 25, "x"), about("i3", 31, "y")];
+    let batch = Batch { incidents, ..Batch::default() };
+    store.write(&batch).await.unwrap();
+    let now = at(100);
+    let listed = async |wanted: StatesWanted| {
+        let filter = IncidentFilter { state: Some((wanted, now)), ..IncidentFilter::default() };
+        let page = store.incidents("default", &filter, &Paging::default()).await.unwrap();
+        let ids: Vec<_> = page.items.iter().map(|one| one.id.clone()).collect();
+        ids.join(" ")
+    };
+    let one = StatesWanted::One;
+    assert_eq!(listed(one(IncidentState::Open)).await, "i3 i2 i1");
+
+    let resolved =
+        Resolved { by: "eve".into(), at: at(50), note: "n".into(), how: Resolution::FalseAlarm };
+    let first = [("i1".to_owned(), event(1))];
+    store.act("default", &first, &Act::Resolve(resolved.clone())).await.unwrap();
+    let found = store.incident("default", "i1").await.unwrap().unwrap();
+    assert_eq!(found.resolved, Some(resolved));
+    let mute = |until| Mute {
+        project: "default".into(),
+        fingerprint: found.fingerprint(),
+        at: at(60),
+        until,
+        by: "eve".into(),
+        reason: "known".into(),
+    };
+    store.mute(&mute(None), &event(2)).await.unwrap();
+    assert_eq!(listed(one(IncidentState::Muted)).await, "i2");
+    assert_eq!(listed(one(IncidentState::Resolved)).await, "i1");
+    assert_eq!(listed(StatesWanted::Unresolved).await, "i3");
+    store.mute(&mute(Some(at(99))), &event(3)).await.unwrap();
+    assert_eq!(listed(StatesWanted::Unresolved).await, "i3 i2", "the mute is over");
+    assert_eq!(store.mutes("default").await.unwrap(), [mute(Some(at(99)))]);
+
+    // Written again it stays resolved; a later trip opens it.
+    store.write(&batch).await.unwrap();
+    assert_eq!(listed(one(IncidentState::Resolved)).await, "i1");
+    let later = StoredIncident { last: at(51), ..about("i1", 10, "x") };
+    store.write(&Batch { incidents: vec![later], ..Batch::default() }).await.unwrap();
+    assert_eq!(listed(one(IncidentState::Open)).await, "i3 i2 i1");
+
+    let seen = Acknowledged { by: "eve".into(), at: at(70), note: String::new() };
+    let assign = Act::Assign(Some("bob".into()), seen);
+    store.act("default", &first, &assign).await.unwrap();
+    let found = store.incident("default", "i1").await.unwrap().unwrap();
+    assert_eq!((found.assignee.as_deref(), found.acknowledged.is_some()), (Some("bob"), true));
+    assert_eq!(listed(one(IncidentState::Acknowledged)).await, "i1");
+    store.act("default", &first, &Act::Reopen).await.unwrap();
+    assert_eq!(listed(one(IncidentState::Open)).await, "i3 i2 i1");
+
+    let strip = Strip { from: at(10), step: 10, pieces: 3 };
+    let none = IncidentFilter::default();
+    let strips = store.incident_strips("default", &none, &strip).await.unwrap();
+    let of = |about: &str| strips.iter().find(|(one, _)| one.about == about).unwrap().1.clone();
+    assert_eq!((of("x"), of("y")), (vec![1, 1, 0], vec![0, 0, 1]));
+    assert!(store.unmute("default", &mute(None).fingerprint, &event(4)).await.unwrap());
+    assert!(!store.unmute("default", &mute(None).fingerprint, &event(5)).await.unwrap());
+    assert_eq!(store.mutes("default").await.unwrap(), []);
 }
 
 async fn agents_are_found_by_tag_and_state(place: &Place) {

@@ -2,9 +2,9 @@
 
 use deadstop_core::{Digest, GuardId, Millis, NanoUsd, ScopeKind, Status, Time, Tokens, Verdict};
 use deadstop_store::{
-    Acknowledged, AgentFilter, Batch, Body, CostBy, CostFilter, Counters, Evidence, Exchange, Kept,
-    ListedCall, Paging, Payload, Period, SessionState, StoredAgent, StoredCall, StoredIncident,
-    StoredRung, StoredScope, StoredSession, StoredTool,
+    Acknowledged, Act, AgentFilter, Batch, Body, CostBy, CostFilter, Counters, Evidence, Exchange,
+    Kept, ListedCall, Paging, Payload, Period, SessionState, StoredAgent, StoredCall,
+    StoredIncident, StoredRung, StoredScope, StoredSession, StoredTool,
 };
 
 use crate::place::{Place, on_both};
@@ -68,7 +68,9 @@ async fn the_steps_of_a_loop_grow_one_incident(place: &Place) {
 
     // A person has seen it. It stays seen until it grows stricter.
     let seen = Acknowledged { by: "ada".into(), at: at(8), note: "fine".into() };
-    assert!(store.acknowledge("default", "loop", &seen, None).await.unwrap());
+    let one = [("loop".to_owned(), event(1))];
+    let act = Act::Acknowledge(seen.clone());
+    assert_eq!(store.act("default", &one, &act).await.unwrap(), ["loop"]);
     write(&[step(9, Verdict::Block, 6)]).await;
     let shown = store.incident("default", "loop").await.unwrap().unwrap();
     assert_eq!(shown.acknowledged, Some(seen));

@@ -131,6 +131,9 @@ pub(crate) fn incident(id: &str, agent: &str, ms: u64) -> StoredIncident {
         trip: trip(),
         rungs: Vec::new(),
         acknowledged: None,
+        about: "repetition".into(),
+        assignee: None,
+        resolved: None,
     }
 }
 

@@ -359,6 +359,32 @@ impl Memory {
         self.halves / 2
     }
 
+    /// How many of the newest calls are one pattern, and how many times a rung counts for it: the
+    /// pattern that is nearest to a rung. Counted as a trip counts it, so that a gauge and the
+    /// sentence of a stop say the same.
+    pub(super) fn repeats(&self) -> (u32, u32) {
+        let futile = (self.futile(), Kind::Mix.scale());
+        let Some(newest) = self.recent().next() else { return futile };
+        let (failed, has) = (newest.failed(), |flag| newest.flags.has(flag));
+        let pending = has(Flags::PENDING) && !failed;
+        let same = if pending { Kind::Progress } else { Kind::Numbers };
+        let judged = failed || !(has(Flags::CHANGES) || has(Flags::SHORT));
+        let alike = if failed { Kind::Retry } else { Kind::Nonce };
+        let runs = [
+            (self.runs.sure, Kind::Repetition),
+            (self.runs.same, same),
+            (if judged { self.runs.alike } else { 0 }, alike),
+            (if failed { self.runs.fails } else { 0 }, Kind::SameError),
+        ];
+        let counted = runs.into_iter().filter_map(|(run, kind)| {
+            let count = run.saturating_add(self.refused);
+            // One call by itself repeats nothing.
+            (run > 0 && count > 1).then_some((count, kind.scale()))
+        });
+        let near = |(count, scale): (u32, u32)| f64::from(count) / f64::from(scale);
+        counted.fold(futile, |best, next| if near(next) > near(best) { next } else { best })
+    }
+
     /// The number of the call that the present streak begins with.
     pub(super) fn streak(&self) -> u64 {
         self.first

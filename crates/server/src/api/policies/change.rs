@@ -66,7 +66,7 @@ fn in_force(all: &[PolicyVersion], project: &str, base: &PolicySet) -> Policies 
 }
 
 /// The project's default, and its version if it has one.
-pub(super) async fn current_default(
+pub(crate) async fn current_default(
     app: &App,
     project: &str,
 ) -> Result<(Option<PolicyVersion>, PolicySet), Problem> {
@@ -83,7 +83,7 @@ pub(crate) fn read_default(app: &App, document: Option<&str>) -> Result<PolicySe
 }
 
 /// What an agent has of its own, and its version if it has one.
-pub(super) async fn current_agent(
+pub(crate) async fn current_agent(
     app: &App,
     project: &str,
     agent: &str,
@@ -134,7 +134,7 @@ pub(super) async fn change_default(
 }
 
 /// Writes a new version of what an agent has of its own. The change is told the default.
-pub(super) async fn change_agent(
+pub(crate) async fn change_agent(
     app: &App,
     who: &Who,
     agent: &str,

@@ -1,0 +1,13 @@
+//! OpenTelemetry: calls read from telemetry that others send, and our own calls written as spans.
+//!
+//! Pure: bytes in, calls out, and calls in, bytes out. Names of attributes stand in one module, since
+//! the GenAI conventions are not stable yet.
+
+mod attributes;
+pub mod names;
+mod read;
+pub mod span;
+
+pub use read::{
+    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, logs, metrics, traces,
+};

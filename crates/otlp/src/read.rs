@@ -1,0 +1,192 @@
+//! Telemetry to calls.
+//!
+//! A span or a log record is one model call, one tool call, or neither. The emitters differ in their
+//! names only, so all of them are read alike: the kind of a span first, then each fact under the first
+//! of its names that is there.
+
+mod events;
+mod spans;
+
+use deadstop_core::Usage;
+use opentelemetry_proto::tonic::collector::logs::v1 as logs_api;
+use opentelemetry_proto::tonic::collector::metrics::v1 as metrics_api;
+use opentelemetry_proto::tonic::collector::trace::v1 as trace_api;
+use prost::Message;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+/// How telemetry is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `application/x-protobuf`.
+    Protobuf,
+    /// `application/json`.
+    Json,
+}
+
+/// What telemetry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Log records.
+    Logs,
+    /// Figures.
+    Metrics,
+}
+
+/// Telemetry that cannot be read.
+#[derive(Debug, Error)]
+#[error("the body is not an OTLP {what} request ({how}): {why}")]
+pub struct BadTelemetry {
+    what: &'static str,
+    how: &'static str,
+    why: String,
+}
+
+/// What a request tells of.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Batch {
+    /// Its calls, in the order in which they ended.
+    pub calls: Vec<Observed>,
+    /// Spans or records that are no call.
+    pub others: usize,
+    /// Those that could not be used, and why.
+    pub rejected: Vec<String>,
+}
+
+/// A call that telemetry tells of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The telemetry's own id for it.
+    pub id: String,
+    /// The agent.
+    pub agent: Option<String>,
+    /// The conversation, or else the trace.
+    pub session: Option<String>,
+    /// When it began, in milliseconds since 1970.
+    pub began_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// Why it failed, if it did.
+    pub failed: Option<String>,
+    /// What it was.
+    pub kind: Kind,
+}
+
+/// What a call was.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// A model call.
+    Model {
+        /// The provider.
+        provider: Option<String>,
+        /// The model.
+        model: String,
+        /// The tokens that it used; those of the cache are not in `input`.
+        usage: Usage,
+        /// What the emitter says that it cost, in dollars.
+        cost_usd: Option<f64>,
+        /// The prompt, where the emitter includes it.
+        prompt: Option<String>,
+        /// The answer, where the emitter includes it.
+        answer: Option<String>,
+    },
+    /// A tool call.
+    Tool {
+        /// The tool.
+        name: String,
+        /// The model's id for the call.
+        call_id: Option<String>,
+        /// Its arguments, where the emitter includes them.
+        arguments: Value,
+        /// Its result, where the emitter includes it.
+        result: Option<String>,
+    },
+}
+
+/// Reads spans.
+pub fn traces(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
+    let request: trace_api::ExportTraceServiceRequest = decode(body, format, "trace")?;
+    Ok(spans::read(&request.resource_spans))
+}
+
+/// Reads log records.
+pub fn logs(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
+    let request: logs_api::ExportLogsServiceRequest = decode(body, format, "logs")?;
+    Ok(events::read(&request.resource_logs))
+}
+
+/// Checks metrics. They tell of no single call: their figures are sums.
+pub fn metrics(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
+    let request: metrics_api::ExportMetricsServiceRequest = decode(body, format, "metrics")?;
+    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
+    Ok(Batch { others: scopes.map(|scope| scope.metrics.len()).sum(), ..Batch::default() })
+}
+
+/// The answer to a request of which so many items were rejected.
+pub fn answer(signal: Signal, format: Format, rejected: &[String]) -> Vec<u8> {
+    let count = i64::try_from(rejected.len()).unwrap_or(i64::MAX);
+    let message = rejected.first().cloned().unwrap_or_default();
+    let field = match signal {
+        Signal::Traces => "rejectedSpans",
+        Signal::Logs => "rejectedLogRecords",
+        Signal::Metrics => "rejectedDataPoints",
+    };
+    match (format, signal) {
+        (Format::Json, _) if count == 0 => b"{}".to_vec(),
+        (Format::Json, _) => {
+            let part = json!({ field: count.to_string(), "errorMessage": message });
+            json!({ "partialSuccess": part }).to_string().into_bytes()
+        }
+        (Format::Protobuf, _) if count == 0 => Vec::new(),
+        (Format::Protobuf, Signal::Traces) => trace_api::ExportTraceServiceResponse {
+            partial_success: Some(trace_api::ExportTracePartialSuccess {
+                rejected_spans: count,
+                error_message: message,
+            }),
+        }
+        .encode_to_vec(),
+        (Format::Protobuf, Signal::Logs) => logs_api::ExportLogsServiceResponse {
+            partial_success: Some(logs_api::ExportLogsPartialSuccess {
+                rejected_log_records: count,
+                error_message: message,
+            }),
+        }
+        .encode_to_vec(),
+        (Format::Protobuf, Signal::Metrics) => metrics_api::ExportMetricsServiceResponse {
+            partial_success: Some(metrics_api::ExportMetricsPartialSuccess {
+                rejected_data_points: count,
+                error_message: message,
+            }),
+        }
+        .encode_to_vec(),
+    }
+}
+
+fn decode<M: Message + Default + for<'a> serde::Deserialize<'a>>(
+    body: &[u8],
+    format: Format,
+    what: &'static str,
+) -> Result<M, BadTelemetry> {
+    match format {
+        Format::Protobuf => M::decode(body).map_err(|error| BadTelemetry {
+            what,
+            how: "protobuf",
+            why: error.to_string(),
+        }),
+        Format::Json => serde_json::from_slice(body).map_err(|error| BadTelemetry {
+            what,
+            how: "JSON",
+            why: error.to_string(),
+        }),
+    }
+}
+
+/// Nanoseconds to milliseconds.
+fn millis(nanos: u64) -> u64 {
+    nanos / 1_000_000
+}
+
+#[cfg(test)]
+mod tests;

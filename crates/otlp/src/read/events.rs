@@ -1,0 +1,137 @@
+//! Log records: the events of Claude Code and Gemini CLI.
+
+use deadstop_core::{Tokens, Usage};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
+use serde_json::Value;
+
+use super::{Batch, Kind, Observed, millis};
+use crate::attributes::{Attributes, value_text};
+use crate::names;
+
+pub(super) fn read(resources: &[ResourceLogs]) -> Batch {
+    let mut batch = Batch::default();
+    for resource in resources {
+        let about = resource.resource.as_ref().map_or(&[][..], |r| &r.attributes);
+        for record in resource.scope_logs.iter().flat_map(|scope| &scope.log_records) {
+            match call(record, Attributes(about)) {
+                Some(call) => batch.calls.push(call),
+                None => batch.others += 1,
+            }
+        }
+    }
+    batch.calls.sort_by_key(|call| call.ended_ms);
+    batch
+}
+
+/// An event's name with its program: `claude_code.api_request`.
+fn name(record: &LogRecord, about: Attributes<'_>) -> Option<String> {
+    if record.event_name.contains('.') {
+        return Some(record.event_name.clone());
+    }
+    if let Some(body) = value_text(record.body.as_ref())
+        .filter(|body| body.starts_with("claude_code.") || body.starts_with("gemini_cli."))
+    {
+        return Some(body);
+    }
+    let event = Attributes(&record.attributes).text("event.name")?;
+    if event.contains('.') {
+        return Some(event);
+    }
+    let service = about.text(names::SERVICE)?.replace('-', "_");
+    Some(format!("{service}.{event}"))
+}
+
+fn call(record: &LogRecord, about: Attributes<'_>) -> Option<Observed> {
+    let own = Attributes(&record.attributes);
+    let kind = match name(record, about)?.as_str() {
+        "claude_code.api_request" => claude(own)?,
+        "gemini_cli.api_response" => gemini(own)?,
+        "claude_code.tool_result" => tool(own, "tool_name", TOOL_PARAMETERS)?,
+        "gemini_cli.tool_call" => tool(own, "function_name", &["function_args"])?,
+        _ => return None,
+    };
+    let ended = if record.time_unix_nano == 0 {
+        record.observed_time_unix_nano
+    } else {
+        record.time_unix_nano
+    };
+    let took = own.number(&["duration_ms"]).unwrap_or_default();
+    let ended_ms = millis(ended);
+    let failed = match own.truth(&["success"]) {
+        Some(false) => Some(own.first(names::ERROR).unwrap_or_else(|| "it failed".to_owned())),
+        _ => None,
+    };
+    let text = |names| own.first(names).or_else(|| about.first(names));
+    let session = text(names::SESSION);
+    Some(Observed {
+        id: id(record, session.as_deref()),
+        agent: text(names::AGENT).or_else(|| about.text(names::SERVICE)),
+        session,
+        began_ms: ended_ms.saturating_sub(took),
+        ended_ms,
+        failed,
+        kind,
+    })
+}
+
+/// A record has no id of its own: the same text at the same nanosecond is the same record.
+fn id(record: &LogRecord, session: Option<&str>) -> String {
+    let own = Attributes(&record.attributes);
+    let sequence = own.number(&["event.sequence"]).unwrap_or_default();
+    let call =
+        own.first(names::CALL_ID).or_else(|| own.first(&["request_id", "prompt.id", "prompt_id"]));
+    let (session, call) = (session.unwrap_or_default(), call.unwrap_or_default());
+    let what = name(record, Attributes(&[])).unwrap_or_default();
+    format!("{session} {} {sequence} {what} {call}", record.time_unix_nano)
+}
+
+/// Where Claude Code writes a tool's arguments.
+const TOOL_PARAMETERS: &[&str] = &["tool_input", "tool_parameters"];
+
+/// Claude Code counts the tokens of the cache apart from the prompt, as Anthropic does.
+fn claude(own: Attributes<'_>) -> Option<Kind> {
+    let count = |name| Tokens(own.number(&[name]).unwrap_or_default());
+    let usage = Usage {
+        input: count("input_tokens"),
+        output: count("output_tokens"),
+        cache_read: count("cache_read_tokens"),
+        cache_write: count("cache_creation_tokens"),
+    };
+    Some(Kind::Model {
+        provider: Some("anthropic".to_owned()),
+        model: own.text("model")?,
+        usage,
+        cost_usd: own.text("cost_usd").and_then(|cost| cost.parse().ok()),
+        prompt: None,
+        answer: None,
+    })
+}
+
+/// Gemini counts what came from the cache among the prompt, and thoughts apart from the answer.
+fn gemini(own: Attributes<'_>) -> Option<Kind> {
+    let count = |names: &[&str]| Tokens(own.number(names).unwrap_or_default());
+    let cache_read = count(&["cached_content_token_count"]);
+    let usage = Usage {
+        input: count(&["input_token_count"]) - cache_read,
+        output: count(&["output_token_count"]) + count(&["thoughts_token_count"]),
+        cache_read,
+        ..Usage::default()
+    };
+    Some(Kind::Model {
+        provider: Some("gemini".to_owned()),
+        model: own.text("model")?,
+        usage,
+        cost_usd: None,
+        prompt: None,
+        answer: own.text("response_text"),
+    })
+}
+
+fn tool(own: Attributes<'_>, name: &str, arguments: &[&str]) -> Option<Kind> {
+    Some(Kind::Tool {
+        name: own.text(name)?,
+        call_id: own.first(names::CALL_ID),
+        arguments: own.json(arguments).unwrap_or(Value::Null),
+        result: None,
+    })
+}

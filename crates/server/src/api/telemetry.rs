@@ -1,0 +1,219 @@
+//! Telemetry in: OTLP over HTTP. What spans and events tell of has run already, so it is charged and
+//! judged, and what the guards decide holds for the next call at any door.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use deadstop_core::{
+    Answer, Call, CallId, Digest, Failure, How, ModelCall, Outcome, Status, TextFacts, Time,
+};
+use deadstop_otlp::{Batch, Format, Kind, Observed, Signal};
+use deadstop_protocol::facts;
+use deadstop_protocol::llm::answer::counted::Counted;
+use deadstop_redact::excerpt::Excerpt;
+use deadstop_warden::{Chain, Taken, Told, now};
+
+use super::App;
+use super::auth::Who;
+use super::extract::names;
+use super::govern::chain;
+use super::problem::{Code, Problem};
+use crate::door::decode;
+
+/// Bytes of a request, packed.
+const LARGEST: usize = 8 << 20;
+
+/// Calls of one request; exporters send 512 at a time unless they are told otherwise.
+const MOST_CALLS: usize = 20_000;
+
+/// The longest name of an agent or a session.
+const LONGEST_NAME: usize = 200;
+
+/// Takes in spans.
+#[utoipa::path(
+    post, path = "/v1/traces", tag = "telemetry",
+    request_body(content(("application/x-protobuf"), ("application/json")), description = "An OTLP `ExportTraceServiceRequest`"),
+    responses((status = 200, description = "Taken in; the answer names what was not"))
+)]
+pub(crate) async fn traces(
+    State(app): State<Arc<App>>,
+    who: Who,
+    request: Request,
+) -> Result<Response, Problem> {
+    take(&app, &who, request, Signal::Traces).await
+}
+
+/// Takes in log records: the events of Claude Code and Gemini CLI.
+#[utoipa::path(
+    post, path = "/v1/logs", tag = "telemetry",
+    request_body(content(("application/x-protobuf"), ("application/json")), description = "An OTLP `ExportLogsServiceRequest`"),
+    responses((status = 200, description = "Taken in; the answer names what was not"))
+)]
+pub(crate) async fn logs(
+    State(app): State<Arc<App>>,
+    who: Who,
+    request: Request,
+) -> Result<Response, Problem> {
+    take(&app, &who, request, Signal::Logs).await
+}
+
+/// Accepts metrics, so that an exporter of all three signals works. They tell of no single call.
+#[utoipa::path(
+    post, path = "/v1/metrics", tag = "telemetry",
+    request_body(content(("application/x-protobuf"), ("application/json")), description = "An OTLP `ExportMetricsServiceRequest`"),
+    responses((status = 200, description = "Read, and not kept"))
+)]
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    who: Who,
+    request: Request,
+) -> Result<Response, Problem> {
+    take(&app, &who, request, Signal::Metrics).await
+}
+
+async fn take(
+    app: &Arc<App>,
+    who: &Who,
+    request: Request,
+    signal: Signal,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let format = format(&parts.headers)?;
+    let body = axum::body::to_bytes(body, LARGEST).await.map_err(|_| {
+        let most = LARGEST >> 20;
+        Problem::new(
+            Code::TooLarge,
+            format!("the body is larger than {most} MB: send smaller batches"),
+        )
+    })?;
+    let clear = decode::whole(&parts.headers, &body)
+        .map_err(|_| Problem::new(Code::TooLarge, "the body is too large when it is unpacked"))?;
+    let clear = clear.as_deref().unwrap_or(&body);
+    let read = match signal {
+        Signal::Traces => deadstop_otlp::traces(clear, format),
+        Signal::Logs => deadstop_otlp::logs(clear, format),
+        Signal::Metrics => deadstop_otlp::metrics(clear, format),
+    };
+    let Batch { calls, mut rejected, .. } =
+        read.map_err(|error| Problem::new(Code::BadRequest, error.to_string()))?;
+    let mut taking = Taking { app, who, chains: HashMap::new() };
+    for (at, call) in calls.into_iter().enumerate() {
+        if at >= MOST_CALLS {
+            rejected.push(format!("a request may tell of {MOST_CALLS} calls at most"));
+        } else if let Err(problem) = taking.one(call).await {
+            rejected.push(problem.detail().to_owned());
+        }
+    }
+    let mut response = Response::new(Body::from(deadstop_otlp::answer(signal, format, &rejected)));
+    let kind = match format {
+        Format::Protobuf => "application/x-protobuf",
+        Format::Json => "application/json",
+    };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    *response.status_mut() = StatusCode::OK;
+    Ok(response)
+}
+
+fn format(headers: &HeaderMap) -> Result<Format, Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    match kind.unwrap_or_default().split(';').next().unwrap_or_default().trim() {
+        "application/x-protobuf" | "application/protobuf" => Ok(Format::Protobuf),
+        "application/json" => Ok(Format::Json),
+        other => Err(Problem::new(
+            Code::WrongContentType,
+            format!(
+                "the content type is {other:?}: send OTLP as application/x-protobuf or application/json"
+            ),
+        )),
+    }
+}
+
+/// One request's way in.
+struct Taking<'a> {
+    app: &'a Arc<App>,
+    who: &'a Who,
+    /// The sessions that it told of so far.
+    chains: HashMap<(String, String), Chain>,
+}
+
+impl Taking<'_> {
+    async fn one(&mut self, observed: Observed) -> Result<(), Problem> {
+        let chain = self.chain(&observed).await?;
+        let told = told(&chain, observed);
+        match self.app.warden.observe(&chain, told).await {
+            Taken::Booked(_) | Taken::Known | Taken::Later => Ok(()),
+        }
+    }
+
+    async fn chain(&mut self, observed: &Observed) -> Result<Chain, Problem> {
+        let short = |name: &Option<String>, default: &str| {
+            let name = name.as_deref().unwrap_or(default);
+            name[..name.floor_char_boundary(LONGEST_NAME)].to_owned()
+        };
+        let (mut agent, mut session) =
+            (short(&observed.agent, "default"), short(&observed.session, "default"));
+        // A private gateway has one agent and one session, whatever telemetry calls them.
+        if let Some(only) = self.app.auth.only() {
+            (agent, session) = (only.agent.clone(), only.session.clone());
+        }
+        names("agent", [&agent])?;
+        names("session", [&session])?;
+        let key = (agent, session);
+        if let Some(known) = self.chains.get(&key) {
+            return Ok(known.clone());
+        }
+        let found = chain(self.app, self.who, &key.0, &key.1, &[]).await?;
+        self.chains.insert(key, found.clone());
+        Ok(found)
+    }
+}
+
+/// A call as the warden takes it.
+fn told(chain: &Chain, observed: Observed) -> Told {
+    let Observed { id, failed, began_ms, kind, .. } = observed;
+    let status = if failed.is_some() { Status::Error } else { Status::Ok };
+    let (mut request, mut response) = (Excerpt::default(), Excerpt::default());
+    let (call, outcome) = match kind {
+        Kind::Tool { name, call_id, arguments, result } => {
+            request = Excerpt::of_call(&format!("{name} {arguments}"));
+            let result = result.or(failed);
+            response.push(result.as_deref().unwrap_or_default());
+            let call = Call::Tool(facts::tool_call(&name, &arguments));
+            let id = call_id.as_deref().and_then(CallId::of);
+            let result = result.as_deref().map(facts::result);
+            (call, Outcome { status, id, result, ..Outcome::default() })
+        }
+        Kind::Model { provider, model, usage, prompt, answer, cost_usd: _ } => {
+            request.push(prompt.as_deref().unwrap_or_default());
+            response.push(answer.as_deref().or(failed.as_deref()).unwrap_or_default());
+            let prices = chain.project.prices();
+            let billed = prices.bill(None, &model, &usage, &Counted::default()).cost;
+            // A prompt holds all that was said before: it is not compared with the last one.
+            let call = ModelCall {
+                rates: prices.price(&model).rates,
+                model,
+                server: provider,
+                input: usage.input,
+                ..ModelCall::default()
+            };
+            let text = answer.as_deref().filter(|text| !text.is_empty()).map(TextFacts::of);
+            let outcome = Outcome {
+                status,
+                // The telemetry does not say whose fault it was: it is not the agent's.
+                failure: failed.is_some().then(|| Failure::provider(How::Unsaid)),
+                billed: Some(billed),
+                usage,
+                answer: Some(Answer { text, calls: None }),
+                ..Outcome::default()
+            };
+            (Call::Model(call), outcome)
+        }
+    };
+    let call = chain.project.redact_call(call);
+    let began = Time(began_ms).min(now());
+    Told { id: Digest::of(id.as_bytes()), call, outcome, began, request, response }
+}

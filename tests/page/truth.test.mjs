@@ -1,0 +1,92 @@
+// What the page says twice it says the same way, and long names hide nothing.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { browse, open } from './browser.mjs';
+import { rig, until } from './rig.mjs';
+
+const LONG = `run-${'0123456789abcdef'.repeat(7)}-end`;
+let world;
+let browser;
+before(async () => {
+  world = await rig({ policy: 'strict' });
+  browser = await browse();
+  for (let turn = 0; turn < 12; turn += 1) await look('looper', 'stuck', turn);
+  await look(`${'agent-with-a-long-name-'.repeat(5)}x`, LONG, 0);
+  await until('the stop', async () => (await world.api('GET', '/api/sessions/looper/stuck')).body.state === 'killed');
+});
+after(async () => {
+  await browser?.close();
+  await world?.stop();
+});
+
+/** A tool call that brings the same as always. */
+async function look(agent, session, turn) {
+  const at = `/api/sessions/${agent}/${session}`;
+  const asked = await world.api('POST', `${at}/proposal`, { calls: [{ id: `c${turn}`, tool: 'get_build', arguments: { of: 'main' } }] });
+  if (asked.body.calls?.[0]?.allowed) await world.api('POST', `${at}/receipt`, { id: `c${turn}`, status: 'ok', text: 'still failing', wait: true });
+}
+
+test('the gauge beside a stop has the numbers of its sentence, on the incident and on the session', async () => {
+  const tab = await open(browser);
+  const { page } = tab;
+  const { items } = (await world.api('GET', '/api/incidents?agent=looper')).body;
+  const stop = items.find((one) => one.verdict === 'kill');
+  const [, times, limit] = stop.explain.match(/(\d+) times \(limit (\d+)\)/);
+  assert.equal(times, limit);
+  await page.goto(`${world.url}/incidents/${stop.id}`);
+  const card = page.locator('section', { has: page.getByRole('heading', { name: 'Measured against the limit' }) });
+  assert.match(await card.locator('.numbers').innerText(), new RegExp(`^${times} where the limit is ${limit}$`));
+  await page.getByRole('link', { name: 'Replay the session' }).click();
+  const gauge = page.getByRole('list', { name: 'Guards of the session' }).getByText(/repeated calls/).first();
+  await gauge.waitFor();
+  assert.match(await gauge.innerText(), new RegExp(`repeated calls ${times} of ${limit}`));
+  await page.getByText(`${times} times (limit ${limit})`).first().waitFor();
+  await tab.fine('gauge');
+  await tab.close();
+});
+
+for (const [width, path, columns] of [
+  [1440, '/sessions', ['Cost', 'Last used']],
+  [1280, '/sessions', ['Cost', 'Last used']],
+  [1440, '/', ['Cost']],
+  [1600, '/', ['Cost', 'Last used']],
+]) {
+  test(`a long session id leaves ${columns.join(' and ')} in sight on ${path} at ${width} px`, async () => {
+    const tab = await open(browser, { width });
+    const { page } = tab;
+    await page.goto(world.url + path);
+    const link = page.getByRole('link', { name: /^run-0123.*-end$/ }).first();
+    await link.waitFor();
+    const box = await page.getByRole('region', { name: /sessions/i }).boundingBox();
+    for (const column of columns) {
+      const head = await page.getByRole('columnheader', { name: column }).boundingBox();
+      assert.ok(head.x >= box.x && head.x + head.width <= box.x + box.width + 1, `${column}: ${JSON.stringify({ head, box })}`);
+    }
+    assert.equal(await link.locator('bdi').getAttribute('title'), LONG);
+    const copied = await link.locator('bdi').evaluate((element) => {
+      const data = new DataTransfer();
+      element.dispatchEvent(new ClipboardEvent('copy', { clipboardData: data, bubbles: true, cancelable: true }));
+      return data.getData('text/plain');
+    });
+    assert.equal(copied, LONG);
+    await tab.fine(path);
+    await tab.close();
+  });
+}
+
+test('sessions are listed by how they stand', async () => {
+  const tab = await open(browser);
+  const { page } = tab;
+  await page.goto(`${world.url}/sessions`);
+  await page.getByRole('combobox', { name: 'State' }).selectOption('stopped_by_guard');
+  await page.getByRole('link', { name: 'stuck' }).waitFor();
+  await page.getByRole('link', { name: /^run-0123/ }).waitFor({ state: 'hidden' });
+  await page.getByRole('combobox', { name: 'State' }).selectOption('running');
+  await page.getByRole('link', { name: /^run-0123/ }).waitFor();
+  assert.equal(await page.getByRole('link', { name: 'stuck' }).count(), 0);
+  // The address of before this word was there.
+  await page.goto(`${world.url}/sessions?state=killed`);
+  await page.getByRole('link', { name: 'stuck' }).waitFor();
+  await tab.fine('states');
+  await tab.close();
+});
