@@ -4200,6 +4200,126 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes in log records: the events of Claude Code and Gemini CLI. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            /** @description An OTLP `ExportLogsServiceRequest` */
+            requestBody: {
+                content: {
+                    "application/json": unknown;
+                    "application/x-protobuf": unknown;
+                };
+            };
+            responses: {
+                /** @description Taken in; the answer names what was not */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accepts metrics, so that an exporter of all three signals works. They tell of no single call. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            /** @description An OTLP `ExportMetricsServiceRequest` */
+            requestBody: {
+                content: {
+                    "application/json": unknown;
+                    "application/x-protobuf": unknown;
+                };
+            };
+            responses: {
+                /** @description Read, and not kept */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/traces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes in spans. */
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            /** @description An OTLP `ExportTraceServiceRequest` */
+            requestBody: {
+                content: {
+                    "application/json": unknown;
+                    "application/x-protobuf": unknown;
+                };
+            };
+            responses: {
+                /** @description Taken in; the answer names what was not */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -4272,13 +4392,13 @@ export interface components {
              * @description When it was first heard of.
              */
             opened_ms: number;
+            /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
+            quotas: components["schemas"]["Quota"][];
             /**
              * Format: int64
              * @description When an operator removed it; null if it is listed.
              */
             removed_ms: number | null;
-            /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
-            quotas: components["schemas"]["Quota"][];
             /** @description What people have tagged it with. */
             tags: string[];
             /**
@@ -5901,13 +6021,13 @@ export interface components {
                  * @description When it was first heard of.
                  */
                 opened_ms: number;
+                /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
+                quotas: components["schemas"]["Quota"][];
                 /**
                  * Format: int64
                  * @description When an operator removed it; null if it is listed.
                  */
                 removed_ms: number | null;
-                /** @description The windows that its providers have reported and that have not begun anew, the fullest first. */
-                quotas: components["schemas"]["Quota"][];
                 /** @description What people have tagged it with. */
                 tags: string[];
                 /**
@@ -6661,6 +6781,7 @@ export interface components {
             sessions: number;
             /** @description What it does, in a sentence. */
             words: string;
+        };
         /** @description A window of a provider, such as the five hours of a subscription, as its last answer reported it. */
         Quota: {
             /** @description The provider. */
