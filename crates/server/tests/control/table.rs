@@ -144,7 +144,7 @@ impl World {
             .path
             .replace("{id}", &id)
             .replace("{code}", &id)
-            .replace("{name}", AGENT)
+            .replace("{name}", &self.named(route).await)
             .replace("{agent}", agent)
             .replace("{session}", session)
             .replace("{version}", "1");
@@ -168,10 +168,22 @@ impl World {
         Ask::of(&route.method, &path, body.as_ref()).with("if-match", "*")
     }
 
+    /// The agent that a request is about; one that is removed is there no more afterwards.
+    async fn named(&self, route: &Route) -> String {
+        if (route.method.as_str(), route.path.as_str()) != ("DELETE", "/api/agents/{name}") {
+            return AGENT.to_owned();
+        }
+        let name = format!("wall-gone-{}", self.number.fetch_add(1, Ordering::Relaxed));
+        let opening = Ask::post("/api/sessions", &json!({ "agent": name })).key(&self.key("admin"));
+        assert_eq!(self.gate.ask(&opening).await.status, 200);
+        name
+    }
+
     fn body(&self, route: &Route) -> Value {
         let path = route.path.as_str();
         match path {
             "/api/prices/{name}" => price(),
+            "/v1/traces" | "/v1/logs" | "/v1/metrics" => json!({}),
             "/api/login" => json!({ "key": self.key("viewer") }),
             "/api/keys" => json!({ "name": "wall-new", "role": "viewer" }),
             "/api/projects" => {
