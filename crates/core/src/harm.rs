@@ -310,7 +310,9 @@ impl Reach {
             Reach::Remote => "something on another machine or service",
             Reach::Home => "the home directory",
             Reach::System => "the system",
-            Reach::Production if kind == HarmKind::RewritesHistory => "a branch that others build on",
+            Reach::Production if kind == HarmKind::RewritesHistory => {
+                "a branch that others build on"
+            }
             Reach::Production if kind.removes() => "production, or something as large",
             Reach::Production => "production",
         }
