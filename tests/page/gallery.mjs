@@ -1,15 +1,6 @@
 // Every page of the dashboard as the pictures show it: its name, its heading in docs/pages.md, what is said
 // there about it, and how one gets there.
 
-/** Types a command that would do harm, and asks about it. */
-async function tries(page) {
-  const form = page.getByRole('region', { name: 'Try a command' });
-  await form.getByLabel('Command, or the arguments').fill('cd ~/projects && rm -rf * && git push --force origin main');
-  await form.getByRole('button', { name: 'Check' }).click();
-  await form.getByText('Severity').waitFor();
-  await form.scrollIntoViewIfNeeded();
-}
-
 /** The pages; `path` is told what the scene knows, `act` does what a person would do before looking. */
 export const GALLERY = [
   ['now', 'Now', 'Who runs, nearest to a limit first; stop, pause, the red button.', () => '/'],
@@ -41,7 +32,6 @@ export const GALLERY = [
   ['alerts', 'Alerts', 'Where they go, and what was sent.', () => '/alerts'],
   ['audit', 'Audit', 'Who did what, when and why; verified.', () => '/audit'],
   ['settings', 'Project default', 'The guards of every agent that has none of its own.', () => '/settings'],
-  ['try', 'Try a command', 'How a command is read, what harm it would do, and what each preset would do about it. Nothing is run.', () => '/settings', tries],
   ['kept', 'What is kept', 'And for how long.', () => '/settings/kept'],
   ['prices', 'Prices', 'Own ones on top of the catalogue.', () => '/settings/prices?model=house-llama-70b'],
   ['nowhere', 'An address that leads nowhere', '', () => '/settings/a/b'],

@@ -197,7 +197,7 @@ impl Harm {
     /// ```
     pub fn because(&self) -> String {
         let (does, comes_back) = (self.kind.does(), self.kind.loses());
-        let reach = self.reach.words();
+        let reach = self.reach.words(self.kind);
         let recovery = if comes_back { self.recovery.words() } else { "" };
         match self.kind {
             HarmKind::Destroys
@@ -300,8 +300,8 @@ impl Reach {
         Reach::Production,
     ];
 
-    /// What is reached, in a sentence.
-    fn words(self) -> &'static str {
+    /// What is reached, in a sentence about such a harm.
+    fn words(self, kind: HarmKind) -> &'static str {
         match self {
             Reach::Item => "one item",
             Reach::Directory => "a directory",
@@ -310,6 +310,10 @@ impl Reach {
             Reach::Remote => "something on another machine or service",
             Reach::Home => "the home directory",
             Reach::System => "the system",
+            Reach::Production if kind == HarmKind::RewritesHistory => {
+                "a branch that others build on"
+            }
+            Reach::Production if kind.removes() => "production, or something as large",
             Reach::Production => "production",
         }
     }

@@ -108,6 +108,10 @@ fn sentences_name_what_is_lost_and_the_safer_way_fits_the_place() {
         "`x y` stops or locks out something on another machine or service, and the call does not \
          tell whether it comes back"
     );
+    let production = |kind| harm(kind, Reach::Production).because();
+    assert!(production(HarmKind::Destroys).contains("destroys production, or something as large,"));
+    assert!(production(HarmKind::RewritesHistory).contains("of a branch that others build on,"));
+    assert!(production(HarmKind::Stops).contains("stops or locks out production,"));
     let safer = |reach| harm(HarmKind::Destroys, reach).instead();
     assert!(safer(Reach::Production).contains("--dry-run"));
     assert_eq!(safer(Reach::Production), safer(Reach::Remote));

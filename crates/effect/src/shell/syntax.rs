@@ -44,8 +44,12 @@ pub(super) fn beginning(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
+/// Subscripts open at once, `a[b[`: the parser tries each both ways, so that one more doubles its time.
+const MAX_SUBSCRIPTS: usize = 6;
+
 fn too_many_brackets(text: &str) -> bool {
     let (mut round, mut curly, mut substitutions) = (0_usize, 0_usize, 0_usize);
+    let mut subscripts = 0_usize;
     let mut before = 0;
     text.bytes().any(|byte| {
         match byte {
@@ -53,6 +57,8 @@ fn too_many_brackets(text: &str) -> bool {
             b'{' => curly += 1,
             b')' => round = round.saturating_sub(1),
             b'}' => curly = curly.saturating_sub(1),
+            b'[' if u8::is_ascii_alphanumeric(&before) || before == b'_' => subscripts += 1,
+            b']' => subscripts = subscripts.saturating_sub(1),
             _ => {}
         }
         let opens = match byte {
@@ -62,7 +68,9 @@ fn too_many_brackets(text: &str) -> bool {
         };
         substitutions += usize::from(opens);
         before = byte;
-        round.max(curly) > MAX_BRACKETS || substitutions > MAX_SUBSTITUTIONS
+        round.max(curly) > MAX_BRACKETS
+            || subscripts > MAX_SUBSCRIPTS
+            || substitutions > MAX_SUBSTITUTIONS
     })
 }
 

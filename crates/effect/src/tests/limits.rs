@@ -32,6 +32,7 @@ fn deep_nesting_is_given_up() {
         format!("echo {}{}", "$(".repeat(30), "}".repeat(33)).repeat(30),
         "$(')' ".repeat(400),
         "$(cat <<E\n)\nE\n".repeat(400),
+        "C[=x ".repeat(30),
         "coproc ".repeat(n),
         "f() { ".repeat(n),
         "sudo ".repeat(n) + "rm x",
