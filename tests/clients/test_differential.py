@@ -160,7 +160,9 @@ def covers(ours, theirs):
         return all(key in ours and covers(ours[key], value) for key, value in theirs.items())
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) >= len(theirs) and all(map(covers, ours, theirs))
-    return ours == theirs and type(ours) is type(theirs)
+    # A number without an end in sight is a float here and an integer there.
+    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (ours, theirs))
+    return ours == theirs and (numbers or type(ours) is type(theirs))
 
 
 def missed(theirs, ours):

@@ -49,6 +49,25 @@ fn explained(decided: &Value) -> &str {
     decided["trips"][0]["explain"].as_str().unwrap_or_else(|| panic!("{decided}"))
 }
 
+/// Padding hides what is dangerous in a list: only what was shown whole can be allowed.
+#[tokio::test]
+async fn hole_08_only_what_was_shown_can_be_allowed() {
+    let gate = start().await;
+    let padded = json!({ "note": "x".repeat(5000), "command": "rm -rf ~" });
+    let refused = propose(&gate, "s1", "t1", &padded).await;
+    let code = code(explained(&refused));
+    let got = allow(&gate, &code).await;
+    assert_eq!((got.status, &got.json()["code"]), (422, &json!("not_shown")), "{}", got.text());
+    assert_eq!(propose(&gate, "s1", "t2", &padded).await["verdict"], "block");
+    let whole = gate.ask(&Ask::get(&format!("/api/allow/{code}"))).await.json();
+    let shown = whole["asked"].as_str().unwrap().chars().count();
+    assert!(shown > 5000, "{whole}");
+    let body = json!({ "reason": "read it", "by": "ada", "shown_chars": shown });
+    let got = gate.ask(&Ask::post(&format!("/api/allow/{code}"), &body)).await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(propose(&gate, "s1", "t3", &padded).await["allowed"], true);
+}
+
 #[tokio::test]
 async fn a_proposed_call_is_allowed_once() {
     let gate = start().await;
