@@ -35,26 +35,28 @@ pub(crate) fn exceptions(
     let mut drafts = Drafts { policies, kind, found: Vec::new() };
     let tool = call.and_then(Call::tool);
     match trip.guard {
-        GuardId::Loop => drafts.of_loop(trip, tool.map(|tool| tool.name.as_str())),
+        GuardId::Loop => {
+            let names_itself = |tool: &&ToolCall| exact(&tool.name).is_some();
+            drafts.of_loop(trip, tool.filter(names_itself).map(|tool| tool.name.as_str()));
+        }
         GuardId::TextLoop => drafts.of_text_loop(),
         GuardId::Similarity => drafts.of_similarity(trip),
         GuardId::Harm => {
             for harm in tool.into_iter().flat_map(|tool| &tool.harms) {
                 let deed = harm.deed();
+                let Some(pattern) = exact(&deed) else { continue };
                 drafts.add("allow_deed", format!("Allow `{deed}`, and only that"), |policy| {
-                    policy.harm.allow.push(Pattern::new(deed.clone()));
+                    policy.harm.allow.push(pattern);
                 });
             }
         }
         GuardId::Destructive => {
             for target in tool.into_iter().flat_map(ToolCall::destroys) {
-                let target = target.target.clone();
-                if target.is_empty() {
-                    continue;
-                }
+                let target = &target.target;
+                let Some(pattern) = exact(target) else { continue };
                 let words = format!("Do not count what destroys `{target}`");
                 drafts.add("exempt_target", words, |policy| {
-                    policy.destructive.exempt_targets.push(Pattern::new(target.clone()));
+                    policy.destructive.exempt_targets.push(pattern);
                 });
             }
             drafts.of_limit(trip);
@@ -63,6 +65,12 @@ pub(crate) fn exceptions(
         _ => drafts.of_limit(trip),
     }
     drafts.found
+}
+
+/// The pattern for one text and no other. The text is the agent's: with a `*` in it, as in `rm -rf *`,
+/// it would stand for more than the person has seen, and there is none.
+fn exact(text: &str) -> Option<Pattern> {
+    Some(Pattern::new(text)).filter(|pattern| pattern.is_exact() && !text.is_empty())
 }
 
 /// Exceptions that are being made.
@@ -312,6 +320,10 @@ mod tests {
         let guard = |call: &Call| stopped(call, &found[0].policies).map(|trip| trip.guard);
         assert_ne!(guard(&deed("~/old")), Some(GuardId::Harm));
         assert_eq!(guard(&deed("~")), Some(GuardId::Harm));
+        // In a policy `rm -rf ~/*` would stand for everything in the home directory.
+        let wide = deed("~/*");
+        let trip = stopped(&wide, &strict).unwrap();
+        assert_eq!(exceptions(&trip, ScopeKind::Session, Some(&wide), &strict), []);
     }
 
     #[test]

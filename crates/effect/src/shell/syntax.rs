@@ -21,6 +21,10 @@ const MAX_SUBSTITUTIONS: usize = 64;
 /// Compound commands open at once.
 const MAX_NESTING: usize = 10;
 
+/// `esac)` in one text: the end of a `case` in brackets, or another pattern of it. The parser tries both
+/// each time, so that one more doubles its time.
+const MAX_ESACS: usize = 4;
+
 /// Parses a script, or gives up.
 pub(super) fn parse(text: &str) -> Option<Program> {
     if text.contains('\0') || too_many_brackets(text) {
@@ -79,7 +83,10 @@ fn is_tame(tokens: &[Token]) -> bool {
     // Brackets and blocks are counted apart: the `)` of a `case` closes no bracket.
     let (mut brackets, mut blocks, mut repeated) = (0_usize, 0_usize, 0_usize);
     let (mut opened, mut closed) = (0_usize, 0_usize);
+    let (mut esacs, mut before) = (0_usize, "");
     for token in tokens {
+        esacs += usize::from(before == "esac" && token.to_str() == ")");
+        before = token.to_str();
         match token {
             Token::Operator(operator, _) => match operator.as_str() {
                 "(" => (brackets, opened) = (brackets + 1, opened + 1),
@@ -97,7 +104,7 @@ fn is_tame(tokens: &[Token]) -> bool {
             },
         }
         repeated = if matches!(token.to_str(), "!" | "coproc" | "time") { repeated + 1 } else { 0 };
-        if brackets + blocks > MAX_NESTING || repeated > MAX_NESTING {
+        if brackets + blocks > MAX_NESTING || repeated > MAX_NESTING || esacs > MAX_ESACS {
             return false;
         }
     }

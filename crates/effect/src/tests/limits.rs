@@ -33,6 +33,7 @@ fn deep_nesting_is_given_up() {
         "$(')' ".repeat(400),
         "$(cat <<E\n)\nE\n".repeat(400),
         "C[=x ".repeat(30),
+        "$(a)b;case $1 in x) rm a.md;; esac)".repeat(30),
         "coproc ".repeat(n),
         "f() { ".repeat(n),
         "sudo ".repeat(n) + "rm x",

@@ -32,8 +32,16 @@ async fn waiting(gate: &Gate) -> Vec<Value> {
 
 /// The one call that waits.
 async fn the_one(gate: &Gate) -> Value {
-    until("a call that waits", || async { waiting(gate).await.len() == 1 }).await;
-    waiting(gate).await.remove(0)
+    // In a fleet the next question may go to a node that has not heard of it yet.
+    let found = std::cell::RefCell::new(None);
+    until("a call that waits", || async {
+        let mut all = waiting(gate).await;
+        let one = if all.len() == 1 { all.pop() } else { None };
+        found.replace(one);
+        found.borrow().is_some()
+    })
+    .await;
+    found.into_inner().unwrap()
 }
 
 async fn decide(gate: &Gate, id: &Value, what: &str) -> Got {
