@@ -179,9 +179,9 @@ test('replay steps through calls, and the address keeps the place', async () => 
   await page.waitForFunction((wanted) => Number(document.querySelector('input[type=range]')?.value) === wanted, last - 2);
   await page.getByRole('button', { name: 'Go to the stop' }).click();
   assert.equal(Number(await head.inputValue()), last);
-  // What the guards held then: the first deletion was one of three, the one before the stop two.
+  // What the guards held then, with the call that was refused: the sentence says three of three, too.
   const held = (count) => page.getByRole('list', { name: 'Guards of the session' }).getByText(`destructive calls ${count} of 3`);
-  await held(2).waitFor();
+  await held(3).waitFor();
   await head.fill('1');
   await held(1).waitFor();
   await head.fill('0');
