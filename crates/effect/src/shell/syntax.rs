@@ -27,7 +27,7 @@ const MAX_ESACS: usize = 4;
 
 /// Parses a script, or gives up.
 pub(super) fn parse(text: &str) -> Option<Program> {
-    if text.contains('\0') || too_many_brackets(text) {
+    if text.contains('\0') || too_many_brackets(text) || has_nameless_document(text) {
         return None;
     }
     let options = ParserOptions::default();
@@ -75,6 +75,22 @@ fn too_many_brackets(text: &str) -> bool {
         round.max(curly) > MAX_BRACKETS
             || subscripts > MAX_SUBSCRIPTS
             || substitutions > MAX_SUBSTITUTIONS
+    })
+}
+
+/// Whether a here-document may have an empty word for its end, as in `cat <<''`: looking for that, the
+/// tokenizer fills all memory at the end of the text.
+fn has_nameless_document(text: &str) -> bool {
+    let ends = |c: char| c.is_whitespace() || ";&|<>()`".contains(c);
+    text.match_indices("<<").any(|(at, _)| {
+        let rest = &text[at + 2..];
+        // The second half of `<<<`, which is a text and no document.
+        if text[..at].ends_with('<') || rest.starts_with('<') {
+            return false;
+        }
+        let word = rest.strip_prefix('-').unwrap_or(rest).trim_start_matches([' ', '\t']);
+        let word = word.split(ends).next().unwrap_or_default();
+        word.chars().all(|c| "'\"\\$".contains(c))
     })
 }
 
