@@ -7236,9 +7236,9 @@ export interface components {
         /** @description A setting that changes. */
         SettingChange: {
             /** @description What it becomes. */
-            after: Record<string, never>;
+            after: unknown;
             /** @description What it was; null if it was not there. */
-            before: Record<string, never>;
+            before: unknown;
             /** @description Where it is in the policy, such as `loop.tools.get_build.end_at`. */
             path: string;
         };

@@ -68,10 +68,10 @@ pub(crate) struct SettingChange {
     /// Where it is in the policy, such as `loop.tools.get_build.end_at`.
     path: String,
     /// What it was; null if it was not there.
-    #[schema(required, value_type = Object)]
+    #[schema(required, value_type = Option<Value>)]
     before: Value,
     /// What it becomes.
-    #[schema(required, value_type = Object)]
+    #[schema(required, value_type = Option<Value>)]
     after: Value,
 }
 
