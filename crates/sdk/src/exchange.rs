@@ -273,7 +273,7 @@ impl Exchange {
     }
 
     /// The headers of the answer, with names in lower case: providers report there how much of a
-    /// window is used. Give them before [`Exchange::answer`]; see [`Session::quotas`].
+    /// window is used. Give them before [`Exchange::answer`]; see [`crate::Session::quotas`].
     ///
     /// ```
     /// use deadstop_sdk::{Outgoing, Session};
