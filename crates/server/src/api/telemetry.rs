@@ -144,9 +144,9 @@ impl Taking<'_> {
     async fn one(&mut self, observed: Observed) -> Result<(), Problem> {
         let chain = self.chain(&observed).await?;
         let told = told(&chain, observed);
-        match self.app.warden.observe(&chain, told).await {
-            Taken::Booked(_) | Taken::Known | Taken::Later => Ok(()),
-        }
+        // Booked, known or booked later: in each case the emitter need not send it again.
+        let _: Taken = self.app.warden.observe(&chain, told).await;
+        Ok(())
     }
 
     async fn chain(&mut self, observed: &Observed) -> Result<Chain, Problem> {
