@@ -306,6 +306,9 @@ impl Backend {
         let shown = without_password(url);
         let broken = |source| StoreError::Open { path: shown.clone(), source };
         let options: PgConnectOptions = url.parse().map_err(broken)?;
+        let options = options.disable_statement_logging();
+        let mut first = reach::first_contact(&options).await.map_err(broken)?;
+        postgres_migrations().run(&mut first).await?;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS)
             .acquire_timeout(reach::PATIENCE)
@@ -318,10 +321,9 @@ impl Backend {
                     Ok(())
                 })
             })
-            .connect_with(options.disable_statement_logging())
-            .await
-            .map_err(broken)?;
-        postgres_migrations().run(&pool).await?;
+            .connect_lazy_with(options);
+        reach::filled(&pool).await.map_err(broken)?;
+        first.close().await.map_err(broken)?;
         Ok(Backend::Postgres(Reach::new(pool)))
     }
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sqlx::Connection;
-use sqlx::postgres::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use sqlx::{ConnectOptions, Connection};
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::{self, Trouble};
 
@@ -24,9 +24,53 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long to wait before asking again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long a node that starts waits for a server that is busy, or starts at the same time.
+const START: Duration = Duration::from_secs(30);
 
 /// A running query. Boxed: the future is passed through several functions, and each would copy it.
 pub(crate) type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, sqlx::Error>> + Send + 'a>>;
+
+/// The first connection of a node that starts. A server that is slow or still starting is waited
+/// for. Everything else, such as a wrong port or a wrong password, is an error at once.
+pub(crate) async fn first_contact(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    patiently(|| async { timeout(START, options.connect()).await.unwrap_or(Err(too_slow())) }).await
+}
+
+/// Waits for the first connection of a pool.
+pub(crate) async fn filled(pool: &PgPool) -> Result<(), sqlx::Error> {
+    patiently(|| async { pool.acquire().await.map(drop) }).await
+}
+
+/// Tries again while the server is too slow or still starting, for [`START`].
+async fn patiently<T, F: Future<Output = Result<T, sqlx::Error>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, sqlx::Error> {
+    let begin = Instant::now();
+    loop {
+        match attempt().await {
+            Err(error) if may_pass(&error) && begin.elapsed() < START => sleep(AGAIN).await,
+            done => return done,
+        }
+    }
+}
+
+/// Whether an error of the first connection passes by itself.
+fn may_pass(error: &sqlx::Error) -> bool {
+    /// PostgreSQL's code for "the database system is starting up".
+    const STARTING: &str = "57P03";
+    match error {
+        sqlx::Error::PoolTimedOut => true,
+        sqlx::Error::Database(said) => said.code().is_some_and(|code| code == STARTING),
+        _ => false,
+    }
+}
+
+fn too_slow() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        format!("the server accepted no connection within {} s", START.as_secs()),
+    ))
+}
 
 /// A server, and whether it answers.
 #[derive(Debug, Clone)]

@@ -1,110 +1,117 @@
-//! A harm as the API's document describes it. Core has no schemas, so its shape is written here once
-//! more; a test holds the two together.
-#![expect(dead_code, reason = "only the schemas are used")]
+//! A harm as the API's document describes it. Core has no schemas, so they are built here, with the
+//! names that core reads and writes.
 
-use utoipa::ToSchema;
+use deadstop_core::{HarmKind, Reach, Recovery};
+use serde::Serialize;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{RefBuilder, RefOr};
+use utoipa::{PartialSchema, ToSchema};
 
-/// What a call would do to the world, from a hook that has looked at the machine.
-#[derive(ToSchema)]
-pub(super) struct HarmSeen {
-    /// What sort of harm.
-    kind: HarmKindSeen,
-    /// What is done, in a word or two.
-    verb: String,
-    /// What it is done to.
-    target: String,
-    /// How far it reaches.
-    reach: ReachSeen,
-    /// Whether what is lost comes back.
-    recovery: RecoverySeen,
-}
+/// What a call would do to the world.
+pub(super) enum HarmSeen {}
 
 /// Sorts of harm.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-enum HarmKindSeen {
-    Destroys,
-    DiscardsWork,
-    RewritesHistory,
-    Stops,
-    ReadsSecret,
-    SendsSecret,
-    RunsDownload,
-    OpensAccess,
-    DisablesDeadstop,
-    Unreadable,
-}
+enum HarmKindSeen {}
 
 /// How far a harm reaches.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-enum ReachSeen {
-    Item,
-    Directory,
-    Workspace,
-    Outside,
-    Remote,
-    Home,
-    System,
-    Production,
-}
+enum ReachSeen {}
 
 /// Whether what is lost comes back.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-enum RecoverySeen {
-    Session,
-    Cache,
-    VersionControl,
-    Elsewhere,
-    Unknown,
-    None,
+enum RecoverySeen {}
+
+impl PartialSchema for HarmSeen {
+    fn schema() -> RefOr<Schema> {
+        let text = |about| ObjectBuilder::new().schema_type(Type::String).description(Some(about));
+        let one_of = |name: std::borrow::Cow<'_, str>, about: &str| {
+            RefBuilder::new().ref_location_from_schema_name(name).description(about)
+        };
+        let about =
+            "What a call would do to the world, from a hook that has looked at the machine.";
+        ObjectBuilder::new()
+            .description(Some(about))
+            .property("kind", one_of(HarmKindSeen::name(), "What sort of harm."))
+            .required("kind")
+            .property("verb", text("What is done, in a word or two."))
+            .required("verb")
+            .property("target", text("What it is done to."))
+            .required("target")
+            .property("reach", one_of(ReachSeen::name(), "How far it reaches."))
+            .required("reach")
+            .property("recovery", one_of(RecoverySeen::name(), "Whether what is lost comes back."))
+            .required("recovery")
+            .into()
+    }
+}
+
+impl ToSchema for HarmSeen {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((HarmKindSeen::name().into_owned(), HarmKindSeen::schema()));
+        schemas.push((ReachSeen::name().into_owned(), ReachSeen::schema()));
+        schemas.push((RecoverySeen::name().into_owned(), RecoverySeen::schema()));
+    }
+}
+
+impl PartialSchema for HarmKindSeen {
+    fn schema() -> RefOr<Schema> {
+        names(&HarmKind::ALL, "Sorts of harm.")
+    }
+}
+
+impl PartialSchema for ReachSeen {
+    fn schema() -> RefOr<Schema> {
+        names(&Reach::ALL, "How far a harm reaches.")
+    }
+}
+
+impl PartialSchema for RecoverySeen {
+    fn schema() -> RefOr<Schema> {
+        names(&Recovery::ALL, "Whether what is lost comes back.")
+    }
+}
+
+impl ToSchema for HarmKindSeen {}
+impl ToSchema for ReachSeen {}
+impl ToSchema for RecoverySeen {}
+
+/// A text that is one of core's names.
+fn names(all: &[impl Serialize], about: &str) -> RefOr<Schema> {
+    let names = all.iter().filter_map(|one| serde_json::to_value(one).ok());
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(names))
+        .description(Some(about))
+        .into()
 }
 
 #[cfg(test)]
 mod tests {
-    use deadstop_core::{Harm, HarmKind, Reach, Recovery};
-    use utoipa::PartialSchema;
+    use deadstop_core::Harm;
 
     use super::*;
 
-    /// The names that a schema lists.
-    fn names<T: PartialSchema>() -> Vec<String> {
+    fn listed<T: PartialSchema>() -> Vec<String> {
         let schema = serde_json::to_value(T::schema()).unwrap();
         serde_json::from_value(schema["enum"].clone()).unwrap()
     }
 
     #[test]
-    fn the_schema_is_what_core_reads() {
+    fn every_name_of_the_schema_is_read_by_core() {
         let harm = |kind: &str, reach: &str, recovery: &str| {
             let text = serde_json::json!({
                 "kind": kind, "verb": "rm", "target": "x", "reach": reach, "recovery": recovery,
             });
             serde_json::from_value::<Harm>(text)
         };
-        for kind in names::<HarmKindSeen>() {
+        for kind in listed::<HarmKindSeen>() {
             harm(&kind, "item", "none").unwrap();
         }
-        for reach in names::<ReachSeen>() {
+        for reach in listed::<ReachSeen>() {
             harm("destroys", &reach, "none").unwrap();
         }
-        for recovery in names::<RecoverySeen>() {
+        for recovery in listed::<RecoverySeen>() {
             harm("destroys", "item", &recovery).unwrap();
         }
-        // The last of each: a new one in core is missed here.
-        let last = |names: Vec<String>| names.last().cloned().unwrap();
-        let name = |value: serde_json::Value| value.as_str().unwrap().to_owned();
-        assert_eq!(
-            last(names::<HarmKindSeen>()),
-            name(serde_json::to_value(HarmKind::Unreadable).unwrap())
-        );
-        assert_eq!(
-            last(names::<ReachSeen>()),
-            name(serde_json::to_value(Reach::Production).unwrap())
-        );
-        assert_eq!(
-            last(names::<RecoverySeen>()),
-            name(serde_json::to_value(Recovery::None).unwrap())
-        );
+        assert_eq!(listed::<HarmKindSeen>().len(), HarmKind::ALL.len());
+        assert!(harm("breaks", "item", "none").is_err());
     }
 }

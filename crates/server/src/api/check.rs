@@ -242,9 +242,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[derive(ToSchema, serde::Deserialize)]
+    #[derive(PartialEq, ToSchema, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its schema is used")]
     struct Outer {
         #[schema(max_length = 3)]
         name: String,
@@ -261,15 +260,14 @@ mod tests {
         some: Option<Vec<u8>>,
     }
 
-    #[derive(ToSchema, serde::Deserialize)]
+    #[derive(PartialEq, ToSchema, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its schema is used")]
     struct Inner {
         #[schema(minimum = 1, maximum = 5)]
         n: u8,
     }
 
-    #[derive(ToSchema, serde::Deserialize)]
+    #[derive(PartialEq, ToSchema, serde::Deserialize)]
     #[serde(rename_all = "lowercase")]
     enum Kind {
         One,

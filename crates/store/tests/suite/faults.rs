@@ -3,10 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use deadstop_store::{Batch, Store, Trouble, Verified};
 use sqlx::{Connection, SqliteConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::place::{Place, SERVER, on_both, script, start};
 use crate::sample::{agent, event, incident, number, scope};
@@ -83,6 +87,43 @@ async fn a_server_that_is_not_there_is_a_clear_error_without_its_password() {
     assert_eq!(error.trouble(), Some(Trouble::Away), "{error}");
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
     assert!(error.to_string().contains("127.0.0.1:1/x"), "{error}");
+}
+
+/// PostgreSQL and the nodes start at the same time, after a power cut or with compose.
+#[tokio::test]
+async fn a_server_that_is_still_starting_is_waited_for() {
+    let place = Place::postgres().await;
+    let (before, database) = place.address.rsplit_once('/').unwrap();
+    let real = before.rsplit_once('@').unwrap().1.to_owned();
+    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = front.local_addr().unwrap();
+    let turned_away = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&turned_away);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = front.accept().await.unwrap();
+            let real = real.clone();
+            if count.load(Ordering::Relaxed) == 2 {
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(real).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+                continue;
+            }
+            let length = client.read_u32().await.unwrap() as usize;
+            client.read_exact(&mut vec![0; length - 4]).await.unwrap();
+            let says = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+            client.write_u8(b'E').await.unwrap();
+            client.write_u32(4 + says.len() as u32).await.unwrap();
+            client.write_all(says).await.unwrap();
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let store = Store::connect(&format!("postgres://app@{at}/{database}?sslmode=disable")).await;
+    let one = scope("default/a/s");
+    store.unwrap().write(&Batch { scopes: vec![one], ..Batch::default() }).await.unwrap();
+    assert_eq!(turned_away.load(Ordering::Relaxed), 2);
+    place.remove().await;
 }
 
 /// A file of the first release is brought up to date, and nothing in it is lost.
