@@ -39,7 +39,7 @@ const MAX_DEPTH: u8 = 14;
 const MAX_SCRIPTS: u16 = 200;
 
 /// Bytes of scripts inside one call that are parsed, for each byte of the call and beyond a start.
-const MAX_TIMES: usize = 4;
+const MAX_TIMES: usize = 2;
 const MAX_START: usize = 8 * 1024;
 
 /// Which shell a script is for.
@@ -134,6 +134,8 @@ struct Walk<'a> {
     contents: Vec<(String, Content)>,
     /// Directories that the script packs up.
     bundles: Vec<String>,
+    /// Secrets that the script adds to a repository.
+    staged: Vec<String>,
     /// Whether the script sends something to another machine, and how.
     sends: Option<String>,
     /// Where what the last redirection fed comes from.
@@ -181,6 +183,7 @@ impl<'a> Walk<'a> {
             aliases: Vec::new(),
             contents: Vec::new(),
             bundles: Vec::new(),
+            staged: Vec::new(),
             sends: None,
             fed: Taint::None,
             depth: 0,

@@ -108,6 +108,14 @@ impl Walk<'_> {
                 let far: Vec<String> = files.into_iter().filter(|file| self.is_far(file)).collect();
                 self.remove("mv", &far, Depth::Tree);
             }
+            ("install", _)
+                if value_of(arguments, &["-m", "--mode"])
+                    .is_some_and(|mode| super::power::is_setuid(&mode)) =>
+            {
+                let kind = HarmKind::OpensAccess;
+                let what = target::join(&words);
+                self.effects.harm(kind, name, &what, Reach::System, Recovery::Elsewhere);
+            }
             (_, [.., to]) if is_disk(to) => self.writes_device(name, to),
             ("tee", files) if files.iter().any(|file| self.is_system_file(file)) => {
                 for file in files {
@@ -282,15 +290,18 @@ impl Walk<'_> {
         });
         let writes = arguments.iter().any(|word| word.starts_with("-fprint") || word == "-fls");
         self.effects.raise(if writes { Effect::Changes } else { Effect::Reads });
-        let removes = exec.is_some_and(|at| {
-            let first = arguments.get(at + 1).map_or("", String::as_str);
-            matches!(first.rsplit('/').next(), Some("rm" | "unlink" | "shred"))
-        });
+        let program = exec.and_then(|at| arguments.get(at + 1)).map_or("", String::as_str);
+        let removes =
+            matches!(program.rsplit('/').next(), Some("rm" | "unlink" | "shred" | "truncate"));
         if deletes || removes {
             self.effects.raise(Effect::Changes);
             let mut found = vec!["find".to_owned()];
             found.extend_from_slice(&arguments[..exec.unwrap_or(arguments.len())]);
-            let verb = if deletes { "find -delete" } else { "find -exec rm" };
+            let verb = match (deletes, program) {
+                (true, _) => "find -delete",
+                (false, "truncate") => "find -exec truncate",
+                (false, _) => "find -exec rm",
+            };
             found.retain(|word| word != "-delete");
             self.lose_found(verb, &found);
         } else if let Some(at) = exec {

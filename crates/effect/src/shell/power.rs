@@ -41,18 +41,22 @@ impl Walk<'_> {
                 let kind = HarmKind::Destroys;
                 self.effects.harm(kind, name, &what, Reach::System, Recovery::None);
             }
-            "usermod" | "passwd" | "chage" => {
+            "usermod" | "passwd" | "chage" | "gpasswd" | "adduser" | "addgroup" => {
                 let locks = has(&["-L", "--lock", "-l", "-d", "--delete", "-e", "--expiredate"]);
                 let raises = arguments.iter().any(|word| {
                     word.split(',').any(|g| matches!(g, "sudo" | "wheel" | "root" | "docker"))
                 });
-                if raises && name == "usermod" {
+                if raises && !matches!(name, "passwd" | "chage") {
                     self.opens(name, &what, Reach::System);
                 } else if locks && !words.is_empty() {
                     self.stops(name, &what, Reach::System, Recovery::Elsewhere);
                 } else {
                     return false;
                 }
+            }
+            "chpasswd" | "newusers" => self.opens(name, &what, Reach::System),
+            "mount" if words.last() == Some(&"/") && what.contains("remount") => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "setenforce" if what == "0" => self.opens(name, "0", Reach::System),
             "csrutil" | "spctl" if has(&["disable", "--master-disable"]) || what == "disable" => {
@@ -92,6 +96,9 @@ impl Walk<'_> {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "insmod" | "rmmod" | "modprobe" => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "nmcli" if words.contains(&"off") || words.contains(&"down") => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "ip" | "ifconfig" if words.contains(&"down") || words.contains(&"flush") => {
@@ -196,6 +203,11 @@ impl Walk<'_> {
             let resolved = self.resolve(path);
             let subject = place::loss(self.here, &resolved, Depth::Tree);
             let reach = subject.map_or(Reach::Item, |(reach, _)| reach);
+            // `setfacl -b` takes all rights away that were given one by one.
+            if name == "setfacl" && recursive && reach >= Reach::Outside {
+                self.stops(name, &resolved, Reach::System, Recovery::Elsewhere);
+                continue;
+            }
             let far = matches!(reach, Reach::System | Reach::Home);
             let whole = resolved == "." || reach == Reach::Workspace;
             if far && (recursive || open || (special && reach == Reach::System)) {
@@ -226,7 +238,9 @@ impl Walk<'_> {
                 words.contains(&"disable") || words.contains(&"reset") || words.contains(&"delete")
             }
             "pfctl" => has(&["-d", "-F"]),
-            "firewall-cmd" => arguments.iter().any(|word| word.starts_with("--remove")),
+            "firewall-cmd" => arguments
+                .iter()
+                .any(|word| word.starts_with("--remove") || word.starts_with("--panic")),
             _ => words.contains(&"flush"),
         };
         if opens {
@@ -285,7 +299,7 @@ fn opens_all(mode: &str) -> bool {
         })
 }
 
-fn is_setuid(mode: &str) -> bool {
+pub(super) fn is_setuid(mode: &str) -> bool {
     mode.len() == 4
         && mode.bytes().all(|b| b.is_ascii_digit())
         && matches!(mode.as_bytes()[0], b'4' | b'6')

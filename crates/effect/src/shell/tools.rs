@@ -50,7 +50,24 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
             (OpensAccess, Reach::Remote)
         }
-        ("aws", "iam") if all.contains("AdministratorAccess") && !second.starts_with("detach-") => {
+        ("aws", "iam")
+            if (all.contains("AdministratorAccess") || allows_everything(&all))
+                && !second.starts_with("detach-") =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
+        // The right to do anything.
+        ("az", "role")
+            if second == "assignment" && words.get(2) == Some(&"create") && grants_owner(&all) =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
+        ("gcloud", _) if all.contains("add-iam-policy-binding") && grants_owner(&all) => {
+            (OpensAccess, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "create")
+            if second == "clusterrolebinding" && all.contains("cluster-admin") =>
+        {
             (OpensAccess, Reach::Remote)
         }
         ("aws", _) if AWS_STOPS.iter().any(|start| second.starts_with(start)) => {
@@ -149,6 +166,18 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
     Some(Harm { kind, verb, target, reach, recovery: Recovery::Elsewhere })
 }
 
+/// A policy that allows all actions.
+fn allows_everything(text: &str) -> bool {
+    let bare: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    bare.contains(r#""Action":"*""#) && bare.contains(r#""Allow""#)
+}
+
+fn grants_owner(text: &str) -> bool {
+    text.split_whitespace().any(|word| {
+        matches!(word.rsplit(['/', '=']).next(), Some("Owner" | "owner" | "Contributor" | "editor"))
+    })
+}
+
 /// How commands of `aws` begin that stop something or lock people out.
 const AWS_STOPS: &[&str] =
     &["stop-", "reboot-", "disable-", "revoke-", "detach-", "disassociate-", "release-", "cancel-"];
@@ -199,6 +228,9 @@ const CLOUDS: &[&str] = &[
     "stripe",
     "auth0",
     "sentry-cli",
+    "vault",
+    "crictl",
+    "ctr",
 ];
 
 /// Verbs of theirs that stop something.
@@ -370,6 +402,8 @@ const DEEDS: &[Deed] = &[
     Deed("npm", &["unpublish"]),
     Deed("dropdb", &[]),
     Deed("dropuser", &[]),
+    Deed("pg_dropcluster", &[]),
+    Deed("nodetool", &["decommission|removenode|clearsnapshot"]),
     Deed("zfs", &["destroy|rollback"]),
     Deed("zpool", &["destroy"]),
     Deed("etcdctl", &["del"]),
