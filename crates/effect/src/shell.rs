@@ -128,6 +128,8 @@ struct Walk<'a> {
     cwd: String,
     /// Files and directories that the script itself made.
     made: Vec<String>,
+    /// What the script moved to a temporary directory, and where it is now.
+    moved: Vec<(String, String)>,
     /// Names that the script gave to commands.
     aliases: Vec<(String, String)>,
     /// Files that the script fetched or wrote, and what is in them.
@@ -180,6 +182,7 @@ impl<'a> Walk<'a> {
             variables: Variables::new(),
             cwd: String::new(),
             made: Vec::new(),
+            moved: Vec::new(),
             aliases: Vec::new(),
             contents: Vec::new(),
             bundles: Vec::new(),

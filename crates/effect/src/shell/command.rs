@@ -79,6 +79,25 @@ const RUNNERS: &[(&str, &str)] = &[
     ("aws-vault", "exec"),
 ];
 
+/// Tools that run a script on other machines.
+const REMOTES: &[&str] = &[
+    "salt",
+    "pdsh",
+    "pssh",
+    "clush",
+    "dsh",
+    "vagrant",
+    "heroku",
+    "fly",
+    "flyctl",
+    "gcloud",
+    "az",
+    "multipass",
+    "lxc",
+    "incus",
+    "limactl",
+];
+
 /// Words that `xargs` is fed, each of which becomes a command.
 const MAX_ITEMS: usize = 20;
 
@@ -412,6 +431,7 @@ impl Walk<'_> {
                 return false;
             }
             "ansible" => self.ansible(arguments),
+            _ if REMOTES.contains(&name) && self.remote(name, arguments) => return false,
             "awk" | "gawk" | "mawk" | "nawk" => {
                 self.awk(arguments);
                 return false;
@@ -443,6 +463,30 @@ impl Walk<'_> {
             },
         }
         true
+    }
+
+    /// A script that a tool runs on other machines: `salt '*' cmd.run 'ls'`, `vagrant ssh -c 'ls'`; false
+    /// where it runs none.
+    fn remote(&mut self, name: &str, arguments: &[String]) -> bool {
+        let dashes = arguments.iter().position(|word| word == "--");
+        let after = |at: usize| arguments.get(at + 1..).unwrap_or(&[]).join(" ");
+        let named = ["cmd.run", "cmd.shell", "run-command", "ssh", "run", "shell", "exec"];
+        let script = value_of(arguments, &["-c", "-C", "--command", "--commands", "--scripts"])
+            .or_else(|| dashes.map(after))
+            .or_else(|| match name {
+                "salt" | "pdsh" | "pssh" | "clush" | "dsh" => {
+                    arguments.iter().rev().find(|word| word.contains(' ')).cloned()
+                }
+                "heroku" | "multipass" | "lxc" | "incus" | "limactl" => {
+                    let at = arguments.iter().position(|word| named.contains(&word.as_str()))?;
+                    Some(after(at))
+                }
+                _ => None,
+            });
+        if let Some(script) = &script {
+            self.elsewhere(script);
+        }
+        script.is_some()
     }
 
     /// Commands that an editor is told to run: `vim -c ':!make'`.

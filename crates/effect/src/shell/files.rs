@@ -61,6 +61,8 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
+        // Archivers that remove what they have packed.
+        "tar" | "zip" if walk.packs_away(name, arguments) => {}
         "sed" | "gsed" if walk.edits_in_place(arguments) => {}
         "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
         "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
@@ -116,6 +118,13 @@ impl Walk<'_> {
                 let what = target::join(&words);
                 self.effects.harm(kind, name, &what, Reach::System, Recovery::Elsewhere);
             }
+            ("mv", [from, to]) if place::is_temporary(&self.resolve(to)) => {
+                let (from, to) = (self.resolve(from), self.resolve(to));
+                if self.moved.len() < MAX_MADE && !place::is_spare(self.here, &from) {
+                    self.moved.push((from, to));
+                }
+                self.effects.raise(Effect::Changes);
+            }
             (_, [.., to]) if is_disk(to) => self.writes_device(name, to),
             ("tee", files) if files.iter().any(|file| self.is_system_file(file)) => {
                 for file in files {
@@ -131,6 +140,26 @@ impl Walk<'_> {
             _ => return false,
         }
         true
+    }
+
+    /// `tar --remove-files`, `zip -m`: what was packed is only in the archive from then on.
+    fn packs_away(&mut self, name: &str, arguments: &[String]) -> bool {
+        let removes = match name {
+            "tar" => arguments.iter().any(|word| word == "--remove-files"),
+            _ => has(arguments, &['m'], "--move"),
+        };
+        let archive = value_of(arguments, &["-f", "--file", "-czf", "-cf", "-C"]);
+        let packed: Vec<String> = arguments
+            .iter()
+            .filter(|word| !word.starts_with('-') && Some(*word) != archive.as_ref())
+            .skip(usize::from(name == "zip"))
+            .cloned()
+            .collect();
+        // An archive in a temporary directory does not stay.
+        if removes {
+            self.remove(&format!("{name} and remove"), &packed, Depth::Tree);
+        }
+        removes
     }
 
     /// `sed -i` on a file that the system needs.
@@ -205,6 +234,11 @@ impl Walk<'_> {
         let resolved = self.resolve(path);
         if is_disk(&resolved) && resolved.len() > "/dev/".len() {
             return self.writes_device(verb, &resolved);
+        }
+        // What was moved away goes with the place that it was moved to.
+        if let Some(at) = self.moved.iter().position(|(_, to)| place::within(&resolved, to)) {
+            let (from, _) = self.moved.remove(at);
+            return self.lose(verb, &from, depth);
         }
         if self.is_made(&resolved) {
             let kind = HarmKind::Destroys;
@@ -489,7 +523,7 @@ fn prints_nothing(argv: &[String]) -> bool {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     matches!(
         words.as_slice(),
-        [] | [":" | "true"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
+        [] | [":" | "true" | "echo"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
     )
 }
 

@@ -173,7 +173,9 @@ fn unescaped(text: &str, octal: u32) -> String {
 }
 
 fn unhexed(text: &str) -> Option<String> {
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    // A variable that is not known has no digits to read.
+    let plain: String = text.split_whitespace().collect();
+    let digits: Vec<u32> = plain.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
     let bytes = digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect();
     String::from_utf8(bytes).ok()
 }

@@ -64,6 +64,7 @@ impl Walk<'_> {
             }
             "visudo" => self.opens(name, &what, Reach::System),
             "sysctl" if has(&["-w"]) => self.opens(name, &what, Reach::Outside),
+            "hg" | "svn" | "jj" if self.discards_elsewhere(name, arguments, &words) => {}
             "history" if arguments.iter().any(|w| w.starts_with('-') && w.contains('c')) => {
                 self.loses_log("history -c", "");
             }
@@ -101,7 +102,11 @@ impl Walk<'_> {
             "nmcli" if words.contains(&"off") || words.contains(&"down") => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
-            "ip" | "ifconfig" if words.contains(&"down") || words.contains(&"flush") => {
+            "ip" | "ifconfig"
+                if words
+                    .iter()
+                    .any(|word| matches!(*word, "down" | "flush" | "delete" | "del")) =>
+            {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap"
@@ -127,6 +132,26 @@ impl Walk<'_> {
 
     fn system_loss(&mut self, verb: &str, what: &str) {
         self.effects.harm(HarmKind::Destroys, verb, what, Reach::System, Recovery::None);
+    }
+
+    /// Uncommitted work in repositories of other kinds than git's.
+    fn discards_elsewhere(&mut self, name: &str, arguments: &[String], words: &[&str]) -> bool {
+        let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
+        let discards = match (name, words.first().copied().unwrap_or_default()) {
+            ("hg", "update" | "up" | "checkout" | "co") => has(&["--clean", "-C"]),
+            ("hg", "revert") => has(&["--all", "-a", "--no-backup"]),
+            ("hg", "purge" | "strip") | ("jj", "abandon") => true,
+            ("svn", "revert") => has(&["-R", "--recursive", "--depth"]),
+            ("svn", "cleanup") => has(&["--remove-unversioned", "--remove-ignored"]),
+            _ => false,
+        };
+        if discards {
+            let kind = HarmKind::DiscardsWork;
+            let what = target::join(words.get(1..).unwrap_or(&[]));
+            let verb = format!("{name} {}", words[0]);
+            self.effects.harm(kind, &verb, &what, Reach::Workspace, Recovery::None);
+        }
+        discards
     }
 
     fn service(&mut self, name: &str, words: &[&str], what: &str) -> bool {
@@ -231,11 +256,16 @@ impl Walk<'_> {
         let opens = match name {
             "iptables" | "ip6tables" => {
                 has(&["-F", "--flush", "-X", "-D", "--delete", "-Z"])
+                    // All that comes in, from any sender.
+                    || has(&["INPUT", "OUTPUT"])
+                        && has(&["DROP", "REJECT"])
+                        && !has(&["-s", "-d", "-p", "--source", "--dport", "-i", "-m"])
                     || has(&["-P", "--policy"]) && (has(&["ACCEPT"]) || has(&["DROP"]))
             }
             "nft" => words.contains(&"flush") || words.contains(&"delete"),
             "ufw" => {
-                words.contains(&"disable") || words.contains(&"reset") || words.contains(&"delete")
+                ["disable", "reset", "delete"].iter().any(|word| words.contains(word))
+                    || (words.first() == Some(&"default") && words.contains(&"allow"))
             }
             "pfctl" => has(&["-d", "-F"]),
             "firewall-cmd" => arguments

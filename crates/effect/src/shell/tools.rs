@@ -291,7 +291,8 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
         }
         "python" | "python3" if arguments.first().is_some_and(|w| w.ends_with("manage.py")) => {
             let command = arguments.get(1).map_or("", String::as_str);
-            let gone = matches!(command, "flush" | "reset_db" | "sqlflush");
+            let gone = matches!(command, "flush" | "reset_db" | "sqlflush")
+                || (command == "migrate" && arguments.last().is_some_and(|word| word == "zero"));
             return gone.then(|| (format!("manage.py {command}"), String::new()));
         }
         kafka if kafka.starts_with("kafka-") && arguments.iter().any(|w| w == "--delete") => {
@@ -403,6 +404,8 @@ const DEEDS: &[Deed] = &[
     Deed("dropdb", &[]),
     Deed("dropuser", &[]),
     Deed("pg_dropcluster", &[]),
+    Deed("pulumi", &["state", "delete"]),
+    Deed("netlify", &["env:unset"]),
     Deed("nodetool", &["decommission|removenode|clearsnapshot"]),
     Deed("zfs", &["destroy|rollback"]),
     Deed("zpool", &["destroy"]),
@@ -530,7 +533,7 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let command = words.iter().find(|word| !matches!(**word, "run-all" | "run"))?;
     let next = words.iter().skip_while(|word| *word != command).nth(1).copied();
-    if matches!((*command, next), ("state", Some("rm")) | ("workspace", Some("delete"))) {
+    if matches!((*command, next), ("state", Some("rm" | "push")) | ("workspace", Some("delete"))) {
         return Some((format!("{name} {command} {}", next.unwrap_or_default()), {
             target::join(words.get(2..).unwrap_or(&[]))
         }));
