@@ -1,10 +1,10 @@
 //! The mutation score of the severity table and of the reader of commands.
 //!
-//! `cargo run --release --manifest-path mutants/Cargo.toml -- [--again] [--list] [--every N] [--jobs N] [--least PERCENT] [PART…]`
+//! `cargo run --release --manifest-path mutants/Cargo.toml -- [--again] [--list] [--every N] [--from N] [--jobs N] [--least PERCENT] [PART…]`
 //! copies the tree to `target/mutants`, puts every fault into the copy at once, each behind a number, compiles the
 //! tests once, and runs them for each number. That takes seconds where one compilation for each fault takes hours.
 //! A PART names files by a part of their path; `--again` tries only what was missed the last time, `--every N` each
-//! N-th, as a sample; `--list` shows them and tries none.
+//! N-th, as a sample, `--from N` leaving the first N out; `--list` shows them and tries none.
 //!
 //! A fault is caught when a test fails or takes far too long. What is missed is told with its file and line, and
 //! kept in `target/mutants/missed`. Exit 1 below `--least` percent (90).
@@ -50,6 +50,7 @@ struct Options {
     again: bool,
     list: bool,
     every: usize,
+    from: usize,
     jobs: usize,
     least: usize,
     only: Vec<String>,
@@ -82,6 +83,7 @@ fn main() -> anyhow::Result<()> {
         .filter(|mutant| {
             options.only.is_empty() || options.only.iter().any(|part| mutant.file.contains(part))
         })
+        .skip(options.from)
         .step_by(options.every.max(1))
         .collect();
     ensure!(!chosen.is_empty(), "no mutants to try");
@@ -92,7 +94,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn options() -> anyhow::Result<Options> {
-    let mut options = Options { again: false, list: false, every: 1, jobs: 2, least: 90, only: Vec::new() };
+    let mut options = Options { again: false, list: false, every: 1, from: 0, jobs: 2, least: 90, only: Vec::new() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next().and_then(|word| word.parse().ok()).context("say a number");
@@ -100,6 +102,7 @@ fn options() -> anyhow::Result<Options> {
             "--again" => options.again = true,
             "--list" => options.list = true,
             "--every" => options.every = number()?,
+            "--from" => options.from = number()?,
             "--jobs" => options.jobs = number()?,
             "--least" => options.least = number()?,
             word if word.starts_with('-') => bail!("{word} is no option"),

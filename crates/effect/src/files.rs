@@ -29,6 +29,8 @@ pub(super) fn tool(
         let mut named = path.into_iter().chain(text("pattern")).chain(text("glob"));
         if let Some(path) = named.find(|path| secret::is_secret(path)) {
             effects.harm(HarmKind::ReadsSecret, "read", path, Reach::Outside, Recovery::None);
+        } else if let Some(folder) = path.filter(|path| secret::is_hidden_folder(path)) {
+            effects.harm(HarmKind::ReadsSecret, "search", folder, Reach::Outside, Recovery::None);
         }
         return;
     }
@@ -51,9 +53,37 @@ pub(super) fn tool(
         let (reach, recovery) = (Reach::System, Recovery::Elsewhere);
         effects.harm(HarmKind::Destroys, "write", path, reach, recovery);
     }
+    if runs_at_start(&full) {
+        // What stands in such a file is run later, by the shell that starts.
+        let added = text("new_string").or_else(|| text("new_str")).unwrap_or(content);
+        let later = shell::of_script(added, shell::Shell::of(false), here);
+        effects.harms.extend(later.harms);
+        effects.harms.truncate(super::MAX_HARMS);
+    }
     if changes.is_empty() {
         effects.make(full);
     }
+}
+
+/// Files that a shell, git or a scheduler runs by itself.
+fn runs_at_start(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let shells = [
+        ".bashrc",
+        ".bash_profile",
+        ".bash_login",
+        ".bash_logout",
+        ".profile",
+        ".zshrc",
+        ".zshenv",
+        ".zprofile",
+        "config.fish",
+        ".envrc",
+    ];
+    shells.contains(&name)
+        || path.contains("/.git/hooks/")
+        || path.contains("/cron.")
+        || path.contains("/crontabs/")
 }
 
 /// Whether an edit is about what starts Deadstop.

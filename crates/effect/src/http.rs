@@ -7,9 +7,17 @@ use super::Effects;
 
 /// A call with a method and an address, read as a request.
 pub(super) fn of(arguments: &Map<String, Value>) -> Option<Effects> {
-    let method = arguments.get("method").or_else(|| arguments.get("http_method"))?.as_str()?;
+    // Some tools take the method among other options, as `fetch` does.
+    let inner = ["options", "init", "request", "config"]
+        .iter()
+        .find_map(|key| arguments.get(*key)?.as_object());
+    let method = ["method", "http_method", "verb"]
+        .iter()
+        .find_map(|key| arguments.get(*key).or_else(|| inner?.get(*key)))?
+        .as_str()?;
     let keys = ["url", "uri", "path", "endpoint"];
-    let address = keys.iter().find_map(|key| arguments.get(*key)?.as_str())?;
+    let named = |key: &&str| arguments.get(*key).or_else(|| inner?.get(*key))?.as_str();
+    let address = keys.iter().find_map(named)?;
     let mut effects = Effects::only(Effect::Changes);
     if method.eq_ignore_ascii_case("delete") {
         effects.destroy_by_name("DELETE", &place(address));

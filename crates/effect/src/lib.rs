@@ -75,9 +75,10 @@ fn read(
     arguments: &Map<String, Value>,
     here: &dyn Surroundings,
 ) -> Effects {
-    by_name(tool, words, arguments)
+    by_name(tool, words, arguments, here)
         .or_else(|| words.is_database().then(|| by_sql(words, arguments)).flatten())
         .or_else(|| by_program(words, arguments, here))
+        .or_else(|| by_arguments(tool, words, arguments, here))
         .or_else(|| by_command(words, arguments, here))
         .or_else(|| (!words.is_database()).then(|| by_sql(words, arguments)).flatten())
         .or_else(|| by_graphql(arguments))
@@ -177,7 +178,12 @@ fn carried(arguments: &Map<String, Value>) -> Option<(&str, &Value)> {
 }
 
 /// Tools whose name, or whose `action`, is the deed.
-fn by_name(tool: &str, words: &Words, arguments: &Map<String, Value>) -> Option<Effects> {
+fn by_name(
+    tool: &str,
+    words: &Words,
+    arguments: &Map<String, Value>,
+    here: &dyn Surroundings,
+) -> Option<Effects> {
     let destroys = words.destroys()
         || (!words.edits()
             && ["action", "operation"].iter().any(|key| target::is_deletion(arguments.get(*key)))
@@ -196,6 +202,15 @@ fn by_name(tool: &str, words: &Words, arguments: &Map<String, Value>) -> Option<
             && let Some(harm) = effects.harms.last_mut()
         {
             harm.reach = Reach::Production;
+        }
+        // A directory of this machine, where the path is one that a whole tree hangs on.
+        let path =
+            arguments.get("path").and_then(Value::as_str).filter(|p| p.starts_with(['/', '~']));
+        let tree = words.is_folder() || arguments.get("recursive").is_some_and(|v| v == true);
+        if let Some(path) = path.filter(|_| tree)
+            && let Some((reach, Recovery::None)) = place::loss(here, path, place::Depth::Tree)
+        {
+            effects.harm(HarmKind::Destroys, name::last_part(tool), path, reach, Recovery::None);
         }
     }
     Some(effects)
@@ -247,6 +262,35 @@ fn by_command(
                 "commands" => shell::of_lines(&words, here),
                 _ => shell::of_argv(&words, here),
             })
+        }
+        _ => None,
+    }
+}
+
+/// Tools that are named after a program and take its arguments: `kubectl {args: ["delete", …]}`,
+/// `mcp__redis__command {command: "FLUSHALL"}`.
+fn by_arguments(
+    tool: &str,
+    words: &Words,
+    arguments: &Map<String, Value>,
+    here: &dyn Surroundings,
+) -> Option<Effects> {
+    let program = words.program(tool)?;
+    let keys = ["args", "argv", "arguments", "command", "cmd"];
+    match keys.iter().find_map(|key| arguments.get(*key))? {
+        // What a container is told to run is no command of its manager.
+        Value::String(_) if matches!(program, "docker" | "podman" | "kubectl") => None,
+        Value::String(text) => {
+            let first = text.split_whitespace().next()?.rsplit('/').next()?;
+            let full = first == program || first.starts_with(|c: char| !c.is_ascii_alphabetic());
+            let script = if full { text.clone() } else { format!("{program} {text}") };
+            Some(shell::of_script(&script, shell::Shell::Posix, here))
+        }
+        Value::Array(items) => {
+            let items: Vec<&str> = items.iter().map(Value::as_str).collect::<Option<_>>()?;
+            let own = items.first().is_some_and(|first| *first == program);
+            let argv = if own { items } else { [&[program], items.as_slice()].concat() };
+            Some(shell::of_argv(&argv, here))
         }
         _ => None,
     }

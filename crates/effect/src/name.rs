@@ -131,7 +131,29 @@ impl<'a> Words<'a> {
             "backup",
             "backups",
             "snapshots",
+            "all",
         ])
+    }
+
+    /// Whether the tool is about directories.
+    pub(super) fn is_folder(&self) -> bool {
+        self.any(&["directory", "folder", "dir", "tree"])
+    }
+
+    /// The program that the tool is named after, as `kubectl` is, or its server where the tool only
+    /// says that it runs something: `mcp__git__run`.
+    pub(super) fn program(&self, tool: &str) -> Option<&'static str> {
+        let named = |text: &str| {
+            PROGRAMS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|found| found.1)
+        };
+        let runs = ["run", "command", "cmd", "cli", "call", "tool", "invoke"];
+        // `run_in_docker` runs its command inside, and is none of docker's own.
+        let plain = self.all().iter().all(|word| named(word).is_some() || one_of(word, &runs));
+        let own = self.all().iter().find_map(|word| named(word)).filter(|_| plain);
+        own.or_else(|| {
+            let server = tool.rsplit("__").nth(1).filter(|_| self.any(&runs))?;
+            server.split(['-', '_']).find_map(named)
+        })
     }
 
     /// Whether the tool reads files.
@@ -249,6 +271,24 @@ fn ends_with(word: &str, tail: &str) -> bool {
         .and_then(|at| word.get(at..))
         .is_some_and(|end| end.eq_ignore_ascii_case(tail))
 }
+
+/// Programs after which tools and servers are named.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("kubectl", "kubectl"),
+    ("kubernetes", "kubectl"),
+    ("k8s", "kubectl"),
+    ("docker", "docker"),
+    ("podman", "podman"),
+    ("git", "git"),
+    ("aws", "aws"),
+    ("gcloud", "gcloud"),
+    ("az", "az"),
+    ("helm", "helm"),
+    ("terraform", "terraform"),
+    ("gh", "gh"),
+    ("redis", "redis-cli"),
+    ("systemctl", "systemctl"),
+];
 
 /// Words that come before the verb: manners, and products that name every tool after themselves.
 const LEADS: &[&str] = &[

@@ -45,7 +45,8 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
             return None;
         }
         // Files in a system directory are one thing, all of the directory another.
-        let temporary = is_all && is_temporary(&format!("{subject}/x"));
+        let temporary =
+            is_all && is_temporary(&format!("{subject}/x")) && !climbs(here, path, subject);
         return (!temporary)
             .then_some((reach, Recovery::None))
             .or(Some((Reach::Outside, Recovery::Cache)));
@@ -60,7 +61,7 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
     let own = here.workspace().map(|root| root.trim_end_matches('/'));
     let shown = own.map_or(subject, |root| inside(root, subject));
     let holds = own.is_some_and(|root| within(root, subject));
-    if !holds && is_disposable(shown) {
+    if !holds && is_disposable(shown) && !climbs(here, path, subject) {
         let inside = !shown.starts_with(['/', '~', '$']);
         return Some((if inside { Reach::Directory } else { Reach::Outside }, Recovery::Cache));
     }
@@ -68,6 +69,16 @@ pub(super) fn loss(here: &dyn Surroundings, path: &str, depth: Depth) -> Loss {
         Some(_) => known(here, subject, is_all, depth),
         None => Some(by_text(subject, is_all, depth)),
     }
+}
+
+/// Whether a path leads out of a workspace that lies in a temporary directory. What is beside that
+/// workspace is another project's work, and a path that climbs there was not meant as a scratch file.
+fn climbs(here: &dyn Surroundings, path: &str, full: &str) -> bool {
+    let relative = !path.starts_with(['/', '~', '$', '\\', '%']);
+    relative
+        && here.workspace().map(|root| root.trim_end_matches('/')).is_some_and(|root| {
+            is_temporary(&format!("{root}/x")) && !within(full, root) && full.starts_with('/')
+        })
 }
 
 /// The reach of places that no session is about: the system, a home directory, the workspace.
@@ -124,9 +135,10 @@ fn known(here: &dyn Surroundings, path: &str, is_all: bool, depth: Depth) -> Los
     }
     let sight = here.look(&full);
     if sight == Sight::Missing {
-        // What is not there cannot be lost. Well-known places are judged all the same: they may be
-        // there when the command runs.
-        return is_well_known(here, &full).then_some((Reach::Outside, Recovery::None));
+        // What is not there cannot be lost. Well-known places are judged all the same, and so are
+        // whole directories outside the workspace: they may be there when the command runs.
+        let judged = is_well_known(here, &full) || (depth == Depth::Tree && !inside);
+        return judged.then_some((Reach::Outside, Recovery::None));
     }
     if here.created(&full) {
         return Some((Reach::Item, Recovery::Session));
@@ -416,9 +428,14 @@ fn is_missed(path: &str) -> bool {
             || matches!(first, ".ssh" | ".gnupg" | ".aws" | ".kube" | ".password-store")
             || matches!(first, "Documents" | "Desktop" | "Pictures");
     }
+    is_kept_by_system(path)
+}
+
+/// What services keep: logs, data, spools.
+fn is_kept_by_system(path: &str) -> bool {
     ["/var/log/", "/var/lib/", "/var/backups/", "/var/spool/"]
         .iter()
-        .any(|start| below(start).is_some())
+        .any(|start| path.strip_prefix(start).is_some_and(|rest| !rest.is_empty()))
 }
 
 /// Places outside the workspace that are judged although nothing is there now.
@@ -434,7 +451,10 @@ fn is_well_known(here: &dyn Surroundings, path: &str) -> bool {
     if let Some(rest) = below_treasure {
         return is_missed(&format!("~/{rest}"));
     }
-    ["/var/lib/", "/var/backups/", "/var/www/", "/var/log/", "/srv/", "/opt/", "/data/", "/mnt/"]
+    if is_kept_by_system(path) {
+        return true;
+    }
+    ["/var/www/", "/srv/", "/opt/", "/data/", "/mnt/"]
         .iter()
         .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.matches('/').count() < 2))
 }
@@ -470,6 +490,7 @@ pub(super) fn is_spare(here: &dyn Surroundings, path: &str) -> bool {
         return false;
     }
     is_disposable(own.map_or(full.as_str(), |root| inside(root, &full)))
+        && !climbs(here, path, &full)
 }
 
 /// The part of a path below a directory; the whole path if it is elsewhere.
@@ -482,6 +503,10 @@ fn inside<'a>(root: &str, path: &'a str) -> &'a str {
 
 /// Whether this path can be spared: temporary, built or cached.
 fn is_disposable(path: &str) -> bool {
+    // The system's own logs tell who did what.
+    if is_kept_by_system(path) {
+        return false;
+    }
     is_temporary(path) || path.split('/').any(is_product) || is_byproduct(path)
 }
 

@@ -21,7 +21,23 @@ pub(super) fn is_secret(path: &str) -> bool {
         })
         || INSIDE.iter().any(|part| lower.contains(part))
         || (folder == ".ssh" && is_private(name))
-        || (lower.starts_with("/proc/") && name == "environ")
+        || (lower.starts_with("/proc/") && matches!(name, "environ" | "mem"))
+        || (BROWSED.contains(&name) && BROWSERS.iter().any(|browser| lower.contains(browser)))
+        || (name == ".npmrc" && is_at_home(&lower))
+}
+
+/// Whether a file stands directly in a home directory.
+fn is_at_home(path: &str) -> bool {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let user = folder.strip_prefix("/home/").or(folder.strip_prefix("/users/"));
+    matches!(folder, "~" | "$home" | "${home}" | "/root")
+        || user.is_some_and(|user| !user.is_empty() && !user.contains('/'))
+}
+
+/// Whether a path names a directory of secrets that a person keeps at home: `~/.ssh`.
+pub(super) fn is_hidden_folder(path: &str) -> bool {
+    let last = path.trim_end_matches(['/', '*']).rsplit('/').next().unwrap_or(path);
+    last.starts_with('.') && is_secret_folder(path)
 }
 
 /// Whether a path names a directory that holds secrets.
@@ -134,6 +150,14 @@ const ENDS: &[&str] = &[
     "chrome/default/login data",
     "chrome/default/cookies",
 ];
+
+/// What a browser keeps about its user.
+const BROWSED: &[&str] =
+    &["cookies", "cookies.sqlite", "login data", "web data", "logins.json", "key4.db"];
+
+/// Parts of the paths of browsers.
+const BROWSERS: &[&str] =
+    &["chrome", "chromium", "brave", "firefox", "mozilla", "edge", "safari", "opera", "vivaldi"];
 
 /// Parts of paths.
 const INSIDE: &[&str] = &[

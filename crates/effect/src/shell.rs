@@ -39,7 +39,7 @@ const MAX_DEPTH: u8 = 14;
 const MAX_SCRIPTS: u16 = 200;
 
 /// Bytes of scripts inside one call that are parsed, for each byte of the call and beyond a start.
-const MAX_TIMES: usize = 4;
+const MAX_TIMES: usize = 2;
 const MAX_START: usize = 8 * 1024;
 
 /// Which shell a script is for.
@@ -128,12 +128,16 @@ struct Walk<'a> {
     cwd: String,
     /// Files and directories that the script itself made.
     made: Vec<String>,
+    /// What the script moved to a temporary directory, and where it is now.
+    moved: Vec<(String, String)>,
     /// Names that the script gave to commands.
     aliases: Vec<(String, String)>,
     /// Files that the script fetched or wrote, and what is in them.
     contents: Vec<(String, Content)>,
     /// Directories that the script packs up.
     bundles: Vec<String>,
+    /// Secrets that the script adds to a repository.
+    staged: Vec<String>,
     /// Whether the script sends something to another machine, and how.
     sends: Option<String>,
     /// Where what the last redirection fed comes from.
@@ -178,9 +182,11 @@ impl<'a> Walk<'a> {
             variables: Variables::new(),
             cwd: String::new(),
             made: Vec::new(),
+            moved: Vec::new(),
             aliases: Vec::new(),
             contents: Vec::new(),
             bundles: Vec::new(),
+            staged: Vec::new(),
             sends: None,
             fed: Taint::None,
             depth: 0,

@@ -29,6 +29,9 @@ pub(super) fn of(text: &str) -> Option<Effects> {
     inside(text, 0)
 }
 
+/// Statements that are read one by one where they cannot be read together.
+const MAX_PARTS: usize = 50;
+
 /// Statements inside statements are followed this deep.
 const MAX_DEPTH: u8 = 3;
 
@@ -48,6 +51,14 @@ fn inside(text: &str, depth: u8) -> Option<Effects> {
         return None;
     }
     let Some(statements) = parse(text) else {
+        // One statement that no dialect knows must not hide the others.
+        let parts: Vec<&str> =
+            text.split(';').map(str::trim).filter(|part| !part.is_empty()).collect();
+        if (2..=MAX_PARTS).contains(&parts.len()) && !text.contains(['\'', '"', '$']) {
+            let mut effects = Effects::only(Effect::Changes);
+            parts.iter().filter_map(|part| inside(part, depth + 1)).for_each(|e| effects.absorb(e));
+            return (!effects.harms.is_empty()).then_some(effects);
+        }
         return plain_words(text);
     };
     let mut effects = Effects::only(Effect::Inert);
@@ -129,6 +140,9 @@ fn plain_words(text: &str) -> Option<Effects> {
                     let target = format!("{}={}", kind.to_ascii_lowercase(), names.concat());
                     effects.destroy(&format!("DROP {kind}"), &target);
                 }
+            }
+            ["DROP", "OWNED", "BY", ..] => {
+                effects.destroy("DROP OWNED", &words[3..].concat());
             }
             ["DELETE", "TOP", "(", _, ")", "FROM", table, ..] => {
                 effects.destroy_by_name("DELETE", &format!("table={}", table.to_ascii_lowercase()));
@@ -275,6 +289,7 @@ const STARTS: &[&str] = &[
     "comment",
     "savepoint",
     "release",
+    "flush",
 ];
 
 /// Adds what one top-level statement does.

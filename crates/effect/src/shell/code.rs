@@ -7,6 +7,7 @@
 use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
 use super::super::place::Depth;
+use super::fetch::Taint;
 use super::{Input, Walk};
 
 /// A language.
@@ -17,6 +18,8 @@ pub(in super::super) enum Language {
     Perl,
     Ruby,
     Php,
+    /// Lua, R, Julia and the like, whose one-liners call the same few things.
+    Other,
 }
 
 /// Longer programs are not read.
@@ -36,6 +39,8 @@ impl Language {
             "perl" => Language::Perl,
             "ruby" => Language::Ruby,
             "php" => Language::Php,
+            "lua" | "luajit" | "Rscript" | "julia" | "tclsh" | "osascript" | "elixir"
+            | "groovy" => Language::Other,
             _ => return None,
         })
     }
@@ -85,7 +90,19 @@ impl Language {
                 "FileUtils.remove_dir(",
                 "FileUtils.remove_entry(",
             ],
-            Language::Php => &["unlink("],
+            Language::Php => &["unlink(", "rmdir("],
+            Language::Other => &["os.remove(", "unlink(", "file.remove(", "File.rm_rf!(", "rm("],
+        }
+    }
+
+    /// Calls that a program is handed to as text.
+    fn evaluates(self) -> &'static [&'static str] {
+        match self {
+            Language::Python => &["exec(", "eval("],
+            Language::JavaScript => &["eval(", "Function(", "runInThisContext("],
+            Language::Perl | Language::Ruby => &["eval(", "eval ", "instance_eval("],
+            Language::Php => &["eval(", "assert("],
+            Language::Other => &["load(", "loadstring(", "eval("],
         }
     }
 
@@ -105,7 +122,16 @@ impl Language {
             Language::JavaScript => &["execSync(", "spawnSync(", "execFileSync(", "spawn("],
             Language::Perl => &["system(", "system ", "exec(", "exec "],
             Language::Ruby => &["system(", "system "],
-            Language::Php => &["shell_exec(", "exec(", "system(", "passthru("],
+            Language::Php => &["shell_exec(", "exec(", "system(", "passthru(", "popen("],
+            Language::Other => &[
+                "os.execute(",
+                "io.popen(",
+                "system(",
+                "System.cmd(",
+                "do shell script ",
+                "run(",
+                "exec ",
+            ],
         }
     }
 
@@ -113,6 +139,7 @@ impl Language {
         match self {
             Language::Python | Language::Perl | Language::Ruby => &["#"],
             Language::JavaScript => &["//"],
+            Language::Other => &["--"],
             Language::Php => &["#", "//"],
         }
     }
@@ -188,6 +215,41 @@ impl Bare {
         (self.strings_in(given), given.trim_start().chars().next())
     }
 
+    /// What a call is given, with its strings taken out.
+    fn expression(&self, from: usize) -> &str {
+        let rest = &self.text[from..];
+        let end = rest.find([';', '\n']).unwrap_or(rest.len());
+        &rest[..end]
+    }
+
+    /// The path that a call names with the help of the home directory: `join(homedir(), "x")`.
+    fn below_home(&self, from: usize) -> String {
+        let named = self.strings_in(self.expression(from));
+        let parts: Vec<&str> = named
+            .into_iter()
+            .filter(|part| !matches!(*part, "os" | "path" | "HOME" | "~" | "fs"))
+            .map(|part| part.trim_start_matches(['~', '/']))
+            .filter(|part| !part.is_empty())
+            .collect();
+        match parts.as_slice() {
+            [] => "~".to_owned(),
+            parts => format!("~/{}", parts.join("/")),
+        }
+    }
+
+    /// Whether it starts itself again without end.
+    fn forks(&self) -> bool {
+        let bare: String = self.text.chars().filter(|c| !c.is_whitespace()).take(4096).collect();
+        let forks = ["fork", "child_process"].iter().any(|word| bare.contains(word));
+        let forever =
+            ["whileTrue:", "while1:", "while(1)", "while(true)", "for(;;)", "loop{", "forkwhile"];
+        forks && !bare.contains("wait") && forever.iter().any(|head| bare.contains(head))
+    }
+
+    fn has(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.text.contains(name))
+    }
+
     fn strings_in(&self, text: &str) -> Vec<&str> {
         let numbers = text.split(STRING).skip(1).step_by(2);
         numbers.filter_map(|n| Some(self.strings.get(n.parse::<usize>().ok()?)?.as_str())).collect()
@@ -212,7 +274,158 @@ fn quoted<'a>(text: &'a str, mark: &str) -> (String, &'a str) {
     }
 }
 
+/// How programs name the home directory.
+const HOMES: &[&str] =
+    &["homedir()", "Path.home()", "Dir.home", "expanduser(", "ENV{HOME}", "env.HOME"];
+
+/// A path inside a string that the language fills in: `$ENV{HOME}/x`, `#{Dir.home}/x`.
+fn at_home(path: &str) -> String {
+    let starts = [
+        "$ENV{HOME}",
+        "#{Dir.home}",
+        "${os.homedir()}",
+        "${process.env.HOME}",
+        "{$_SERVER['HOME']}",
+    ];
+    let rest = starts.iter().find_map(|start| path.strip_prefix(start));
+    rest.map_or_else(|| path.to_owned(), |rest| format!("~{rest}"))
+}
+
+/// Whether a program looks through the home directory.
+fn walks_home(text: &str) -> bool {
+    let looks = ["iterdir(", "listdir(", "glob(", "rglob(", "readdirSync(", "children", "walk("];
+    HOMES.iter().any(|home| text.contains(home)) && looks.iter().any(|look| text.contains(look))
+}
+
+/// Calls that turn an encoded text into a program.
+const DECODES: &[&str] = &[
+    "b64decode",
+    "decodebytes",
+    "fromhex",
+    "unhexlify",
+    "decompress(",
+    "marshal.loads",
+    "codecs.decode",
+    "Buffer.from(",
+    "atob(",
+    "decode_base64",
+    "base64_decode",
+    "Base64.decode64",
+    "str_rot13",
+    "gzinflate",
+    "unpack(",
+];
+
+/// Calls that ask another machine for something.
+const FETCHES: &[&str] = &[
+    "urlopen(",
+    "requests.",
+    "httpx.",
+    "urllib",
+    "http.client",
+    "fetch(",
+    "axios",
+    "https.get",
+    "http.get",
+    "https.request",
+    "Net::HTTP",
+    "open-uri",
+    "LWP::",
+    "file_get_contents(",
+    "curl_exec(",
+    "socket.http",
+];
+
 impl Walk<'_> {
+    /// `array_map("unlink", glob("dir/*"))`: a deletion that is handed to another call by its name.
+    fn maps_deletion(&mut self, language: Language, bare: &Bare) {
+        let named = |text: &String| matches!(text.as_str(), "unlink" | "rmdir" | "os.remove");
+        if !bare.has(&["array_map(", "array_walk(", "map("]) || !bare.strings.iter().any(named) {
+            return;
+        }
+        let verb = format!("{language:?} delete");
+        for at in bare.calls(&["glob(", "scandir("]) {
+            for path in bare.given(at).0 {
+                self.lose(&verb, path, Depth::Tree);
+            }
+        }
+    }
+
+    /// What a program deletes that it has found by looking through a directory; false where no such
+    /// directory is named.
+    fn lose_listed(&mut self, verb: &str, bare: &Bare) -> bool {
+        const LISTS: &[&str] = &[
+            "walk(",
+            "listdir(",
+            "scandir(",
+            "glob(",
+            "iglob(",
+            "readdirSync(",
+            "readdir(",
+            "Dir.glob(",
+            "Dir.children(",
+            "Dir.entries(",
+        ];
+        let roots: Vec<String> = bare
+            .calls(LISTS)
+            .into_iter()
+            .filter_map(|at| bare.given(at).0.first().map(|root| at_home(root)))
+            .collect();
+        for root in &roots {
+            self.lose(verb, root, Depth::Tree);
+        }
+        !roots.is_empty()
+    }
+
+    /// A program that another decodes or fetches, and runs.
+    fn evaluates(&mut self, language: Language, bare: &Bare) {
+        for at in bare.calls(language.evaluates()) {
+            let expression = bare.expression(at);
+            let given = bare.strings_in(expression);
+            let encoded = given.iter().any(|text| matches!(*text, "base64" | "hex" | "rot13"));
+            let variable = given.is_empty() && bare.has(FETCHES);
+            if variable || FETCHES.iter().any(|call| expression.contains(call)) {
+                self.runs_unread("eval", Taint::Fetched);
+            } else if encoded || DECODES.iter().any(|call| expression.contains(call)) {
+                let plain = given.iter().find_map(|text| super::output::plain(text));
+                match plain {
+                    Some(program) if self.depth < super::MAX_DEPTH => {
+                        self.depth += 1;
+                        self.code(language, &program);
+                        self.depth -= 1;
+                    }
+                    _ => {}
+                }
+                self.runs_unread("eval", Taint::Decoded);
+            }
+        }
+    }
+
+    /// A program that calls another machine: what secrets it reads go there, and the environment
+    /// where it is handed over whole.
+    fn calls_out(&mut self, language: Language, bare: &Bare) {
+        let posts = bare.has(&["data=", "json=", "body:", "body=", ".post(", "send(", "POST"])
+            || bare.strings.iter().any(|text| text == "POST");
+        if !bare.has(FETCHES) && !bare.has(&["socket"]) {
+            return;
+        }
+        if posts {
+            self.sends.get_or_insert_with(|| format!("{language:?} request"));
+        }
+        let environment = ["os.environ", "process.env", "ENV.to_h", "%ENV", "getenv()"];
+        let whole = environment.iter().any(|name| {
+            bare.text.match_indices(name).any(|(at, _)| {
+                let rest = &bare.text[at + name.len()..];
+                !rest.starts_with(['[', '.', '{'])
+            })
+        });
+        if whole && posts {
+            let kind = HarmKind::SendsSecret;
+            let verb = format!("{language:?} request");
+            self.effects.harm(kind, &verb, "the environment", Reach::Remote, Recovery::None);
+        }
+    }
+
     /// Adds what a program does.
     pub(super) fn code(&mut self, language: Language, program: &str) {
         self.effects.raise(Effect::Changes);
@@ -238,13 +451,31 @@ impl Walk<'_> {
                 || given.len() > 1
                 || bare.text[at..].contains("recursive");
             let depth = if tree { Depth::Tree } else { Depth::Single };
+            let expression = bare.expression(at);
             match named {
-                Some(path) => self.lose(&verb, path, depth),
+                _ if HOMES.iter().any(|home| expression.contains(home)) => {
+                    self.lose(&verb, &bare.below_home(at), depth);
+                }
+                Some(path) => self.lose(&verb, &at_home(path), depth),
+                // What is in a variable may come from a look at the home directory.
+                None if self.lose_listed(&verb, &bare) => {}
+                None if walks_home(&bare.text) => {
+                    let kind = HarmKind::Destroys;
+                    self.effects.harm(kind, &verb, "~", Reach::Home, Recovery::None);
+                }
                 None => {
                     let kind = HarmKind::Destroys;
                     self.effects.harm(kind, &verb, "", Reach::Item, Recovery::Unknown);
                 }
             }
+        }
+        self.maps_deletion(language, &bare);
+        self.evaluates(language, &bare);
+        self.calls_out(language, &bare);
+        if bare.forks() {
+            let kind = HarmKind::Stops;
+            let verb = format!("{language:?} fork bomb");
+            self.effects.harm(kind, &verb, "", Reach::System, Recovery::None);
         }
         if language == Language::JavaScript && bare.text.contains("Bun.file(") {
             for _ in bare.calls(&[").delete("]) {
@@ -252,9 +483,11 @@ impl Walk<'_> {
                 self.lose("JavaScript delete", path, Depth::Single);
             }
         }
-        let shell =
-            |text: &String| matches!(text.as_str(), "/bin/sh" | "/bin/bash" | "sh" | "bash");
-        if bare.text.contains("socket") && bare.strings.iter().any(shell) {
+        let shell = |text: &String| {
+            let first = text.split_whitespace().next().unwrap_or_default();
+            matches!(first, "/bin/sh" | "/bin/bash" | "sh" | "bash")
+        };
+        if bare.has(&["socket", "fsockopen(", "TCPSocket"]) && bare.strings.iter().any(shell) {
             let kind = HarmKind::OpensAccess;
             let verb = format!("{language:?} shell");
             self.effects.harm(kind, &verb, "socket", Reach::System, Recovery::None);
@@ -319,6 +552,7 @@ impl Walk<'_> {
                     && word.ends_with(['e', 'E'])
             }
             Language::Php => word == "-r",
+            Language::Other => matches!(word.as_str(), "-e" | "-E" | "--eval"),
         };
         if matches!(language, Language::Perl | Language::Ruby) {
             self.edits_in_place(arguments);

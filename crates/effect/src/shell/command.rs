@@ -79,6 +79,28 @@ const RUNNERS: &[(&str, &str)] = &[
     ("aws-vault", "exec"),
 ];
 
+/// Tools that run a script on other machines.
+const REMOTES: &[&str] = &[
+    "salt",
+    "pdsh",
+    "pssh",
+    "clush",
+    "dsh",
+    "vagrant",
+    "heroku",
+    "fly",
+    "flyctl",
+    "gcloud",
+    "az",
+    "multipass",
+    "lxc",
+    "incus",
+    "limactl",
+];
+
+/// Words that `xargs` is fed, each of which becomes a command.
+const MAX_ITEMS: usize = 20;
+
 /// Names for commands that are remembered.
 const MAX_ALIASES: usize = 32;
 
@@ -103,7 +125,10 @@ impl Walk<'_> {
             let words: Vec<String> = inner.split(',').map(str::to_owned).collect();
             return self.run(&[&words, arguments].concat(), input);
         }
-        let name = first.rsplit('/').next().unwrap_or(first);
+        let name = match first.as_str() {
+            "$SHELL" | "$BASH" => "bash",
+            first => first.rsplit('/').next().unwrap_or(first),
+        };
         // Some file systems know one case only, and a name from a variable may be anything.
         let upper = name.bytes().all(|b| b.is_ascii_uppercase()) && !name.is_empty();
         let guessed = name.starts_with('$') && removes_trees(arguments);
@@ -159,6 +184,24 @@ impl Walk<'_> {
         };
         if !matches!(name, "docker" | "podman") {
             return;
+        }
+        let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
+        if has(&["--privileged", "--privileged=true"]) && has(&["--pid=host", "nsenter", "chroot"])
+        {
+            let kind = HarmKind::OpensAccess;
+            let verb = format!("{name} run --privileged");
+            self.effects.harm(kind, &verb, "host", Reach::System, Recovery::Elsewhere);
+        }
+        // What a container is given of a home directory's secrets, it can read.
+        let folder = arguments.windows(2).find_map(|pair| {
+            let given = matches!(pair[0].as_str(), "-v" | "--volume" | "--mount");
+            let from = pair[1].split([':', ',']).next()?.trim_start_matches("source=");
+            (given && crate::secret::is_hidden_folder(from)).then(|| from.to_owned())
+        });
+        if let Some(folder) = folder {
+            let kind = HarmKind::ReadsSecret;
+            let verb = format!("{name} run");
+            self.effects.harm(kind, &verb, &folder, Reach::Outside, Recovery::None);
         }
         if let Some(mount) = arguments.iter().find(mount) {
             let kind = HarmKind::OpensAccess;
@@ -233,9 +276,10 @@ impl Walk<'_> {
         }
         let mut rest = after_options(arguments, wrapper.1);
         if wrapper.0 == "env"
-            && let Some(script) = value_of(arguments, &["-S", "--split-string"])
+            && let Some(at) =
+                arguments.iter().position(|word| word == "-S" || word == "--split-string")
         {
-            return self.script(&script);
+            return self.script(&arguments[at + 1..].join(" "));
         }
         if wrapper.0 == "env" && arguments.iter().any(|word| word == "-i" || word == "-") {
             // The child knows none of our variables.
@@ -374,7 +418,20 @@ impl Walk<'_> {
                     self.script(script);
                 }
             }
+            "vim" | "vi" | "nvim" | "ex" | "view" | "emacs" => {
+                self.editor(arguments);
+                return false;
+            }
+            "make" | "gmake" => {
+                self.recipe(arguments, input);
+                return false;
+            }
+            "sed" | "gsed" => {
+                self.sed(arguments);
+                return false;
+            }
             "ansible" => self.ansible(arguments),
+            _ if REMOTES.contains(&name) && self.remote(name, arguments) => return false,
             "awk" | "gawk" | "mawk" | "nawk" => {
                 self.awk(arguments);
                 return false;
@@ -406,6 +463,65 @@ impl Walk<'_> {
             },
         }
         true
+    }
+
+    /// A script that a tool runs on other machines: `salt '*' cmd.run 'ls'`, `vagrant ssh -c 'ls'`; false
+    /// where it runs none.
+    fn remote(&mut self, name: &str, arguments: &[String]) -> bool {
+        let dashes = arguments.iter().position(|word| word == "--");
+        let after = |at: usize| arguments.get(at + 1..).unwrap_or(&[]).join(" ");
+        let named = ["cmd.run", "cmd.shell", "run-command", "ssh", "run", "shell", "exec"];
+        let script = value_of(arguments, &["-c", "-C", "--command", "--commands", "--scripts"])
+            .or_else(|| dashes.map(after))
+            .or_else(|| match name {
+                "salt" | "pdsh" | "pssh" | "clush" | "dsh" => {
+                    arguments.iter().rev().find(|word| word.contains(' ')).cloned()
+                }
+                "heroku" | "multipass" | "lxc" | "incus" | "limactl" => {
+                    let at = arguments.iter().position(|word| named.contains(&word.as_str()))?;
+                    Some(after(at))
+                }
+                _ => None,
+            });
+        if let Some(script) = &script {
+            self.elsewhere(script);
+        }
+        script.is_some()
+    }
+
+    /// Commands that an editor is told to run: `vim -c ':!make'`.
+    fn editor(&mut self, arguments: &[String]) {
+        for word in arguments.iter().take(50) {
+            let order = word.trim_start_matches(['+', ':']);
+            let script = order.strip_prefix('!').filter(|_| order.len() < word.len());
+            let called = order.find("system(").map(|at| &order[at + "system(".len()..]);
+            if let Some(script) = script {
+                self.script(script);
+            } else if let Some(script) = called {
+                self.script(script.trim_end_matches(')').trim_matches(['"', '\'']));
+            }
+        }
+    }
+
+    /// The recipes of a makefile that `make -f -` is fed.
+    fn recipe(&mut self, arguments: &[String], input: &Input) {
+        let fed = value_of(arguments, &["-f", "--file"]).is_some_and(|file| file == "-");
+        let Some(text) = input.text.as_ref().filter(|_| fed) else { return };
+        for line in text.lines().filter_map(|line| line.strip_prefix('\t')).take(50) {
+            self.script(line.trim_start_matches(['@', '-', '+']));
+        }
+    }
+
+    /// Commands inside a sed program: `1e command`.
+    fn sed(&mut self, arguments: &[String]) {
+        for program in arguments.iter().filter(|word| !word.starts_with('-')).take(4) {
+            for part in program.split([';', '\n', '{']).take(20) {
+                let address = |c: char| c.is_ascii_digit() || matches!(c, '$' | ',' | '!' | ' ');
+                if let Some(script) = part.trim_start_matches(address).strip_prefix("e ") {
+                    self.script(script);
+                }
+            }
+        }
     }
 
     /// Commands inside an awk program: `system("…")`, `"…" | getline`.
@@ -473,7 +589,7 @@ impl Walk<'_> {
             "curl" | "wget" | "http" | "https" | "xh" => self.request(name, arguments),
             "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client"
             | "sqlcmd" | "cqlsh" | "snowsql" | "cockroach" | "trino" | "presto" | "beeline"
-            | "hive" | "spark-sql" | "usql" | "mysqlsh" => {
+            | "hive" | "spark-sql" | "usql" | "mysqlsh" | "cypher-shell" => {
                 self.database(name, arguments, input);
             }
             _ if files::run(self, name, arguments) => {}
@@ -536,7 +652,9 @@ impl Walk<'_> {
                 .find(|word| !word.starts_with('-') && word.contains(['.', '/', ':']))
         });
         let url = url.map_or("", String::as_str);
-        if http::is_local(url) {
+        // Of all of an index or a store, as search engines name it, even a local one is not spared.
+        let all = url.ends_with("/_all") || url.ends_with("/*") || by_query;
+        if http::is_local(url) && !all {
             self.effects.raise(Effect::Changes);
         } else {
             self.effects.destroy("DELETE", &http::place(url));
@@ -564,6 +682,9 @@ impl Walk<'_> {
                 texts.push(text.to_owned());
             }
         }
+        if name == "cypher-shell" {
+            texts.extend(arguments.iter().filter(|word| word.contains(' ')).cloned());
+        }
         if name == "sqlite3" || (name == "duckdb" && texts.is_empty()) {
             let mut words = arguments.iter().filter(|word| !word.starts_with('-'));
             if words.next().is_some_and(|file| file == ":memory:" || self.is_throwaway(file)) {
@@ -576,7 +697,7 @@ impl Walk<'_> {
             texts.extend(input.text.clone());
         }
         let understood = !texts.is_empty()
-            && texts.iter().all(|text| match sql::of(text) {
+            && texts.iter().all(|text| match sql::of(text).or_else(|| sql::of_graph(text)) {
                 Some(effects) => {
                     self.effects.absorb(effects);
                     true
@@ -597,7 +718,37 @@ impl Walk<'_> {
         self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
     }
 
+    /// The commands that `xargs` and `parallel` make of words that are known; false where they are not.
+    fn for_each(&mut self, arguments: &[String], input: &Input) -> bool {
+        let valued = ["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"];
+        let replaced = value_of(arguments, &["-I", "--replace"]).unwrap_or_else(|| "{}".to_owned());
+        let rest = after_options(arguments, &valued);
+        let dots = rest.iter().position(|word| word == ":::");
+        let (command, items): (&[String], Vec<String>) = match (dots, &input.text) {
+            (Some(at), _) => (&rest[..at], rest[at + 1..].to_vec()),
+            (None, Some(text)) => (rest, text.split_whitespace().map(str::to_owned).collect()),
+            (None, None) => return false,
+        };
+        if command.is_empty() || items.is_empty() || items.len() > MAX_ITEMS {
+            return false;
+        }
+        // What stands between quotes to `xargs` is a script to the shell that it starts.
+        let holds = command.iter().any(|word| word.contains(&replaced));
+        for item in items {
+            let mut words: Vec<String> =
+                command.iter().map(|word| word.replace(&replaced, &item)).collect();
+            if !holds {
+                words.push(item);
+            }
+            self.run(&words, &Input::default());
+        }
+        true
+    }
+
     fn xargs(&mut self, arguments: &[String], input: &Input) {
+        if self.for_each(arguments, input) {
+            return;
+        }
         let rest =
             after_options(arguments, &["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"]);
         let rest = unwrapped(rest);

@@ -6,9 +6,11 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
     let goes = match name {
         "sgdisk" => has(&["--zap-all", "-Z", "--zap", "-z", "--clear", "-o"]),
         "parted" => has(&["mklabel", "mktable", "rm"]),
+        "grub-install" => arguments.iter().any(|word| is_disk(word)),
+        "efibootmgr" => has(&["-B", "--delete-bootnum", "-O", "--delete-bootorder"]),
         "badblocks" => has(&["-w"]),
         "nvram" => has(&["-c"]),
-        "dscl" => has(&["-delete"]),
+        "dscl" => has(&["-delete", "delete"]),
         "pvremove" | "lvremove" | "vgremove" | "lvreduce" => {
             arguments.iter().any(|w| !w.starts_with('-'))
         }

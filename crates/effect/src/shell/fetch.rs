@@ -81,7 +81,11 @@ pub(super) fn gives(argv: &[String], input: &Input, is_known: bool) -> Taint {
             has(&["-d"]) && words.iter().any(|word| word.contains("base64") || word == "enc")
         }
         "xxd" => short('r'),
-        "uudecode" => true,
+        "uudecode" | "zcat" | "xzcat" | "bzcat" | "zstdcat" => true,
+        "gzip" | "xz" | "bzip2" | "zstd" => short('d') || has(&["--decompress"]),
+        "gunzip" | "unxz" | "bunzip2" => short('c') || has(&["--stdout"]),
+        "unzip" => short('p'),
+        "gpg" => short('d') || has(&["--decrypt"]),
         _ => false,
     };
     if decodes {
@@ -90,8 +94,15 @@ pub(super) fn gives(argv: &[String], input: &Input, is_known: bool) -> Taint {
     if matches!(name, "env" | "printenv") && words.iter().all(|w| w.starts_with('-') && w != "-i") {
         return Taint::Private;
     }
+    // A text that is known goes in, and what comes out is not: it was hidden, and is now made plain.
+    if input.text.as_deref().is_some_and(|text| !text.trim().is_empty()) && HIDES.contains(&name) {
+        return input.taint.or(Taint::Decoded);
+    }
     if FILTERS.contains(&name) { input.taint } else { Taint::None }
 }
+
+/// Commands that can turn a text into another one.
+const HIDES: &[&str] = &["tr", "sed", "awk", "perl", "gunzip", "zcat", "gzip", "xz", "cut", "fold"];
 
 fn is_help(words: &[String]) -> bool {
     words.first().is_some_and(|word| matches!(word.as_str(), "--help" | "--version" | "-V"))
@@ -225,6 +236,11 @@ impl Walk<'_> {
     fn content(&self, file: &str) -> Option<Content> {
         let path = self.resolve(file);
         self.contents.iter().find(|(known, _)| *known == path).map(|(_, content)| content.clone())
+    }
+
+    /// Whether the script wrote something into a file that may hold secrets.
+    pub(super) fn is_private(&self, file: &str) -> bool {
+        self.content(file) == Some(Content::From(Taint::Private))
     }
 
     /// A file is run by a shell: one that the script wrote is walked, one that it fetched is told.

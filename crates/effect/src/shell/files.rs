@@ -61,6 +61,8 @@ pub(super) fn run(walk: &mut Walk<'_>, name: &str, arguments: &[String]) -> bool
                 _ => walk.effects.raise(Effect::Changes),
             }
         }
+        // Archivers that remove what they have packed.
+        "tar" | "zip" if walk.packs_away(name, arguments) => {}
         "sed" | "gsed" if walk.edits_in_place(arguments) => {}
         "cp" | "mv" | "tee" | "install" | "ln" if walk.overwrites(name, arguments) => {}
         "wipefs" | "blkdiscard" | "mkswap" | "mke2fs" | "fdisk" | "sfdisk" | "cfdisk" => {
@@ -108,6 +110,21 @@ impl Walk<'_> {
                 let far: Vec<String> = files.into_iter().filter(|file| self.is_far(file)).collect();
                 self.remove("mv", &far, Depth::Tree);
             }
+            ("install", _)
+                if value_of(arguments, &["-m", "--mode"])
+                    .is_some_and(|mode| super::power::is_setuid(&mode)) =>
+            {
+                let kind = HarmKind::OpensAccess;
+                let what = target::join(&words);
+                self.effects.harm(kind, name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            ("mv", [from, to]) if place::is_temporary(&self.resolve(to)) => {
+                let (from, to) = (self.resolve(from), self.resolve(to));
+                if self.moved.len() < MAX_MADE && !place::is_spare(self.here, &from) {
+                    self.moved.push((from, to));
+                }
+                self.effects.raise(Effect::Changes);
+            }
             (_, [.., to]) if is_disk(to) => self.writes_device(name, to),
             ("tee", files) if files.iter().any(|file| self.is_system_file(file)) => {
                 for file in files {
@@ -123,6 +140,26 @@ impl Walk<'_> {
             _ => return false,
         }
         true
+    }
+
+    /// `tar --remove-files`, `zip -m`: what was packed is only in the archive from then on.
+    fn packs_away(&mut self, name: &str, arguments: &[String]) -> bool {
+        let removes = match name {
+            "tar" => arguments.iter().any(|word| word == "--remove-files"),
+            _ => has(arguments, &['m'], "--move"),
+        };
+        let archive = value_of(arguments, &["-f", "--file", "-czf", "-cf", "-C"]);
+        let packed: Vec<String> = arguments
+            .iter()
+            .filter(|word| !word.starts_with('-') && Some(*word) != archive.as_ref())
+            .skip(usize::from(name == "zip"))
+            .cloned()
+            .collect();
+        // An archive in a temporary directory does not stay.
+        if removes {
+            self.remove(&format!("{name} and remove"), &packed, Depth::Tree);
+        }
+        removes
     }
 
     /// `sed -i` on a file that the system needs.
@@ -197,6 +234,11 @@ impl Walk<'_> {
         let resolved = self.resolve(path);
         if is_disk(&resolved) && resolved.len() > "/dev/".len() {
             return self.writes_device(verb, &resolved);
+        }
+        // What was moved away goes with the place that it was moved to.
+        if let Some(at) = self.moved.iter().position(|(_, to)| place::within(&resolved, to)) {
+            let (from, _) = self.moved.remove(at);
+            return self.lose(verb, &from, depth);
         }
         if self.is_made(&resolved) {
             let kind = HarmKind::Destroys;
@@ -282,15 +324,18 @@ impl Walk<'_> {
         });
         let writes = arguments.iter().any(|word| word.starts_with("-fprint") || word == "-fls");
         self.effects.raise(if writes { Effect::Changes } else { Effect::Reads });
-        let removes = exec.is_some_and(|at| {
-            let first = arguments.get(at + 1).map_or("", String::as_str);
-            matches!(first.rsplit('/').next(), Some("rm" | "unlink" | "shred"))
-        });
+        let program = exec.and_then(|at| arguments.get(at + 1)).map_or("", String::as_str);
+        let removes =
+            matches!(program.rsplit('/').next(), Some("rm" | "unlink" | "shred" | "truncate"));
         if deletes || removes {
             self.effects.raise(Effect::Changes);
             let mut found = vec!["find".to_owned()];
             found.extend_from_slice(&arguments[..exec.unwrap_or(arguments.len())]);
-            let verb = if deletes { "find -delete" } else { "find -exec rm" };
+            let verb = match (deletes, program) {
+                (true, _) => "find -delete",
+                (false, "truncate") => "find -exec truncate",
+                (false, _) => "find -exec rm",
+            };
             found.retain(|word| word != "-delete");
             self.lose_found(verb, &found);
         } else if let Some(at) = exec {
@@ -478,7 +523,7 @@ fn prints_nothing(argv: &[String]) -> bool {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     matches!(
         words.as_slice(),
-        [] | [":" | "true"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
+        [] | [":" | "true" | "echo"] | ["cat", "/dev/null"] | ["echo", "-n"] | ["printf", ""]
     )
 }
 

@@ -10,7 +10,8 @@ use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 use super::super::place::{self, Depth};
 use super::super::surroundings::Kept;
 use super::super::target;
-use super::Walk;
+use super::command::{after_options, value_of};
+use super::{Input, Walk};
 
 /// A command of git, taken apart.
 struct Git<'a> {
@@ -65,6 +66,7 @@ pub(super) fn run(walk: &mut Walk<'_>, arguments: &[String]) {
         settings,
         place,
     };
+    git.carried(walk);
     let rehearsal = long(&git.words, "--dry-run")
         || (matches!(git.command, "push" | "clean" | "prune" | "rm") && short(&git.words, 'n'));
     walk.effects.raise(match rehearsal || reads(command, words) {
@@ -84,7 +86,41 @@ const BUILT_IN: &[&str] = &[
 
 impl Git<'_> {
     fn operands(&self) -> Vec<&String> {
-        self.words.iter().filter(|word| !word.starts_with('-')).collect()
+        let mut words = self.words.iter();
+        let mut found = Vec::new();
+        while let Some(word) = words.next() {
+            let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+            // `clean -e pattern` keeps what fits the pattern.
+            let valued = word == "--exclude" || letters.is_some_and(|rest| rest.ends_with('e'));
+            if self.command == "clean" && valued {
+                words.next();
+            } else if !word.starts_with('-') {
+                found.push(word);
+            }
+        }
+        found
+    }
+
+    /// Commands that git is told to run: `rebase --exec`, `bisect run`, `submodule foreach`.
+    fn carried(&self, walk: &mut Walk<'_>) {
+        let after = |name: &str| {
+            let at = self.words.iter().position(|word| word == name)?;
+            Some(after_options(self.words.get(at + 1..)?, &[]))
+        };
+        let script = match self.command {
+            "rebase" => value_of(&self.words, &["--exec", "-x"]),
+            "bisect" => {
+                let command = after("run").unwrap_or(&[]).to_vec();
+                return walk.run(&command, &Input::default());
+            }
+            "submodule" => after("foreach").map(|words| words.join(" ")),
+            "difftool" => value_of(&self.words, &["--extcmd", "-x"]),
+            "filter-branch" => value_of(&self.words, &["--tree-filter", "--index-filter"]),
+            _ => None,
+        };
+        if let Some(script) = script {
+            walk.script(&script);
+        }
     }
 
     fn setting(&self, name: &str) -> Option<&str> {
@@ -150,6 +186,11 @@ impl Git<'_> {
             "worktree" if first == "remove" && forced(words) => {
                 let path = operands.get(1).map_or("", |path| path.as_str());
                 walk.lose("git worktree remove --force", path, Depth::Tree);
+            }
+            "submodule" if first == "deinit" && forced(words) => {
+                let recovery = self.changes(walk, ".");
+                let verb = "git submodule deinit --force";
+                self.discards(walk, verb, "", Reach::Workspace, recovery);
             }
             _ => self.history(walk, &operands),
         }

@@ -21,7 +21,7 @@ pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
         }
         "printf" => {
             let (format, values) = words.split_first()?;
-            if format.contains("%q") || format.contains("%b") {
+            if format.contains("%q") {
                 return None;
             }
             Some(formatted(&unescaped(format, 3), values))
@@ -40,9 +40,60 @@ pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
         "xxd" if flags().any(|flag| flag.contains('r')) && flags().any(|f| f.contains('p')) => {
             unhexed(&fed()?)
         }
+        "tr" => {
+            let [from, to] = words else { return None };
+            translated(&fed()?, from, to)
+        }
         "rev" => Some(fed()?.lines().map(|l| l.chars().rev().collect::<String>() + "\n").collect()),
         _ => None,
     }
+}
+
+/// An encoded text, read: base64 or hex of plain text.
+pub(super) fn plain(text: &str) -> Option<String> {
+    let hex = text.len() >= 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let read = match hex {
+        true => unhexed(text),
+        false => STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()),
+    };
+    read.filter(|plain| plain.len() >= 4 && !plain.contains('\0'))
+}
+
+/// What `tr` makes of a text: each character of one set becomes the one at its place in the other.
+fn translated(text: &str, from: &str, to: &str) -> Option<String> {
+    if from.starts_with('-') || from.contains('[') || text.len() > MAX_TRANSLATED {
+        return None;
+    }
+    let (from, to) = (set(from)?, set(to)?);
+    let last = *to.last()?;
+    let change = |c: char| match from.iter().position(|known| *known == c) {
+        Some(at) => to.get(at).copied().unwrap_or(last),
+        None => c,
+    };
+    Some(text.chars().map(change).collect())
+}
+
+/// Longest text that is translated.
+const MAX_TRANSLATED: usize = 4096;
+
+/// The characters of a set: `a-z`, `A-Za-z`, `n-za-m`.
+fn set(text: &str) -> Option<Vec<char>> {
+    let chars: Vec<char> = text.chars().take(256).collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(first) = chars.get(at) {
+        match (chars.get(at + 1), chars.get(at + 2)) {
+            (Some('-'), Some(last)) if first.is_ascii() && last.is_ascii() => {
+                found.extend(*first..=*last);
+                at += 3;
+            }
+            _ => {
+                found.push(*first);
+                at += 1;
+            }
+        }
+    }
+    (!found.is_empty()).then_some(found)
 }
 
 /// A format with its values put in, one after the other.
@@ -55,7 +106,10 @@ fn formatted(format: &str, values: &[String]) -> String {
         let mut after = rest[at + 1..].chars();
         match after.next() {
             Some('%') => out.push('%'),
-            Some('b' | 's' | 'd' | 'q') => {
+            Some('b') => {
+                out.push_str(&unescaped(values.next().map_or("", String::as_str), 4));
+            }
+            Some('s' | 'd' | 'q') => {
                 out.push_str(values.next().map_or("", String::as_str));
             }
             Some(other) => out.extend(['%', other]),
@@ -119,7 +173,9 @@ fn unescaped(text: &str, octal: u32) -> String {
 }
 
 fn unhexed(text: &str) -> Option<String> {
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
+    // A variable that is not known has no digits to read.
+    let plain: String = text.split_whitespace().collect();
+    let digits: Vec<u32> = plain.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
     let bytes = digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect();
     String::from_utf8(bytes).ok()
 }

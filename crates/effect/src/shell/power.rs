@@ -41,12 +41,12 @@ impl Walk<'_> {
                 let kind = HarmKind::Destroys;
                 self.effects.harm(kind, name, &what, Reach::System, Recovery::None);
             }
-            "usermod" | "passwd" | "chage" => {
+            "usermod" | "passwd" | "chage" | "gpasswd" | "adduser" | "addgroup" => {
                 let locks = has(&["-L", "--lock", "-l", "-d", "--delete", "-e", "--expiredate"]);
                 let raises = arguments.iter().any(|word| {
                     word.split(',').any(|g| matches!(g, "sudo" | "wheel" | "root" | "docker"))
                 });
-                if raises && name == "usermod" {
+                if raises && !matches!(name, "passwd" | "chage") {
                     self.opens(name, &what, Reach::System);
                 } else if locks && !words.is_empty() {
                     self.stops(name, &what, Reach::System, Recovery::Elsewhere);
@@ -54,12 +54,17 @@ impl Walk<'_> {
                     return false;
                 }
             }
+            "chpasswd" | "newusers" => self.opens(name, &what, Reach::System),
+            "mount" if words.last() == Some(&"/") && what.contains("remount") => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
             "setenforce" if what == "0" => self.opens(name, "0", Reach::System),
             "csrutil" | "spctl" if has(&["disable", "--master-disable"]) || what == "disable" => {
                 self.opens(name, &what, Reach::System);
             }
             "visudo" => self.opens(name, &what, Reach::System),
             "sysctl" if has(&["-w"]) => self.opens(name, &what, Reach::Outside),
+            "hg" | "svn" | "jj" if self.discards_elsewhere(name, arguments, &words) => {}
             "history" if arguments.iter().any(|w| w.starts_with('-') && w.contains('c')) => {
                 self.loses_log("history -c", "");
             }
@@ -94,7 +99,14 @@ impl Walk<'_> {
             "insmod" | "rmmod" | "modprobe" => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
-            "ip" | "ifconfig" if words.contains(&"down") || words.contains(&"flush") => {
+            "nmcli" if words.contains(&"off") || words.contains(&"down") => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "ip" | "ifconfig"
+                if words
+                    .iter()
+                    .any(|word| matches!(*word, "down" | "flush" | "delete" | "del")) =>
+            {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap"
@@ -120,6 +132,26 @@ impl Walk<'_> {
 
     fn system_loss(&mut self, verb: &str, what: &str) {
         self.effects.harm(HarmKind::Destroys, verb, what, Reach::System, Recovery::None);
+    }
+
+    /// Uncommitted work in repositories of other kinds than git's.
+    fn discards_elsewhere(&mut self, name: &str, arguments: &[String], words: &[&str]) -> bool {
+        let has = |flags: &[&str]| arguments.iter().any(|word| flags.contains(&word.as_str()));
+        let discards = match (name, words.first().copied().unwrap_or_default()) {
+            ("hg", "update" | "up" | "checkout" | "co") => has(&["--clean", "-C"]),
+            ("hg", "revert") => has(&["--all", "-a", "--no-backup"]),
+            ("hg", "purge" | "strip") | ("jj", "abandon") => true,
+            ("svn", "revert") => has(&["-R", "--recursive", "--depth"]),
+            ("svn", "cleanup") => has(&["--remove-unversioned", "--remove-ignored"]),
+            _ => false,
+        };
+        if discards {
+            let kind = HarmKind::DiscardsWork;
+            let what = target::join(words.get(1..).unwrap_or(&[]));
+            let verb = format!("{name} {}", words[0]);
+            self.effects.harm(kind, &verb, &what, Reach::Workspace, Recovery::None);
+        }
+        discards
     }
 
     fn service(&mut self, name: &str, words: &[&str], what: &str) -> bool {
@@ -196,6 +228,11 @@ impl Walk<'_> {
             let resolved = self.resolve(path);
             let subject = place::loss(self.here, &resolved, Depth::Tree);
             let reach = subject.map_or(Reach::Item, |(reach, _)| reach);
+            // `setfacl -b` takes all rights away that were given one by one.
+            if name == "setfacl" && recursive && reach >= Reach::Outside {
+                self.stops(name, &resolved, Reach::System, Recovery::Elsewhere);
+                continue;
+            }
             let far = matches!(reach, Reach::System | Reach::Home);
             let whole = resolved == "." || reach == Reach::Workspace;
             if far && (recursive || open || (special && reach == Reach::System)) {
@@ -219,14 +256,21 @@ impl Walk<'_> {
         let opens = match name {
             "iptables" | "ip6tables" => {
                 has(&["-F", "--flush", "-X", "-D", "--delete", "-Z"])
+                    // All that comes in, from any sender.
+                    || has(&["INPUT", "OUTPUT"])
+                        && has(&["DROP", "REJECT"])
+                        && !has(&["-s", "-d", "-p", "--source", "--dport", "-i", "-m"])
                     || has(&["-P", "--policy"]) && (has(&["ACCEPT"]) || has(&["DROP"]))
             }
             "nft" => words.contains(&"flush") || words.contains(&"delete"),
             "ufw" => {
-                words.contains(&"disable") || words.contains(&"reset") || words.contains(&"delete")
+                ["disable", "reset", "delete"].iter().any(|word| words.contains(word))
+                    || (words.first() == Some(&"default") && words.contains(&"allow"))
             }
             "pfctl" => has(&["-d", "-F"]),
-            "firewall-cmd" => arguments.iter().any(|word| word.starts_with("--remove")),
+            "firewall-cmd" => arguments
+                .iter()
+                .any(|word| word.starts_with("--remove") || word.starts_with("--panic")),
             _ => words.contains(&"flush"),
         };
         if opens {
@@ -285,7 +329,7 @@ fn opens_all(mode: &str) -> bool {
         })
 }
 
-fn is_setuid(mode: &str) -> bool {
+pub(super) fn is_setuid(mode: &str) -> bool {
     mode.len() == 4
         && mode.bytes().all(|b| b.is_ascii_digit())
         && matches!(mode.as_bytes()[0], b'4' | b'6')

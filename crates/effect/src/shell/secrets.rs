@@ -71,6 +71,7 @@ const READERS: &[&str] = &[
     "ln",
     "install",
     "date",
+    "sqlite3",
     "diff",
     "cmp",
     "comm",
@@ -127,6 +128,23 @@ impl Walk<'_> {
                 }
             }
         }
+        self.stages(name, arguments);
+        let searches = match name {
+            "grep" | "egrep" | "fgrep" => arguments.iter().any(|word| {
+                word == "--recursive"
+                    || (word.starts_with('-')
+                        && !word.starts_with("--")
+                        && word.contains(['r', 'R']))
+            }),
+            "rg" | "ag" | "ack" => true,
+            _ => false,
+        };
+        if searches
+            && let Some(folder) =
+                arguments.iter().skip(1).find(|word| secret::is_hidden_folder(word)).cloned()
+        {
+            self.reads_secret(name, &folder);
+        }
         if let Some(sink) = sends(name, arguments, input) {
             if input.taint == Taint::Private {
                 self.sends_secret(name, "the environment");
@@ -138,19 +156,43 @@ impl Walk<'_> {
             if matches!(name, "scp" | "rsync" | "sftp") && !folders.is_empty() {
                 self.sends_secret(name, &target::join(&folders));
             }
+            let private = |word: &&String| {
+                let file = word.rsplit(['@', '=']).next().unwrap_or(word);
+                self.is_private(file)
+            };
+            if let Some(file) = arguments.iter().find(private).cloned() {
+                self.sends_secret(name, &file);
+            }
             self.sends.get_or_insert(sink);
         }
         if matches!(name, "tar" | "zip" | "7z" | "cp") {
-            let hidden = |word: &&String| {
-                let last = word.trim_end_matches(['/', '*']).rsplit('/').next().unwrap_or(word);
-                last.starts_with('.') && secret::is_secret_folder(word)
-            };
-            if let Some(folder) = arguments.iter().find(hidden) {
+            if let Some(folder) = arguments.iter().find(|word| secret::is_hidden_folder(word)) {
                 self.reads_secret(name, folder);
             }
         }
         if name == "tar" || name == "zip" || name == "7z" {
             self.bundle(name, arguments);
+        }
+    }
+
+    /// Secrets that are added to a repository, and the push that sends them.
+    fn stages(&mut self, name: &str, arguments: &[String]) {
+        if name != "git" {
+            return;
+        }
+        let mut words = arguments.iter().filter(|word| !word.starts_with('-'));
+        match words.next().map(String::as_str) {
+            Some("add" | "stage") => {
+                let found: Vec<String> = words.filter(|w| secret::is_secret(w)).cloned().collect();
+                for path in found.iter().take(16 - self.staged.len().min(16)) {
+                    self.staged.push(path.clone());
+                }
+            }
+            Some("push") if !self.staged.is_empty() => {
+                let what = target::join(&self.staged);
+                self.sends_secret("git push", &what);
+            }
+            _ => {}
         }
     }
 
@@ -209,14 +251,36 @@ impl Walk<'_> {
             ("security", [verb, ..]) => {
                 verb.starts_with("dump-keychain")
                     || (verb.starts_with("find-")
-                        && arguments.iter().any(|w| w == "-w" || w == "-g"))
+                        && arguments.iter().any(|w| {
+                            w.starts_with('-') && !w.starts_with("--") && w.contains(['w', 'g'])
+                        }))
                     || *verb == "export"
             }
             ("secret-tool", ["lookup" | "search", ..]) | ("pass", ["show", ..]) => true,
             ("gh", ["auth", "token", ..]) | ("gcloud", ["auth", "print-access-token", ..]) => true,
             ("gpg", _) => arguments.iter().any(|word| word.starts_with("--export-secret")),
-            ("aws", ["secretsmanager", "get-secret-value", ..]) => true,
-            ("vault", ["kv", "get", ..]) | ("op", ["read", ..]) => true,
+            ("aws", ["secretsmanager", "get-secret-value", ..])
+            | ("aws", ["sts", "get-session-token" | "assume-role", ..])
+            | ("aws", ["configure", "export-credentials", ..])
+            | ("aws", ["ecr", "get-login-password", ..]) => true,
+            ("aws", ["ssm", verb, ..]) => {
+                verb.starts_with("get-parameter")
+                    && arguments.iter().any(|word| word == "--with-decryption")
+            }
+            ("vault", ["kv", "get", ..] | ["read", ..]) => true,
+            ("op", ["read", ..] | ["item", "get", ..]) => true,
+            ("gcloud", ["secrets", "versions", "access", ..]) => true,
+            ("gcloud", ["auth", "application-default", "print-access-token", ..]) => true,
+            ("az", ["keyvault", "secret", "show" | "download", ..]) => true,
+            ("az", ["account", "get-access-token", ..]) => true,
+            ("bw", ["get", ..]) | ("lpass" | "gopass", ["show", ..]) | ("keyring", ["get", ..]) => {
+                true
+            }
+            ("doppler", ["secrets", "get" | "download", ..]) | ("heroku", ["config:get", ..]) => {
+                true
+            }
+            ("kubectl", ["config", "view", ..]) => arguments.iter().any(|word| word == "--raw"),
+            ("sops", _) => arguments.iter().any(|word| matches!(word.as_str(), "-d" | "--decrypt")),
             ("git", ["credential", "fill", ..]) => true,
             ("kubectl", ["get", "secret" | "secrets", _, ..]) => {
                 arguments.iter().any(|word| word.starts_with("-o") || word.starts_with("--output"))

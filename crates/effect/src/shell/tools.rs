@@ -50,7 +50,24 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
             (OpensAccess, Reach::Remote)
         }
-        ("aws", "iam") if all.contains("AdministratorAccess") && !second.starts_with("detach-") => {
+        ("aws", "iam")
+            if (all.contains("AdministratorAccess") || allows_everything(&all))
+                && !second.starts_with("detach-") =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
+        // The right to do anything.
+        ("az", "role")
+            if second == "assignment" && words.get(2) == Some(&"create") && grants_owner(&all) =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
+        ("gcloud", _) if all.contains("add-iam-policy-binding") && grants_owner(&all) => {
+            (OpensAccess, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "create")
+            if second == "clusterrolebinding" && all.contains("cluster-admin") =>
+        {
             (OpensAccess, Reach::Remote)
         }
         ("aws", _) if AWS_STOPS.iter().any(|start| second.starts_with(start)) => {
@@ -149,6 +166,18 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
     Some(Harm { kind, verb, target, reach, recovery: Recovery::Elsewhere })
 }
 
+/// A policy that allows all actions.
+fn allows_everything(text: &str) -> bool {
+    let bare: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    bare.contains(r#""Action":"*""#) && bare.contains(r#""Allow""#)
+}
+
+fn grants_owner(text: &str) -> bool {
+    text.split_whitespace().any(|word| {
+        matches!(word.rsplit(['/', '=']).next(), Some("Owner" | "owner" | "Contributor" | "editor"))
+    })
+}
+
 /// How commands of `aws` begin that stop something or lock people out.
 const AWS_STOPS: &[&str] =
     &["stop-", "reboot-", "disable-", "revoke-", "detach-", "disassociate-", "release-", "cancel-"];
@@ -199,6 +228,9 @@ const CLOUDS: &[&str] = &[
     "stripe",
     "auth0",
     "sentry-cli",
+    "vault",
+    "crictl",
+    "ctr",
 ];
 
 /// Verbs of theirs that stop something.
@@ -259,7 +291,8 @@ fn gone(name: &str, arguments: &[String], input: &Input) -> Option<(String, Stri
         }
         "python" | "python3" if arguments.first().is_some_and(|w| w.ends_with("manage.py")) => {
             let command = arguments.get(1).map_or("", String::as_str);
-            let gone = matches!(command, "flush" | "reset_db" | "sqlflush");
+            let gone = matches!(command, "flush" | "reset_db" | "sqlflush")
+                || (command == "migrate" && arguments.last().is_some_and(|word| word == "zero"));
             return gone.then(|| (format!("manage.py {command}"), String::new()));
         }
         kafka if kafka.starts_with("kafka-") && arguments.iter().any(|w| w == "--delete") => {
@@ -370,6 +403,10 @@ const DEEDS: &[Deed] = &[
     Deed("npm", &["unpublish"]),
     Deed("dropdb", &[]),
     Deed("dropuser", &[]),
+    Deed("pg_dropcluster", &[]),
+    Deed("pulumi", &["state", "delete"]),
+    Deed("netlify", &["env:unset"]),
+    Deed("nodetool", &["decommission|removenode|clearsnapshot"]),
     Deed("zfs", &["destroy|rollback"]),
     Deed("zpool", &["destroy"]),
     Deed("etcdctl", &["del"]),
@@ -496,7 +533,7 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let command = words.iter().find(|word| !matches!(**word, "run-all" | "run"))?;
     let next = words.iter().skip_while(|word| *word != command).nth(1).copied();
-    if matches!((*command, next), ("state", Some("rm")) | ("workspace", Some("delete"))) {
+    if matches!((*command, next), ("state", Some("rm" | "push")) | ("workspace", Some("delete"))) {
         return Some((format!("{name} {command} {}", next.unwrap_or_default()), {
             target::join(words.get(2..).unwrap_or(&[]))
         }));

@@ -79,6 +79,17 @@ impl Walk<'_> {
             "stop-computer" | "restart-computer" | "stop-service" | "disable-netadapter" => {
                 self.stops(&name, &target::join(arguments), Reach::System, Recovery::Elsewhere);
             }
+            // Fed by a list of all processes, or by a pattern that fits all.
+            "stop-process" | "taskkill"
+                if arguments.iter().any(|word| word.trim_matches(['"', '\'']) == "*")
+                    || (input.from.len() == 1
+                        && matches!(
+                            input.from[0].to_ascii_lowercase().as_str(),
+                            "get-process" | "gps" | "ps"
+                        )) =>
+            {
+                self.stops(&name, "all processes", Reach::System, Recovery::None);
+            }
             "set-executionpolicy" | "set-mppreference" | "netsh" => {
                 let open = ["unrestricted", "bypass", "-disablerealtimemonitoring", "off", "reset"];
                 if open.iter().any(|word| switch(word)) {
