@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, parse, plainly};
+use super::lenient::{Arguments, Count, Failure, Text, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
 
 /// Items that are remembered, to tell each once.
@@ -76,9 +76,9 @@ struct Event<'a> {
     name: Text<'a>,
     #[serde(borrow, default)]
     arguments: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     item: Option<Box<Item<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     response: Option<Box<Response<'a>>>,
     #[serde(borrow, default)]
     message: Text<'a>,
@@ -97,8 +97,9 @@ struct Response<'a> {
     service_tier: Text<'a>,
     #[serde(borrow, default)]
     status: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     output: Option<Vec<Item<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<OpenAiUsage>,
     error: Option<Failure>,
 }
@@ -120,9 +121,9 @@ struct Item<'a> {
     operation: Option<Arguments>,
     code: Option<Arguments>,
     queries: Option<Arguments>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     content: Option<Vec<Part<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     summary: Option<Vec<Part<'a>>>,
 }
 
@@ -291,7 +292,7 @@ impl Responses {
             false => members.is_empty() || *told == members,
         };
         let repeats = |seen: &Seen| {
-            let named = new.name.is_empty() || seen.named.is_empty() || seen.named == new.name;
+            let named = new.name.is_empty() || seen.named == new.name;
             named && seen.told.as_ref().is_some_and(within)
         };
         if self.items.iter().any(|seen| seen.is(&new) && repeats(seen)) {
