@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_not_unpacked() {
+    fn hole_04_bombs_are_not_unpacked() {
         let zeros = vec![b' '; MOST + 1];
         for encoding in ["gzip", "deflate", "br", "zstd"] {
             let bomb = Bytes::from(packed(encoding, &zeros));

@@ -121,7 +121,7 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     let kind = kind(headers);
     let list = dialect == Dialect::Gemini && exchange.stream;
     let is_media = ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media));
-    if kind.starts_with("text/event-stream") && (exchange.stream || !exchange.guessed) {
+    if kind.starts_with("text/event-stream") && exchange.stream {
         Some(Form::Events)
     } else if is_media && exchange.guessed && !exchange.stream {
         // A path that we do not know may be one for sounds or pictures. Where a model answers, its client

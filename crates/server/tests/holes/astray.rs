@@ -85,6 +85,8 @@ async fn hole_05_answers_under_another_type_are_inspected() {
         let (whole, events) = (speech.whole(&evil()).to_string(), speech.events(&evil()).concat());
         for (kind, stream, body) in [
             ("image/png", false, whole.as_bytes()),
+            ("text/event-stream", false, whole.as_bytes()),
+            ("text/event-stream", false, &events),
             ("audio/mpeg", true, &events),
             ("application/json", true, &events),
         ] {

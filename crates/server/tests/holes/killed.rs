@@ -14,7 +14,7 @@ async fn start() -> Gate {
 }
 
 #[tokio::test]
-async fn killed_agents_cannot_use_mcp() {
+async fn hole_06_killed_agents_cannot_use_mcp() {
     let methods = [
         "resources/read",
         "resources/list",

@@ -171,7 +171,8 @@ impl Responses {
     /// Reads one event.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         // Many events repeat the whole request or a whole item: they are not even parsed.
-        if leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip) {
+        let skips = leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip);
+        if skips && has_one_type(data) {
             return;
         }
         let Some(event) = parse::<Event<'_>>(data) else {
@@ -395,6 +396,34 @@ impl Seen {
         let same_id = !self.id.is_empty() && self.id == other.id;
         same_id || (self.index.is_some() && self.index == other.index && self.name == other.name)
     }
+}
+
+/// Whether no other member of an object may be its type: clients take the last one.
+fn has_one_type(data: &[u8]) -> bool {
+    let (mut depth, mut types, mut at) = (0_u64, 0, 0);
+    // Whether a text that begins now is a member's name.
+    let mut names = false;
+    while let Some(&byte) = data.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => (depth, names) = (depth + 1, byte == b'{'),
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => names = true,
+            b'"' => {
+                let from = at;
+                while let Some(&inner) = data.get(at).filter(|inner| **inner != b'"') {
+                    at += if inner == b'\\' { 2 } else { 1 };
+                }
+                let text = data.get(from..at).unwrap_or_default();
+                if depth == 1 && names {
+                    types += u64::from(text == b"type" || text.contains(&b'\\'));
+                }
+                (at, names) = (at + 1, false);
+            }
+            _ => {}
+        }
+    }
+    types == 1
 }
 
 /// The event's type, if it is the first field, as it is from OpenAI.
