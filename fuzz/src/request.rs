@@ -58,7 +58,7 @@ fn changed(spoken: Dialect, path: &str, body: &[u8]) {
 fn paths(path: &str, body: &[u8]) {
     for api in [Api::OpenAi, Api::Anthropic, Api::Gemini] {
         let by_path = dialect(api, "POST", path);
-        let _ = dialect_by_body(by_path, "POST", path, body);
+        let _ = dialect_by_body(by_path, path, body);
         let once = versioned(api, ("api.anthropic.com", "/v1"), path);
         assert!(climbs(path) || !climbs(&once), "a version makes no path climb");
     }

@@ -72,7 +72,7 @@ fn ask(id: &str, tool: &str, argument: &str) -> Ask {
 
 /// Found from outside: an id that was used before let any call pass.
 #[test]
-fn a_reused_id_does_not_inherit_a_verdict() {
+fn hole_02_a_reused_id_does_not_inherit_a_verdict() {
     let stage = Stage::new("[access]\ndeny = [\"evil_tool\"]\n");
     let gate = stage.gate(None);
     assert_eq!(gate.ask(&ask("y", "ls", "a")).verdict, Verdict::Allow);
@@ -89,7 +89,7 @@ fn a_reused_id_does_not_inherit_a_verdict() {
 
 /// Found from outside: other users could read what lies in local files.
 #[test]
-fn local_files_are_private() {
+fn hole_07_local_files_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let stage = Stage::new("");
     let gate = stage.gate(None);

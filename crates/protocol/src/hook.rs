@@ -20,6 +20,8 @@ use thiserror::Error;
 
 pub use opencode::plugin;
 
+use crate::plain;
+
 /// A coding agent that has hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Host {
@@ -84,7 +86,7 @@ impl Host {
     /// Reads what a host has written to stdin. `event` is the event's name where the configured
     /// command tells it; hosts that do not say it themselves need that.
     pub fn read(self, bytes: &[u8], event: Option<&str>) -> Result<Event, BadEvent> {
-        let input: Value = serde_json::from_slice(bytes).map_err(|_| BadEvent::Json)?;
+        let input = plain::read(bytes).map_err(|_| BadEvent::Json)?;
         if !input.is_object() {
             return Err(BadEvent::Json);
         }

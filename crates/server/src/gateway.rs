@@ -61,7 +61,7 @@ impl Gateway {
 
     /// Answers one request.
     pub(crate) async fn handle(&self, request: Request, lines: &Lines) -> Response<Body> {
-        let Some(route) = Route::find(&self.config, request.uri()) else {
+        let Some(route) = Route::find(&self.config, request.method(), request.uri()) else {
             return page::lost(&request).unwrap_or_else(|| not_found(&self.config));
         };
         if request::climbs(&route.path) {
@@ -234,6 +234,10 @@ fn answered(refusal: Refusal) -> Response<Body> {
 struct Exchange {
     dialect: Dialect,
     stream: bool,
+    /// Whether only the content of the request says that it asks a model.
+    guessed: bool,
+    /// Whether it only fetches something.
+    fetches: bool,
     model: String,
 }
 

@@ -124,13 +124,18 @@ impl Mcp {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, &upstream.server).await?;
         let body = read_body(body, self.max_body, self.body_timeout).await?;
-        if parts.method != Method::POST {
+        // What comes with another method is read as well: a server may not mind the method.
+        if parts.method != Method::POST && body.is_empty() {
             let session = parts.headers.get(MCP_SESSION).cloned();
             let onward = Onward::new(&parts, body, upstream);
             let waiting = Arc::clone(&self.waiting);
             return Ok(answer::follow(onward, session, waiting, place).await);
         }
-        let clear = decode::whole(&parts.headers, &body).map_err(|_| too_large())?;
+        let clear = match decode::whole(&parts.headers, &body) {
+            Err(decode::Fault::TooLarge) => return Err(too_large()),
+            // It is no message then, and refused as that.
+            unpacked => unpacked.unwrap_or_default(),
+        };
         let readable = clear.as_deref().unwrap_or(&body);
         let envelope = mcp::read(readable).map_err(|problem| {
             json(StatusCode::BAD_REQUEST, mcp::unreadable(&problem.to_string()))
@@ -317,19 +322,19 @@ impl Mcp {
 /// route by them. Finds a message whose headers differ: its server might act on the header, and
 /// Deadstop judges the body.
 fn mismatched<'m, 'a>(headers: &HeaderMap, messages: &'m [Message<'a>]) -> Option<&'m Message<'a>> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let [message] = messages else { return None };
-    let method = message.method.as_deref();
-    let differs = match (text("mcp-method"), method) {
-        (Some(said), Some(method)) => said != method,
-        _ => false,
-    };
-    let name = || mcp::asked(message).map(|asked| asked.name);
-    // A name that a header cannot hold is encoded: the server compares that one itself.
-    let named = text("mcp-name").filter(|name| !name.starts_with("=?"));
-    let misnamed = method == Some(mcp::CALL)
-        && named.is_some_and(|said| name().is_none_or(|name| name != said));
-    (differs || misnamed).then_some(message)
+    // Of a header that comes twice, a server takes either.
+    let all = |name: &str| headers.get_all(name).into_iter().map(|value| value.to_str().ok());
+    messages.iter().find(|message| {
+        let method = message.method.as_deref();
+        let differs = method.is_some() && all("mcp-method").any(|said| said != method);
+        let name = || mcp::asked(message).map(|asked| asked.name);
+        // A name that a header cannot hold is encoded: the server compares that one itself.
+        let mut named =
+            all("mcp-name").filter(|said| said.is_none_or(|said| !said.starts_with("=?")));
+        let misnamed = method == Some(mcp::CALL)
+            && named.any(|said| said.is_none() || name().as_deref() != said);
+        differs || misnamed
+    })
 }
 
 /// A JSON-RPC answer of our own.

@@ -2,6 +2,7 @@
 //! attack table in `docs/security.md`.
 
 mod answers;
+mod astray;
 mod audit;
 mod bombs;
 mod files;

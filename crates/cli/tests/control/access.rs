@@ -65,7 +65,7 @@ fn hole_16_the_first_key_is_asked_about() {
 
 /// Found from outside: a typo was answered with "killed", and made an agent.
 #[test]
-fn an_unknown_agent_is_not_killed() {
+fn hole_11_an_unknown_agent_is_not_killed() {
     let house = House::new();
     assert_eq!(house.call("crawler", "s1", ""), 200);
     house.until(&["agents"], 1);
@@ -112,7 +112,7 @@ fn hole_11_an_agent_is_removed() {
 
 /// Found from outside: `keys create > key` leaves a file that other users can read.
 #[test]
-fn a_key_is_written_to_a_private_file() {
+fn hole_07_a_key_is_written_to_a_private_file() {
     use std::os::unix::fs::PermissionsExt;
     let mut house = House::new();
     house.stop();

@@ -33,7 +33,7 @@ fn stopped_at_the_third(client: &mut Client) {
 
 /// Found from outside: a killed session could still read resources and fetch prompts.
 #[test]
-fn a_killed_session_is_refused_every_request() {
+fn hole_06_a_killed_session_is_refused_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let mut client = Client::start(wrapper(folder.path(), None, &CATALOGUE));
     stopped_at_the_third(&mut client);

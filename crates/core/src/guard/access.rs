@@ -151,8 +151,15 @@ fn changed(access: &AccessSettings, call: &ToolCall) -> Option<Denied> {
     Denied::new("tool_changed", because, action)
 }
 
-/// Whether a pattern means a tool, under either of its names.
+/// Whether a pattern means a tool, under either of its names. Some agents cut off what stands around a name
+/// before they look the tool up.
 fn means(name: &str, server: Option<&str>) -> impl Fn(&&Pattern) -> bool {
+    let around = |c: char| {
+        c.is_whitespace()
+            || c.is_control()
+            || matches!(c, '\u{200b}' | '\u{feff}' | '"' | '\'' | '`')
+    };
+    let name = name.trim_matches(around);
     let qualified = server.map(|server| format!("mcp__{server}__{name}"));
     move |pattern| {
         pattern.matches(name) || qualified.as_deref().is_some_and(|name| pattern.matches(name))
@@ -229,6 +236,10 @@ mod tests {
         check(r#"{"allow":["read_*"]}"#, "read_file", &[], None);
         check(r#"{"allow":["read_*"]}"#, "write_file", &[], Some("tool_not_allowed"));
         check(r#"{"allow":["*"],"deny":["rm"]}"#, "rm", &[], Some("tool_denied"));
+        // Found from outside: agents that trim the name ran the tool.
+        for name in [" delete_user", "delete_user\n", "\u{200b}delete_user", "`delete_user`"] {
+            check(r#"{"deny":["delete_*"]}"#, name, &[], Some("tool_denied"));
+        }
 
         let sql = r#"{"rules":[{"tool":"*sql*","argument":"query","matches":"*drop *"}]}"#;
         check(sql, "run_sql", &[("query", "DROP table x")], Some("argument_denied"));

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{BadEvent, Event, Host, Kind, Moment, ToolUse};
 use crate::llm::identity;
+use crate::plain;
 
 /// The longest text of a result that is looked at.
 const LONGEST: usize = 256 * 1024;
@@ -24,7 +25,7 @@ pub(super) fn any<'v>(input: &'v Value, names: &[&str]) -> Option<&'v Value> {
 pub(super) fn arguments(input: &Value, names: &[&str]) -> Value {
     match any(input, names) {
         Some(Value::String(text)) => {
-            serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone()))
+            plain::read(text.as_bytes()).unwrap_or_else(|_| Value::String(text.clone()))
         }
         Some(value) => value.clone(),
         None => Value::Null,

@@ -410,3 +410,25 @@ fn a_compaction_is_an_event_of_its_own() {
     };
     assert_eq!((read("compact"), read("startup")), (Kind::Compacted, Kind::Standing));
 }
+
+/// Hosts read half of a surrogate pair, which a model can write into any argument, and any depth.
+#[test]
+fn hole_05_an_odd_argument_does_not_hide_a_call_from_its_hook() {
+    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    for odd in ["\"\\ud800\"", "1e999", "NaN", &deep] {
+        let input = format!(r#"{{"command":"rm -rf /srv","description":{odd}}}"#);
+        let event = format!(
+            r#"{{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash","tool_use_id":"t","tool_input":{input}}}"#
+        );
+        for host in [Host::ClaudeCode, Host::Codex] {
+            let read = host.read(event.as_bytes(), None).unwrap();
+            let Kind::Before(tool) = read.kind else { panic!("{odd}") };
+            assert_eq!(
+                (tool.name.as_str(), &tool.arguments["command"]),
+                ("Bash", &json!("rm -rf /srv"))
+            );
+        }
+    }
+    let bytes = b"{\"session_id\":\"s\",\"hook_event_name\":\"PreToolUse\",\"tool_name\":\"Bash\",\"tool_input\":{\"command\":\"rm \xff\"}}";
+    assert!(Host::ClaudeCode.read(bytes, None).is_ok());
+}

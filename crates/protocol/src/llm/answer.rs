@@ -19,6 +19,7 @@ mod anthropic;
 pub mod counted;
 pub mod echo;
 mod gemini;
+mod joined;
 mod lenient;
 mod mould;
 mod openai_chat;
@@ -30,6 +31,7 @@ mod whole;
 use std::borrow::Cow;
 
 use deadstop_core::{Tokens, Usage};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use self::counted::Counted;
@@ -175,7 +177,7 @@ impl Reader {
             }
             Frame::List(elements) => {
                 elements.push(bytes, |object, held_from| {
-                    voice.event(object, &mut Sink::new(pieces, tally, held_from));
+                    voice.event(object, None, &mut Sink::new(pieces, tally, held_from));
                 });
                 Pass::All
             }
@@ -191,7 +193,9 @@ impl Reader {
             Frame::Events { carry, hiding, held, .. } => {
                 let rest = carry.take(&[]);
                 let fate = match sse::data(&rest.bytes) {
-                    Some(data) if rest.readable => voice.event(&data, &mut sink),
+                    Some(data) if rest.readable => {
+                        voice.event(&data, sse::name(&rest.bytes), &mut sink)
+                    }
                     _ => Fate::Pass,
                 };
                 let keeps = *hiding != Hiding::Never || held.begun;
@@ -203,7 +207,7 @@ impl Reader {
                     pass = Pass::Bytes(last);
                 }
             }
-            Frame::Json(whole) => voice.whole(&whole.take(), &mut sink),
+            Frame::Json(whole) => document(voice, &whole.take(), &mut sink),
             Frame::List(_) => {}
         }
         voice.finish(&mut sink);
@@ -224,6 +228,17 @@ impl Reader {
             Frame::Json(_) => true,
             Frame::List(elements) => !elements.inside(),
         }
+    }
+
+    /// Whether there was more than is read: an event, a list's element, or the arguments of calls were too
+    /// large, or there were too many calls at once. What the client has then was not judged.
+    pub fn lost(&self) -> bool {
+        let unread = match &self.frame {
+            Frame::Events { carry, .. } => carry.lost(),
+            Frame::Json(whole) => whole.lost(),
+            Frame::List(elements) => elements.lost(),
+        };
+        unread || self.tally.lost
     }
 
     /// Output tokens so far: the provider's own figure where one came, plus an estimate of what was
@@ -367,6 +382,24 @@ impl Events<'_> {
     }
 }
 
+/// Reads an answer that is JSON as a whole. Clients that asked for a stream read events in whatever comes,
+/// so what is no JSON is read as events.
+fn document(voice: &mut Voice, bytes: &[u8], sink: &mut Sink<'_>) {
+    let before = sink.pieces.len();
+    voice.whole(bytes, sink);
+    if sink.pieces.len() > before || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+        return;
+    }
+    let (mut borders, mut rest) = (Borders::default(), bytes);
+    while !rest.is_empty() {
+        let (event, after) = rest.split_at(borders.end(rest).unwrap_or(rest.len()));
+        if let Some(data) = sse::data(event) {
+            voice.event(&data, sse::name(event), sink);
+        }
+        rest = after;
+    }
+}
+
 /// Reads one event, from its form if it is the one before with another text in it.
 fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>) -> Fate {
     if let Some(text) = mould.text(event) {
@@ -377,7 +410,7 @@ fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>)
         return Fate::Pass;
     }
     let Some(data) = sse::data(event) else { return Fate::Pass };
-    let fate = voice.event(&data, sink);
+    let fate = voice.event(&data, sse::name(event), sink);
     if let Some(lone) = sink.lone {
         mould.learn(event, lone);
         mould.thought = sink.thinking;
@@ -393,11 +426,12 @@ enum Fate {
 }
 
 impl Voice {
-    fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) -> Fate {
+    /// Reads the data of an event, with the event's name.
+    fn event(&mut self, data: &[u8], name: Option<&[u8]>, sink: &mut Sink<'_>) -> Fate {
         match self {
             Voice::Chat(chat) => return chat.event(data, sink),
             Voice::Responses(responses) => responses.event(data, sink),
-            Voice::Anthropic(anthropic) => anthropic.event(data, sink),
+            Voice::Anthropic(anthropic) => anthropic.event(data, name, sink),
             Voice::Gemini(gemini) => gemini.event(data, sink),
         }
         Fate::Pass
@@ -442,6 +476,8 @@ struct Tally {
     echo: Echo,
     counted: Counted,
     id: Option<String>,
+    /// There was more than is kept of a call.
+    lost: bool,
 }
 
 impl Tally {

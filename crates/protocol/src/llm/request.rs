@@ -23,7 +23,7 @@ mod steer;
 mod turns;
 mod usage;
 
-pub use path::{climbs, dialect, dialect_by_body, model_in_path, versioned};
+pub use path::{climbs, dialect, dialect_by_body, fetched, model_in_path, versioned};
 pub use seen::Seen;
 pub use steer::Notes;
 pub use turns::Turns;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::message::{Message, members_of, text};
-use crate::facts;
+use crate::{facts, plain};
 
 /// A tool call that a client asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,9 +31,9 @@ pub fn asked(message: &Message<'_>) -> Option<Asked> {
     let [name, arguments, responses] =
         members_of(params, ["name", "arguments", "inputResponses"]).ok()?;
     let name = text(name?).ok()?.into_owned();
-    // What is nested too deep for us stays a text: it is compared and shown all the same.
+    // What is no JSON to any server stays a text: it is compared and shown all the same.
     let value =
-        |raw: &str| serde_json::from_str(raw).unwrap_or_else(|_| Value::String(raw.to_owned()));
+        |raw: &str| plain::read(raw.as_bytes()).unwrap_or_else(|_| Value::String(raw.to_owned()));
     let arguments = arguments.map_or_else(|| json!({}), value);
     // A call that is made again with a person's answers is not the same call again.
     let arguments = match (arguments, responses) {
@@ -136,8 +136,15 @@ mod tests {
             call(r#"{"name":"a","arguments":{},"inputResponses":{"q":"yes"}}"#).unwrap(),
             r#"a {"inputResponses":{"q":"yes"}}"#
         );
-        let deep = format!(r#"{{"name":"a","arguments":{}{}}}"#, "[".repeat(500), "]".repeat(500));
-        assert!(call(&deep).unwrap().starts_with("a \"[[["));
+        // What only some parsers take hides no argument from a rule.
+        let half = r#"{"name":"a","arguments":{"command":"rm","x":"\ud800","y":1e999}}"#;
+        assert_eq!(call(half).unwrap(), "a {\"command\":\"rm\",\"x\":\"\u{fffd}\",\"y\":null}");
+        let deep = format!(
+            r#"{{"name":"a","arguments":{{"x":{}{},"command":"rm"}}}}"#,
+            "[".repeat(500),
+            "]".repeat(500)
+        );
+        assert!(call(&deep).unwrap().starts_with(r#"a {"command":"rm","x":[[["#));
         for none in ["{}", "7", r#"{"name":1}"#, r#"{"name":"a","Name":"b"}"#] {
             assert_eq!(call(none), None, "{none}");
         }

@@ -66,9 +66,13 @@ impl Message<'_> {
     }
 
     /// Whether it is a request that an agent makes, and that a dead one may not make: everything
-    /// but the handshake and the ping, with which a client finds out that its server is there.
+    /// but the handshake and the ping, with which a client finds out that its server is there, and
+    /// notifications. Without an id it is one all the same: there are servers that act on it.
     pub fn is_governed(&self) -> bool {
-        self.is_request() && !self.asks_for("initialize") && !self.asks_for("ping")
+        let free = |method: &str| {
+            matches!(method, "initialize" | "ping") || method.starts_with("notifications/")
+        };
+        self.method.as_deref().is_some_and(|method| !free(method))
     }
 
     /// Whether it is an answer.

@@ -410,7 +410,7 @@ fn fields() {
 
 /// Found from outside: a password right after its option stayed.
 #[test]
-fn attached_options() {
+fn hole_15_attached_options() {
     for (input, expected) in [
         ("mysql -uroot -phunter2 db", "mysql -uroot -p[redacted:password] db"),
         ("mysql -u root -p'hunter2' db", "mysql -u root -p'[redacted:password]' db"),

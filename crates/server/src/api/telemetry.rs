@@ -22,7 +22,7 @@ use super::auth::Who;
 use super::extract::names;
 use super::govern::chain;
 use super::problem::{Code, Problem};
-use crate::door::decode;
+use crate::door::decode::{self, Fault};
 
 /// Bytes of a request, packed.
 const LARGEST: usize = 8 << 20;
@@ -90,8 +90,15 @@ async fn take(
             format!("the body is larger than {most} MB: send smaller batches"),
         )
     })?;
-    let clear = decode::whole(&parts.headers, &body)
-        .map_err(|_| Problem::new(Code::TooLarge, "the body is too large when it is unpacked"))?;
+    let clear = decode::whole(&parts.headers, &body).map_err(|fault| match fault {
+        Fault::TooLarge => {
+            Problem::new(Code::TooLarge, "the body is too large when it is unpacked")
+        }
+        Fault::Broken => Problem::new(
+            Code::BadRequest,
+            "the body cannot be unpacked: send it plainly, or as gzip, deflate, br or zstd",
+        ),
+    })?;
     let clear = clear.as_deref().unwrap_or(&body);
     let read = match signal {
         Signal::Traces => deadstop_otlp::traces(clear, format),

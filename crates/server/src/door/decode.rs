@@ -19,6 +19,9 @@ const MOST_FRESH: usize = 16 << 20;
 /// Why a packed answer is not passed on.
 pub(crate) const TOO_LARGE: &str = "the packed answer unpacks to more than Deadstop reads \
     (32 MiB in all, 4 MiB and 16 times its size per piece); ask for it without compression";
+/// Why an answer is not passed on that cannot be unpacked: its client may know how to.
+pub(crate) const UNREADABLE: &str = "the answer is packed in a way that Deadstop does not read (it reads gzip, \
+    deflate, br and zstd, one at a time); ask for it without compression";
 /// Why a packed request is not passed on.
 pub(crate) const REQUEST_TOO_LARGE: &str =
     "the packed request unpacks to more than 32 MiB; send it without compression, or send less";
@@ -96,9 +99,21 @@ fn unpack_piece(unpack: &mut dyn Unpack, bytes: &[u8], most: usize) -> Result<Ve
 impl Decoder {
     /// The decoder for a message with these headers.
     pub(crate) fn new(headers: &HeaderMap) -> Decoder {
-        let encoding = headers.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes);
-        match encoding.map(<[u8]>::to_ascii_lowercase).as_deref() {
-            None | Some(b"identity" | b"") => Decoder::Identity,
+        let encodings: Vec<Vec<u8>> = headers
+            .get_all(header::CONTENT_ENCODING)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+            .map(|name| name.trim_ascii().to_ascii_lowercase())
+            .filter(|name| !matches!(name.as_slice(), b"" | b"identity"))
+            .collect();
+        let encoding = match encodings.as_slice() {
+            [] => None,
+            [one] => Some(one.as_slice()),
+            // Packed several times.
+            _ => return Decoder::Unreadable,
+        };
+        match encoding {
+            None => Decoder::Identity,
             Some(b"gzip" | b"x-gzip") => {
                 let unpack = Box::new(flate2::write::MultiGzDecoder::new(Room::default()));
                 Decoder::Gzip { unpack, sum: flate2::Crc::new(), fresh: Vec::new() }
@@ -120,6 +135,11 @@ impl Decoder {
     /// Whether bytes of our own can be added to the message.
     pub(crate) fn is_identity(&self) -> bool {
         matches!(self, Decoder::Identity)
+    }
+
+    /// Whether it is packed in a way that is not read: a client may read it all the same.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Decoder::Unreadable)
     }
 
     /// Whether the body unpacks to more than it may: it must not pass.
@@ -209,17 +229,15 @@ impl Decoder {
     }
 }
 
-/// A whole body in clear, if it was encoded in a way that we read.
+/// A whole body in clear; `None` if it is not packed.
 pub(crate) fn whole(headers: &HeaderMap, body: &Bytes) -> Result<Option<Vec<u8>>, Fault> {
-    let unpacked = match Decoder::new(headers) {
-        Decoder::Identity | Decoder::Unreadable | Decoder::TooLarge => return Ok(None),
-        Decoder::Gzip { mut unpack, .. } => unpack_piece(&mut *unpack, body, MOST),
-        Decoder::Packed(mut unpack) => unpack_piece(&mut *unpack, body, MOST),
-    };
-    match unpacked {
-        Ok(clear) => Ok(Some(clear)),
-        Err(Fault::Broken) => Ok(None),
-        Err(Fault::TooLarge) => Err(Fault::TooLarge),
+    match Decoder::new(headers) {
+        Decoder::Identity => Ok(None),
+        Decoder::Unreadable if body.is_empty() => Ok(None),
+        Decoder::Unreadable => Err(Fault::Broken),
+        Decoder::TooLarge => Err(Fault::TooLarge),
+        Decoder::Gzip { mut unpack, .. } => unpack_piece(&mut *unpack, body, MOST).map(Some),
+        Decoder::Packed(mut unpack) => unpack_piece(&mut *unpack, body, MOST).map(Some),
     }
 }
 
@@ -333,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_not_unpacked() {
+    fn hole_04_bombs_are_not_unpacked() {
         let zeros = vec![b' '; MOST + 1];
         for encoding in ["gzip", "deflate", "br", "zstd"] {
             let bomb = Bytes::from(packed(encoding, &zeros));

@@ -91,8 +91,13 @@ impl Admission<'_> {
         call.retry = self.attempt == Attempt::Again;
         call.opening = opening;
         let call = chain.project.redact_call(Call::Model(call));
-        let exchange =
-            Exchange { dialect: inbound.dialect, stream: facts.stream, model: facts.model.clone() };
+        let exchange = Exchange {
+            dialect: route.answers(inbound.dialect),
+            stream: facts.stream || route.asks_stream(),
+            guessed: inbound.is_guessed(),
+            fetches: route.fetches,
+            model: facts.model.clone(),
+        };
         let mut request = std::mem::take(&mut facts.said);
         // What is new in a request says little without its system prompt and its history.
         if chain.project.keeps_texts() {

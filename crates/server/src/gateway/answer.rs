@@ -21,7 +21,7 @@ use http_body_util::BodyExt;
 use super::flow::{Answered, Cut, Flow, Why};
 use super::send::Failed;
 use super::{Exchange, Gateway, answered, last_warned};
-use crate::door::decode::{Decoder, MOST, TOO_LARGE};
+use crate::door::decode::{Decoder, MOST, TOO_LARGE, UNREADABLE};
 use crate::door::{Answer, strip_hop_by_hop, warned};
 
 /// Largest JSON answer that is read before it is passed on.
@@ -30,6 +30,10 @@ const MOST_JSON: usize = 32 << 20;
 /// Why a larger one is not passed on.
 const TOO_LONG: &str = "the answer is larger than 32 MiB, which is the most that Deadstop inspects; \
                         ask for less, or for a stream";
+
+/// Why a stream breaks off that holds more than Deadstop reads.
+const TOO_LONG_PART: &str = "an event of the stream, or the arguments of its calls, are larger than Deadstop \
+                             reads (16 MiB)";
 
 /// Passes an answer on.
 pub(super) async fn pass(
@@ -54,7 +58,7 @@ pub(super) async fn pass(
     strip_hop_by_hop(&mut parts.headers);
     flow.quota = quota(&parts.headers);
     let status = parts.status;
-    if !status.is_success() {
+    if !status.is_success() && !leads_away(&parts, exchange) {
         // Passed on faithfully. The status says whose failure it is.
         match Failure::of_status(status.as_u16()) {
             Some(failure) => flow.fail(failure),
@@ -63,6 +67,11 @@ pub(super) async fn pass(
         // The client may send it again at once, to another node.
         flow.booked().await;
         return Response::from_parts(parts, Body::new(body));
+    }
+    if leads_away(&parts, exchange) {
+        flow.settle(Status::Ok);
+        flow.booked().await;
+        return answered(refusal::failed(exchange.dialect, 502, LED_AWAY));
     }
     let decoder = Decoder::new(&parts.headers);
     // A compressed answer passes as it is: the usage chunk cannot be removed from it.
@@ -106,14 +115,17 @@ pub(super) async fn pass(
 /// The answer's form; `None` for a kind of answer that Deadstop does not read.
 fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     let dialect = exchange.dialect;
-    if matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther) {
+    if is_other(dialect) {
         return None;
     }
     let kind = kind(headers);
     let list = dialect == Dialect::Gemini && exchange.stream;
-    if kind.starts_with("text/event-stream") {
+    let is_media = ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media));
+    if kind.starts_with("text/event-stream") && exchange.stream {
         Some(Form::Events)
-    } else if ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media)) {
+    } else if is_media && exchange.guessed && !exchange.stream {
+        // A path that we do not know may be one for sounds or pictures. Where a model answers, its client
+        // reads calls in whatever comes.
         None
     } else if list {
         // Objects are found in events as well.
@@ -124,6 +136,22 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     } else {
         Some(Form::Json)
     }
+}
+
+/// Why an answer that is a redirect is not passed on.
+const LED_AWAY: &str = "the provider answers with a redirect, which would lead the client past Deadstop; \
+                        send the path that the provider wants, or put its new address into base_url";
+
+/// Whether an answer sends the client elsewhere: clients follow a redirect to the provider itself, with
+/// the same request. What is only fetched (a file, for example) may lie elsewhere.
+fn leads_away(parts: &http::response::Parts, exchange: &Exchange) -> bool {
+    let fetched = exchange.fetches && is_other(exchange.dialect);
+    parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) && !fetched
+}
+
+/// Whether a dialect is none of a model's answers.
+fn is_other(dialect: Dialect) -> bool {
+    matches!(dialect, Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther)
 }
 
 /// The answer's content type; empty without the header.
@@ -175,6 +203,10 @@ async fn whole(
                 if decoder.is_too_large() || (!decoder.is_identity() && unpacked > MOST) {
                     flow.fail(Failure::provider(How::Unreadable));
                     return Whole::Broken(TOO_LARGE.to_owned());
+                }
+                if decoder.is_unreadable() {
+                    flow.fail(Failure::provider(How::Unreadable));
+                    return Whole::Broken(UNREADABLE.to_owned());
                 }
                 reader.push(&clear, &mut pieces);
                 decoder.passed(decoder.fresh());
@@ -315,13 +347,15 @@ impl Passing {
         self.pieces.clear();
         let clear = self.decoder.feed(&bytes);
         if self.decoder.is_too_large() {
-            (self.upstream, self.unjudged, self.undecided) = (None, 0, None);
-            self.ready.clear();
-            self.flow.fail(Failure::provider(How::Unreadable));
-            self.breaks = Some(TOO_LARGE.into());
-            return;
+            return self.break_off(TOO_LARGE);
+        }
+        if self.decoder.is_unreadable() {
+            return self.break_off(UNREADABLE);
         }
         let pass = reader.push(&clear, &mut self.pieces);
+        if reader.lost() {
+            return self.break_off(TOO_LONG_PART);
+        }
         let asks = self.pieces.iter().any(|piece| matches!(piece, Piece::ToolCall { .. }));
         if asks && self.unjudged > 0 && self.judge().is_err() {
             return;
@@ -355,6 +389,15 @@ impl Passing {
                 self.cut(&cut);
             }
         }
+    }
+
+    /// Ends a stream that cannot be judged, at once and without a word that a client could take for its
+    /// proper end.
+    fn break_off(&mut self, why: &'static str) {
+        (self.upstream, self.unjudged, self.undecided) = (None, 0, None);
+        self.ready.clear();
+        self.flow.fail(Failure::provider(How::Unreadable));
+        self.breaks = Some(why.into());
     }
 
     /// Judges what was read and not passed on yet. If a guard stops the call, none of it goes out.

@@ -33,14 +33,23 @@ impl<'a> Inbound<'a> {
     ) -> Result<Inbound<'a>, Fault> {
         let (method, path) = (parts.method.as_str(), route.path.as_str());
         let named = request::dialect(route.provider.api, method, path);
-        let unpacked = decode::whole(&parts.headers, &body)?;
+        let unpacked = match decode::whole(&parts.headers, &body) {
+            // The provider may know more encodings than we do. Its answer is inspected.
+            Err(Fault::Broken) => None,
+            unpacked => unpacked?,
+        };
         let clear = unpacked.as_deref().unwrap_or(&body);
-        let dialect = request::dialect_by_body(named, method, path, clear);
+        let dialect = request::dialect_by_body(named, path, clear);
         Ok(Inbound { path, body, unpacked, named, dialect })
     }
 
     fn clear(&self) -> &[u8] {
         self.unpacked.as_deref().unwrap_or(&self.body)
+    }
+
+    /// Whether its content alone says that it is a model request.
+    pub(super) fn is_guessed(&self) -> bool {
+        self.named != self.dialect
     }
 
     /// What it says; `None` if it cannot be read.

@@ -1,7 +1,8 @@
 //! Where a request goes: the provider and the agent that its path names.
 
-use deadstop_protocol::llm::request::versioned;
-use http::Uri;
+use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::request::{fetched, versioned};
+use http::{Method, Uri};
 
 use crate::config::{Config, Provider};
 use crate::door::Prefix;
@@ -20,11 +21,13 @@ pub(super) struct Route<'a> {
     pub(super) path: String,
     /// The query, if any.
     pub(super) query: Option<String>,
+    /// Whether the method only fetches something.
+    pub(super) fetches: bool,
 }
 
 impl<'a> Route<'a> {
     /// Reads `/{provider}/…`, with `/agent/{name}` and `/session/{id}` before it if need be.
-    pub(super) fn find(config: &'a Config, uri: &Uri) -> Option<Route<'a>> {
+    pub(super) fn find(config: &'a Config, method: &Method, uri: &Uri) -> Option<Route<'a>> {
         let Prefix { agent, session, rest } = Prefix::of(uri)?;
         let (name, path) = match rest.split_once('/') {
             Some((name, path)) => (name, format!("/{path}")),
@@ -34,7 +37,24 @@ impl<'a> Route<'a> {
         let base = &provider.base_url;
         let upstream = (base.host().unwrap_or_default(), base.path());
         let path = versioned(provider.api, upstream, &path).into_owned();
-        Some(Route { agent, session, name, provider, path, query: uri.query().map(str::to_owned) })
+        let query = uri.query().map(str::to_owned);
+        let fetches = method == Method::GET || method == Method::HEAD;
+        Some(Route { agent, session, name, provider, path, query, fetches })
+    }
+
+    /// The dialect of the answer: a request that is no model request may fetch a model's answer.
+    pub(super) fn answers(&self, asked: Dialect) -> Dialect {
+        match asked {
+            Dialect::OpenAiOther => fetched(self.provider.api, &self.path).unwrap_or(asked),
+            _ => asked,
+        }
+    }
+
+    /// Whether the query asks for a stream.
+    pub(super) fn asks_stream(&self) -> bool {
+        let parts = self.query.as_deref().unwrap_or_default().split('&');
+        let mut values = parts.filter_map(|part| part.strip_prefix("stream="));
+        values.any(|value| value.eq_ignore_ascii_case("true") || value == "1")
     }
 
     /// The address of the upstream.
@@ -62,7 +82,7 @@ mod tests {
             toml::from_str("[providers.own]\nbase_url = \"http://127.0.0.1:9/base/\"").unwrap();
         let config = raw.resolve(Preset::Balanced.policies(), |_| None).unwrap();
         let uri: Uri = path.parse().unwrap();
-        let found = Route::find(&config, &uri);
+        let found = Route::find(&config, &Method::POST, &uri);
         let shown = found.as_ref().map(|route| {
             let named = route.agent.as_deref().or(route.session.as_deref());
             (route.name, named, route.target().unwrap().to_string())

@@ -23,12 +23,14 @@ use super::pass::Onward;
 use super::reading::{Reading, Taken};
 use super::waiting::{Session, Waiting};
 use super::{accepted, json};
-use crate::door::decode::{self, Decoder, TOO_LARGE};
+use crate::door::decode::{self, Decoder, TOO_LARGE, UNREADABLE};
 use crate::door::{Answer, plain, strip_hop_by_hop};
 
 /// Largest document that is read before it is passed on.
 const MOST_JSON: usize = 64 << 20;
 const DIED: &str = "the server ended the answer before the call was answered; do not retry blindly";
+const LED_AWAY: &str = "it answers with a redirect, which would lead the client past Deadstop; put the \
+                        address that it wants into url in deadstop.toml";
 pub(super) const LATE: &str = "the server did not answer in time";
 
 /// Sends a request on and passes its answer back.
@@ -108,11 +110,18 @@ async fn whole(onward: Onward, mut reading: Reading, response: Response<Answer>)
                 .map_or_else(|| unreachable_server(DIED), |body| json(StatusCode::OK, body));
         }
     };
-    let Ok(clear) = decode::whole(&parts.headers, &bytes) else {
-        let told = reading.fail("answer_too_large", TOO_LARGE);
-        reading.booked().await;
-        return documents(told)
-            .map_or_else(|| unreachable_server(TOO_LARGE), |body| json(StatusCode::OK, body));
+    let clear = match decode::whole(&parts.headers, &bytes) {
+        Ok(clear) => clear,
+        Err(fault) => {
+            let (code, why) = match fault {
+                decode::Fault::TooLarge => ("answer_too_large", TOO_LARGE),
+                decode::Fault::Broken => ("answer_unreadable", UNREADABLE),
+            };
+            let told = reading.fail(code, why);
+            reading.booked().await;
+            return documents(told)
+                .map_or_else(|| unreachable_server(why), |body| json(StatusCode::OK, body));
+        }
     };
     let clear = clear.as_deref().unwrap_or(&bytes);
     let taken = reading.take(clear);
@@ -157,8 +166,12 @@ fn documents(mut told: Vec<(String, Vec<u8>)>) -> Option<Vec<u8>> {
     Some([b"[".as_slice(), &answers.join(&b','), b"]"].concat())
 }
 
-/// Passes an answer on without reading it.
+/// Passes an answer on without reading it. A redirect would lead the client past Deadstop, with the same
+/// message.
 fn through(response: Response<Answer>, place: OwnedSemaphorePermit) -> Response<Body> {
+    if response.status().is_redirection() && response.headers().contains_key(header::LOCATION) {
+        return unreachable_server(LED_AWAY);
+    }
     let (mut parts, body) = response.into_parts();
     strip_hop_by_hop(&mut parts.headers);
     // The place is taken until the answer has passed.

@@ -19,7 +19,7 @@ fn delete(id: u32) -> Value {
 
 /// Found from outside: an id that was used before let any call pass.
 #[tokio::test]
-async fn a_reused_id_does_not_inherit_a_verdict() {
+async fn hole_02_a_reused_id_does_not_inherit_a_verdict() {
     let gate = gate(json!({ "access": { "deny": ["evil_tool"] } })).await;
     let call = |tool: &str, amount: u32| json!({ "calls": [{ "id": "y", "tool": tool, "arguments": { "amount": amount } }] });
     let allowed = |got: Got| got.json()["calls"][0]["allowed"] == true;

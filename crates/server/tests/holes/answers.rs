@@ -22,7 +22,7 @@ fn whole(body: &Value) -> Reply {
 }
 
 #[tokio::test]
-async fn answers_of_any_type_are_inspected() {
+async fn hole_05_answers_of_any_type_are_inspected() {
     for kind in ["text/plain", "application/octet-stream", "text/html", "application/x+json", ""] {
         for speech in [Speech::Chat, Speech::Responses, Speech::Anthropic, Speech::Gemini] {
             let body = speech.whole(&evil()).to_string();
@@ -41,7 +41,7 @@ async fn answers_of_any_type_are_inspected() {
 }
 
 #[tokio::test]
-async fn answers_with_marks_and_doubles_are_inspected() {
+async fn hole_05_answers_with_marks_and_doubles_are_inspected() {
     for speech in [Speech::Chat, Speech::Responses, Speech::Anthropic, Speech::Gemini] {
         let body = speech.whole(&evil()).to_string();
         let marked = format!("\u{feff}{body}");
@@ -60,7 +60,7 @@ async fn answers_with_marks_and_doubles_are_inspected() {
 }
 
 #[tokio::test]
-async fn calls_by_other_names_are_inspected() {
+async fn hole_05_calls_by_other_names_are_inspected() {
     let part = json!({ "function_call": { "name": "delete_asset", "args": { "path": "a" } } });
     let gemini = json!({ "candidates": [{ "content": { "parts": [part] } }] });
     refused("snake case", Speech::Gemini, false, whole(&gemini)).await;
@@ -80,7 +80,7 @@ async fn calls_by_other_names_are_inspected() {
 }
 
 #[tokio::test]
-async fn answers_that_are_too_large_are_refused() {
+async fn hole_05_answers_that_are_too_large_are_refused() {
     let mut body = Speech::Chat.whole(&evil()).to_string().into_bytes();
     body.resize(33 << 20, b' ');
     let gate = Gate::start(json!({}), move |_| Reply::of(200, "application/json", &body)).await;
@@ -90,7 +90,7 @@ async fn answers_that_are_too_large_are_refused() {
 }
 
 #[tokio::test]
-async fn two_calls_with_one_id_are_both_judged() {
+async fn hole_02_two_calls_with_one_id_are_both_judged() {
     let mut said = Said::call("c1", "list_files", json!({}));
     said.calls.push(("c1".into(), "delete_asset".into(), json!({ "path": "a" })));
     for speech in [Speech::Chat, Speech::Responses, Speech::Anthropic, Speech::Gemini] {

@@ -55,7 +55,7 @@ async fn gate(kind: &'static str, bomb: Vec<u8>) -> Gate {
 }
 
 #[tokio::test]
-async fn decompression_bombs_are_refused() {
+async fn hole_04_decompression_bombs_are_refused() {
     let bomb = bomb();
     println!("{} kB unpack to {} MiB", bomb.len() >> 10, LARGE >> 20);
     let mut most = 0;

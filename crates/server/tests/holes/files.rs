@@ -12,7 +12,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn the_database_is_private() {
+async fn hole_07_the_database_is_private() {
     let answer = |_: &_| Reply::json(200, &json!({}));
     let gate = Gate::with(json!({}), answer, |config| {
         config.data = config.data.take().map(|folder| folder.join("new"));
@@ -31,7 +31,7 @@ async fn the_database_is_private() {
 }
 
 #[tokio::test]
-async fn an_older_database_is_closed_to_others() {
+async fn hole_07_an_older_database_is_closed_to_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deadstop.db");
     std::fs::write(&path, []).unwrap();

@@ -14,7 +14,7 @@ async fn start() -> Gate {
 }
 
 #[tokio::test]
-async fn killed_agents_cannot_use_mcp() {
+async fn hole_06_killed_agents_cannot_use_mcp() {
     let methods = [
         "resources/read",
         "resources/list",
@@ -44,6 +44,21 @@ async fn killed_agents_cannot_use_mcp() {
     let got = gate.ask(&post("files", &batch).by("crawler", "s1")).await;
     assert!(got.text().contains("agent_killed"), "{}", got.text());
     assert_eq!(gate.upstream.requests(), before);
+
+    // Without an id a server may act on it all the same, and some do not mind the method.
+    for odd in [json!({ "id": null }), json!({})] {
+        let mut sent = request("resources/read");
+        sent.as_object_mut().unwrap().remove("id");
+        sent.as_object_mut().unwrap().extend(odd.as_object().unwrap().clone());
+        gate.ask(&post("files", &sent).by("crawler", "s1")).await;
+        assert_eq!(gate.upstream.requests(), before, "{sent}");
+    }
+    for method in ["PUT", "GET", "DELETE"] {
+        let mut ask = post("files", &request("resources/read")).by("crawler", "s1");
+        ask.method = method.to_owned();
+        assert_eq!(error(&gate.ask(&ask).await)["code"], 403, "{method}");
+        assert_eq!(gate.upstream.requests(), before, "{method}");
+    }
 
     // A client may find out that its server is there, and other agents go on.
     for method in ["initialize", "ping"] {

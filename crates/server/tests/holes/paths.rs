@@ -20,7 +20,7 @@ fn says(speech: Speech, path: &str) -> Ask {
 }
 
 #[tokio::test]
-async fn encoded_paths_are_inspected() {
+async fn hole_03_encoded_paths_are_inspected() {
     for (speech, path) in [
         (Speech::Chat, "/openai/v1/%63hat/completions"),
         (Speech::Chat, "/openai/v1/chat%2Fcompletions"),
@@ -40,7 +40,7 @@ async fn encoded_paths_are_inspected() {
 }
 
 #[tokio::test]
-async fn unknown_paths_are_judged_by_their_body() {
+async fn hole_03_unknown_paths_are_judged_by_their_body() {
     for (speech, path) in [
         (Speech::Chat, "/openai/v1/Chat;a/Completions"),
         (Speech::Chat, "/own/v9/talk"),
@@ -58,7 +58,7 @@ async fn unknown_paths_are_judged_by_their_body() {
 }
 
 #[tokio::test]
-async fn paths_that_climb_are_refused() {
+async fn hole_14_paths_that_climb_are_refused() {
     let gate = Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await;
     for path in ["../x", "v1/../../x", "%2e%2e/x", ".%2E/x", "%252e%252e/x", "..%2fx", "a/..;b/x"] {
         let got = gate.ask(&Ask::get(&format!("/own/{path}"))).await;

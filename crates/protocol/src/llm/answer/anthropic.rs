@@ -4,41 +4,62 @@ use deadstop_core::{Tokens, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
+use super::lenient::{Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly};
 use super::sse::LARGEST_EVENT;
+use super::{Sink, Tally};
+use crate::llm::Piece;
 
 /// Blocks that may be open at once; there is one at a time from Anthropic itself.
 const MOST_OPEN: usize = 256;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Anthropic {
     open: Vec<Open>,
     /// Blocks that have started: clients find a block by its place, whatever index it was given.
-    started: u64,
+    started: i64,
     kept: usize,
     figures: Figures,
     finished: bool,
+    /// The same answer without events that have no name, once there was one that matters.
+    named: Option<Box<Named>>,
 }
+
+/// The official clients leave out events without a name, and go by the name of a ping. Others go by the
+/// data alone.
+#[derive(Debug, Clone, Default)]
+struct Named {
+    read: Anthropic,
+    /// The calls that were told since both readings differ.
+    told: Vec<(String, Value)>,
+}
+
+/// Calls that are told apart in two readings.
+const MOST_TOLD: usize = 4096;
 
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
     r#type: Text<'a>,
-    index: Option<Count>,
-    #[serde(borrow)]
+    #[serde(default)]
+    index: Index,
+    #[serde(borrow, default, deserialize_with = "one")]
     message: Option<Box<Start<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     content_block: Option<Box<Block<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     delta: Option<Delta<'a>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<Box<Figures>>,
     error: Option<Failure>,
 }
 
 #[derive(Deserialize)]
 struct Start<'a> {
+    /// Clients begin with these blocks; there are none from Anthropic itself.
+    #[serde(borrow, default, deserialize_with = "many")]
+    content: Option<Vec<Block<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<Figures>,
     #[serde(borrow, default)]
     model: Text<'a>,
@@ -82,8 +103,9 @@ impl Delta<'_> {
 /// A whole message, or an error in its place.
 #[derive(Deserialize)]
 struct Message<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     content: Option<Vec<Block<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<Figures>,
     #[serde(borrow, default)]
     model: Text<'a>,
@@ -128,11 +150,12 @@ impl Figures {
 }
 
 /// A tool call whose input is coming. It is kept after its end: clients add to it what comes later.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Open {
-    index: u64,
+    /// The index that it was given, unless another block has it now.
+    index: Option<i64>,
     /// Where it stands among all blocks.
-    place: u64,
+    place: i64,
     id: String,
     name: String,
     input: Arguments,
@@ -141,17 +164,23 @@ struct Open {
     /// What was written under its place in deltas that name their type, which is how the official
     /// clients read, once that is something else.
     placed: Option<String>,
+    /// Whether some of that came under an index that counts from the end: clients begin anew with it.
+    from_end: bool,
     told: bool,
 }
 
 impl Open {
     /// Adds a part of the input; gives the bytes that it took.
-    fn write(&mut self, index: u64, part: &str, typed: bool) -> usize {
-        let (by_index, by_place) = (self.index == index, self.place == index && typed);
+    fn write(&mut self, index: i64, started: i64, part: &str, typed: bool) -> usize {
+        let by_index = self.index == Some(index);
+        let by_place = typed && self.place == from_start(index, started);
         if !by_index && !by_place {
             return 0;
         }
         let before = self.size();
+        if by_place && index < 0 && !std::mem::replace(&mut self.from_end, true) {
+            self.placed = Some(String::new());
+        }
         if by_index != by_place && self.placed.is_none() {
             self.placed = Some(self.written.clone());
         }
@@ -162,7 +191,7 @@ impl Open {
             placed.push_str(part);
         }
         self.told = false;
-        self.size() - before
+        self.size().saturating_sub(before)
     }
 
     fn size(&self) -> usize {
@@ -197,12 +226,29 @@ impl Anthropic {
         self.open.iter().any(|open| !open.told)
     }
 
-    /// Reads one event.
-    pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
+    /// Reads one event, with its name.
+    pub(super) fn event(&mut self, data: &[u8], name: Option<&[u8]>, sink: &mut Sink<'_>) {
+        let left_out = name.is_none_or(|name| name == b"ping");
+        let of_block = || data.windows(BLOCK.len()).any(|window| window == BLOCK);
+        if left_out && self.named.is_none() && of_block() {
+            self.named = Some(Box::new(Named { read: self.clone(), told: Vec::new() }));
+        }
+        let before = sink.pieces.len();
+        self.read(data, sink);
+        if let Some(named) = &mut self.named {
+            named.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+            if !left_out {
+                named.reads(sink, |read, sink| read.read(data, sink));
+            }
+        }
+    }
+
+    fn read(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         let Some(event) = parse::<Event<'_>>(data) else {
-            return plainly(data).into_iter().for_each(|data| self.event(&data, sink));
+            return plainly(data).into_iter().for_each(|data| self.read(&data, sink));
         };
-        let index = count(event.index);
+        let given = || i64::try_from(count(event.index.count())).unwrap_or(i64::MAX);
+        let index = event.index.place().unwrap_or_else(given);
         match event.r#type.as_str() {
             "content_block_delta" => {
                 if let Some(delta) = event.delta {
@@ -220,6 +266,9 @@ impl Anthropic {
                 if let Some(message) = event.message {
                     sink.tally.counted.named(message.model.as_str());
                     self.figures(message.usage, sink);
+                    for block in message.content.unwrap_or_default() {
+                        self.start(self.started, block, sink);
+                    }
                 }
             }
             "message_delta" => self.figures(event.usage.map(|told| *told), sink),
@@ -267,7 +316,12 @@ impl Anthropic {
     /// The upstream has ended. A block that never stopped is a call as well: a client has it in the
     /// message that it hands out, with as much of its input as came.
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        let before = sink.pieces.len();
         self.tell_all(sink);
+        if let Some(named) = &mut self.named {
+            named.heard(&sink.pieces[before..]);
+            named.reads(sink, Anthropic::tell_all);
+        }
         if self.finished {
             sink.done();
         }
@@ -279,7 +333,7 @@ impl Anthropic {
         }
     }
 
-    fn start(&mut self, index: u64, block: Block<'_>, sink: &mut Sink<'_>) {
+    fn start(&mut self, index: i64, block: Block<'_>, sink: &mut Sink<'_>) {
         let place = self.started;
         self.started += 1;
         sink.thought(block.thinking.as_str());
@@ -291,18 +345,19 @@ impl Anthropic {
         if self.open.len() >= MOST_OPEN {
             let mut oldest = self.open.remove(0);
             oldest.tell(sink);
+            sink.tally.lost = true;
             self.kept = self.kept.saturating_sub(oldest.size());
         }
         // What comes under its index from now on is the new block's.
-        for open in self.open.iter_mut().filter(|open| open.index == index) {
-            open.index = u64::MAX;
+        for open in self.open.iter_mut().filter(|open| open.index == Some(index)) {
+            open.index = None;
         }
         let input = block.input.unwrap_or_default();
         if !input.is_empty() {
             sink.unseen(&input.0.to_string());
         }
         self.open.push(Open {
-            index,
+            index: Some(index),
             place,
             id: block.id.0.into_owned(),
             name: block.name.0.into_owned(),
@@ -311,7 +366,7 @@ impl Anthropic {
         });
     }
 
-    fn delta(&mut self, index: u64, delta: &Delta<'_>, typed: bool, sink: &mut Sink<'_>) {
+    fn delta(&mut self, index: i64, delta: &Delta<'_>, typed: bool, sink: &mut Sink<'_>) {
         let part = delta.partial_json.as_str();
         match (&delta.thinking, &delta.text) {
             (text, none) | (none, text) if none.is_empty() && part.is_empty() => sink.lone(text),
@@ -325,13 +380,16 @@ impl Anthropic {
         }
         for open in &mut self.open {
             if self.kept + part.len() <= LARGEST_EVENT {
-                self.kept += open.write(index, part, typed);
+                self.kept += open.write(index, self.started, part, typed);
+            } else {
+                sink.tally.lost = true;
             }
         }
     }
 
-    fn stop(&mut self, index: u64, sink: &mut Sink<'_>) {
-        let ends = |open: &&mut Open| open.index == index || open.place == index;
+    fn stop(&mut self, index: i64, sink: &mut Sink<'_>) {
+        let place = from_start(index, self.started);
+        let ends = |open: &&mut Open| open.index == Some(index) || open.place == place;
         for open in self.open.iter_mut().filter(ends) {
             open.tell(sink);
         }
@@ -348,6 +406,40 @@ impl Anthropic {
             sink.usage(self.figures.usage(), output);
         }
     }
+}
+
+/// What every event of a block has in its type.
+const BLOCK: &[u8] = b"content_block";
+
+impl Named {
+    /// Remembers the calls that were told.
+    fn heard(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            if let Piece::ToolCall { name, arguments, .. } = piece {
+                self.told.push((name.clone(), arguments.clone()));
+            }
+        }
+    }
+
+    /// Lets this reading go on, and tells the calls that the other one has not.
+    fn reads(&mut self, sink: &mut Sink<'_>, on: impl FnOnce(&mut Anthropic, &mut Sink<'_>)) {
+        let (mut pieces, mut tally) = (Vec::new(), Tally::default());
+        on(&mut self.read, &mut Sink::new(&mut pieces, &mut tally, sink.held_from));
+        sink.tally.lost |= tally.lost || self.told.len() > MOST_TOLD;
+        for piece in pieces {
+            if let Piece::ToolCall { id, name, arguments, .. } = piece
+                && !self.told.iter().any(|(told, with)| *told == name && *with == arguments)
+            {
+                self.told.push((name.clone(), arguments.clone()));
+                sink.call(id, name, arguments);
+            }
+        }
+    }
+}
+
+/// A place among so many blocks, which counts from the end if it is negative.
+fn from_start(index: i64, started: i64) -> i64 {
+    if index < 0 { index.saturating_add(started) } else { index }
 }
 
 /// `tool_use`, and what Anthropic runs itself: `server_tool_use`, `mcp_tool_use`.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
+use super::lenient::{Arguments, Count, Failure, Text, count, many, one, parse, plainly};
 use super::whole::Elements;
 
 /// The state of one answer.
@@ -24,10 +24,11 @@ pub(super) struct Gemini {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Chunk<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     candidates: Option<Vec<Candidate<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage_metadata: Option<Figures>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     prompt_feedback: Option<Box<Feedback<'a>>>,
     #[serde(borrow, default)]
     model_version: Text<'a>,
@@ -44,7 +45,7 @@ struct Feedback<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Candidate<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     content: Option<Content<'a>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
@@ -53,7 +54,7 @@ struct Candidate<'a> {
 
 #[derive(Deserialize)]
 struct Content<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     parts: Option<Vec<Part<'a>>>,
 }
 
@@ -63,14 +64,14 @@ struct Part<'a> {
     #[serde(borrow, default)]
     text: Text<'a>,
     thought: Option<Value>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     function_call: Option<Box<FunctionCall<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     executable_code: Option<Box<Code<'a>>>,
     // The same in snake case, which Google's Python SDK reads as well.
-    #[serde(borrow, rename = "function_call")]
+    #[serde(borrow, default, deserialize_with = "one", rename = "function_call")]
     function_call_snake: Option<Box<FunctionCall<'a>>>,
-    #[serde(borrow, rename = "executable_code")]
+    #[serde(borrow, default, deserialize_with = "one", rename = "executable_code")]
     executable_code_snake: Option<Box<Code<'a>>>,
 }
 

@@ -6,18 +6,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
+use crate::plain::{self, DEEPEST};
+
 /// Bytes of arguments beyond which an end that is missing is not looked for.
 const LONGEST_CUT: usize = 1 << 20;
-
-/// How deep arguments are read. `serde_json` gives up on a whole document at 128 levels; stopping
-/// before that means that no nesting can hide a call.
-const DEEPEST: usize = 96;
 
 /// Reads JSON, or nothing if it is none. Checked as a whole, text is cheaper to read than bytes.
 pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
@@ -28,14 +27,97 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
     }
 }
 
-/// The same JSON as most clients read it: without a byte order mark, of a field that comes twice the
-/// last one, and with a replacement for bytes that are no text. `None` if that changes nothing, or if it is no JSON.
+/// The same JSON as most clients read it. `None` if that changes nothing, or if it is no JSON.
 pub(super) fn plainly(data: &[u8]) -> Option<Vec<u8>> {
-    // Clients decode what is no text with a replacement, and read on.
-    let text = String::from_utf8_lossy(data.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(data));
-    let value: Value = serde_json::from_str(&text).ok()?;
-    let plain = serde_json::to_vec(&value).ok()?;
+    let plain = serde_json::to_vec(&plain::read(data).ok()?).ok()?;
     (plain != data).then_some(plain)
+}
+
+/// A field that is an object; whatever else stands there counts as nothing, so that it does not hide
+/// what stands beside it.
+pub(super) fn one<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    One::deserialize(deserializer).map(|one| one.0)
+}
+
+/// A field that is a list of objects; elements that are none count as nothing.
+pub(super) fn many<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_any(ManyVisitor(PhantomData))
+}
+
+/// An object, or nothing.
+struct One<T>(Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for One<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<One<T>, D::Error> {
+        deserializer.deserialize_any(OneVisitor(PhantomData))
+    }
+}
+
+/// Takes any value for nothing; its visitors read what they are for.
+macro_rules! nothing {
+    ($value:expr; $($visit:ident: $kind:ty),*) => {
+        $(fn $visit<E: Error>(self, _: $kind) -> Result<Self::Value, E> {
+            Ok($value)
+        })*
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok($value)
+        }
+    };
+}
+
+struct OneVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OneVisitor<T> {
+    type Value = One<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    nothing!(One(None); visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64, visit_str: &str);
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<One<T>, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(One(None))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<One<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|read| One(Some(read)))
+    }
+}
+
+struct ManyVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ManyVisitor<T> {
+    type Value = Option<Vec<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    nothing!(None; visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64, visit_str: &str);
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut read = Vec::new();
+        while let Some(One(item)) = items.next_element::<One<T>>()? {
+            read.extend(item);
+        }
+        Ok(Some(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
 }
 
 /// A text; a list of texts or parts is joined, anything else is empty.
@@ -178,6 +260,82 @@ impl<'de> Visitor<'de> for CountVisitor {
     }
 }
 
+/// Where something stands, as different clients take it: some need a number, and count a negative one
+/// from the end of what they have; others make a number of anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Index {
+    count: Option<Count>,
+    place: Option<i64>,
+}
+
+impl Index {
+    /// As a number of any kind.
+    pub(super) fn count(self) -> Option<Count> {
+        self.count
+    }
+
+    /// As a place in a list.
+    pub(super) fn place(self) -> Option<i64> {
+        self.place
+    }
+}
+
+impl<'de> Deserialize<'de> for Index {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Index, D::Error> {
+        deserializer.deserialize_any(IndexVisitor)
+    }
+}
+
+struct IndexVisitor;
+
+impl<'de> Visitor<'de> for IndexVisitor {
+    type Value = Index;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an index")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Index, E> {
+        Ok(Index {
+            count: Some(Count(number)),
+            place: Some(i64::try_from(number).unwrap_or(i64::MAX)),
+        })
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Index, E> {
+        let place = Some(number);
+        CountVisitor.visit_i64(number).map(|count| Index { count: Some(count), place })
+    }
+
+    fn visit_bool<E: Error>(self, is: bool) -> Result<Index, E> {
+        // Python counts `true` as one.
+        Ok(Index { count: Some(Count(0)), place: Some(i64::from(is)) })
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Index, E> {
+        // An integer without bound is a float to us.
+        let place = (number.fract() == 0.0).then_some(number as i64);
+        CountVisitor.visit_f64(number).map(|count| Index { count: Some(count), place })
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Index, E> {
+        let place = text.trim().parse().ok();
+        CountVisitor.visit_str(text).map(|count| Index { count: Some(count), place })
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Index, E> {
+        Ok(Index::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Index, A::Error> {
+        CountVisitor.visit_seq(items).map(|count| Index { count: Some(count), place: None })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Index, A::Error> {
+        CountVisitor.visit_map(entries).map(|count| Index { count: Some(count), place: None })
+    }
+}
+
 /// A provider's error: an object with a message, or just a text.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Failure(pub(super) String);
@@ -220,16 +378,24 @@ impl Arguments {
         }
         match serde_json::from_str::<Arguments>(text) {
             Ok(arguments) => arguments.0,
-            Err(_) => Value::String(text.to_owned()),
+            Err(_) => {
+                plain::read(text.as_bytes()).unwrap_or_else(|_| Value::String(text.to_owned()))
+            }
         }
     }
 
     /// The same for clients that go on with what can be read of arguments that break off.
     pub(super) fn parse_partly(text: &str) -> Value {
         match serde_json::from_str::<Arguments>(text) {
-            Err(error) if !text.trim().is_empty() => {
-                let read = text.get(..fault(text, &error)).and_then(cut_off);
-                read.unwrap_or_else(|| Value::String(text.to_owned()))
+            Err(_) if !text.trim().is_empty() => {
+                let strict = plain::strict(text);
+                match serde_json::from_str::<Arguments>(&strict) {
+                    Ok(arguments) => arguments.0,
+                    Err(error) => {
+                        let read = strict.get(..fault(&strict, &error)).and_then(cut_off);
+                        read.unwrap_or_else(|| Value::String(text.to_owned()))
+                    }
+                }
             }
             _ => Arguments::parse(text),
         }
@@ -249,6 +415,8 @@ impl Arguments {
     pub(super) fn unpack(self) -> Value {
         match self.0 {
             Value::Null => Value::Object(Map::new()),
+            // Some servers have no empty object.
+            Value::Array(list) if list.is_empty() => Value::Object(Map::new()),
             Value::String(text) => Arguments::parse(&text),
             value => value,
         }

@@ -9,7 +9,8 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lenient::{Arguments, Count, Failure, Text, count, parse, plainly};
+use super::joined::{Joined, Part};
+use super::lenient::{Arguments, Count, Failure, Index, Text, count, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
 use super::sse::LARGEST_EVENT;
 use super::{Fate, Sink};
@@ -31,8 +32,9 @@ pub(super) struct Chat {
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     choices: Option<Vec<Choice<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<Box<OpenAiUsage>>,
     error: Option<Failure>,
     #[serde(borrow, default)]
@@ -47,10 +49,11 @@ struct Chunk<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
-    index: Option<Count>,
-    #[serde(borrow)]
+    #[serde(default)]
+    index: Index,
+    #[serde(borrow, default, deserialize_with = "one")]
     delta: Option<Message<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     message: Option<Box<Message<'a>>>,
     #[serde(borrow, default)]
     text: Text<'a>,
@@ -69,20 +72,21 @@ struct Message<'a> {
     reasoning: Text<'a>,
     #[serde(borrow, default)]
     reasoning_content: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     tool_calls: Option<Vec<ToolCall<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     function_call: Option<Box<Function<'a>>>,
 }
 
 #[derive(Deserialize, Default)]
 struct ToolCall<'a> {
-    index: Option<Count>,
+    #[serde(default)]
+    index: Index,
     #[serde(borrow, default)]
     id: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     function: Option<Function<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     custom: Option<Custom<'a>>,
 }
 
@@ -196,15 +200,18 @@ impl Chat {
     }
 
     fn choice(&mut self, choice: Choice<'_>, sink: &mut Sink<'_>) {
-        let number = count(choice.index);
+        let number = choice.index;
         sink.text(choice.text.as_str());
+        let mut places = Vec::new();
         let whole = choice.message.map(|message| (*message, true));
         for (message, whole) in choice.delta.map(|delta| (delta, false)).into_iter().chain(whole) {
             sink.thought(message.reasoning.or(&message.reasoning_content));
             sink.text(message.content.as_str());
             sink.text(message.refusal.as_str());
-            for call in message.tool_calls.unwrap_or_default() {
-                self.delta(number, call, sink);
+            let calls = message.tool_calls.unwrap_or_default();
+            places.extend(calls.iter().filter_map(|call| call.index.place()));
+            for call in calls {
+                self.delta(number, call, false, sink);
                 if whole {
                     // Nothing continues it, whatever id the next one has.
                     self.complete(Some(number), sink);
@@ -212,10 +219,12 @@ impl Chat {
                 }
             }
             if let Some(function) = message.function_call {
-                let index = Some(Count(u64::MAX));
-                let call = ToolCall { index, function: Some(*function), ..ToolCall::default() };
-                self.delta(number, call, sink);
+                let call = ToolCall { function: Some(*function), ..ToolCall::default() };
+                self.delta(number, call, true, sink);
             }
+        }
+        if let Some(choice) = number.place().filter(|_| !places.is_empty()) {
+            self.joined.came(choice, &places, &told_by(&self.open), sink);
         }
         if !choice.finish_reason.is_empty() {
             self.finished = true;
@@ -227,17 +236,33 @@ impl Chat {
     }
 
     /// One delta of a tool call.
-    fn delta(&mut self, choice: u64, call: ToolCall<'_>, sink: &mut Sink<'_>) {
+    fn delta(&mut self, number: Index, call: ToolCall<'_>, legacy: bool, sink: &mut Sink<'_>) {
+        let choice = count(number.count());
+        let index = if legacy { Some(Count(u64::MAX)) } else { call.index.count() };
         let custom = call.custom.is_some();
         let (name, written) = match (call.function, call.custom) {
             (Some(function), _) => (function.name, function.arguments),
             (None, Some(custom)) => (custom.name, Written::Text(custom.input.0)),
             (None, None) => (Text::default(), Written::default()),
         };
-        if self.kept <= LARGEST_EVENT {
-            self.kept += self.joined.add(choice, &call.id, call.index, &name, &written);
+        let part = Part {
+            place: if legacy { None } else { call.index.place() },
+            id: call.id.as_str(),
+            name: name.as_str(),
+            arguments: match &written {
+                Written::Text(text) => Some(text),
+                Written::Object(Arguments(Value::Null)) => Some(""),
+                Written::Object(_) => None,
+            },
+        };
+        if self.kept <= LARGEST_EVENT
+            && let Some(choice) = number.place()
+            && (legacy || part.place.is_some())
+        {
+            self.kept += self.joined.add(choice, part);
         }
-        let at = match self.find(choice, call.index, call.id.as_str(), name.as_str()) {
+        sink.tally.lost |= self.kept > LARGEST_EVENT;
+        let at = match self.find(choice, index, call.id.as_str(), name.as_str()) {
             Some(at) => at,
             None => {
                 self.start(choice, custom, sink);
@@ -245,7 +270,7 @@ impl Chat {
             }
         };
         let Some(open) = self.open.get_mut(at) else { return };
-        open.index = call.index.or(open.index);
+        open.index = index.or(open.index);
         if open.id.is_empty() {
             open.id.push_str(call.id.as_str());
         }
@@ -272,6 +297,8 @@ impl Chat {
         if self.kept + text.len() <= LARGEST_EVENT {
             self.kept += text.len();
             open.write(&text);
+        } else {
+            sink.tally.lost = true;
         }
         if open.balance.whole() {
             open.tell(sink);
@@ -306,6 +333,7 @@ impl Chat {
         if self.open.len() >= MOST_OPEN {
             let mut oldest = self.open.remove(0);
             oldest.tell(sink);
+            sink.tally.lost = true;
             self.kept = self.kept.saturating_sub(oldest.arguments.len());
         }
         self.open.push(Open { choice, custom, ..Open::default() });
@@ -313,20 +341,30 @@ impl Chat {
 
     /// The calls of one choice, or of all, are complete. They are kept: clients add to them what
     /// comes after a finish reason.
-    fn complete(&mut self, choice: Option<u64>, sink: &mut Sink<'_>) {
+    fn complete(&mut self, number: Option<Index>, sink: &mut Sink<'_>) {
+        let choice = number.map(|number| count(number.count()));
+        let place = number.map(|number| number.place().unwrap_or_default());
         for open in &mut self.open {
             if choice.is_none_or(|choice| open.choice == choice) {
                 open.tell(sink);
             }
         }
-        self.joined.tell(choice, &self.open, sink);
+        self.joined.tell(place, &told_by(&self.open), sink);
     }
 
     /// Nothing continues the calls of this choice.
-    fn forget(&mut self, choice: u64) {
-        self.open.retain(|open| open.choice != choice);
-        self.joined.0.retain(|call| call.choice != choice);
+    fn forget(&mut self, number: Index) {
+        self.open.retain(|open| open.choice != count(number.count()));
+        self.joined.forget(number.place().unwrap_or_default());
         self.kept = self.open.iter().map(|open| open.arguments.len()).sum();
+    }
+}
+
+/// Whether one of these calls has the name, and the arguments if there are any.
+fn told_by(open: &[Open]) -> impl Fn(&str, Option<&str>) -> bool {
+    move |name, arguments| {
+        let same = |open: &Open| arguments.is_none_or(|text| open.arguments.trim() == text);
+        open.iter().any(|open| open.name == name && same(open))
     }
 }
 
@@ -367,58 +405,6 @@ impl Open {
             Arguments::parse(&self.arguments)
         };
         sink.call(self.id.clone(), self.name.clone(), arguments);
-    }
-}
-
-/// Calls as the official clients join them: by choice and index alone, whatever ids come, with all
-/// parts of a name one behind the other. What comes of that is judged too, where it can be run.
-#[derive(Debug, Default)]
-struct Joined(Vec<Open>);
-
-impl Joined {
-    /// Adds a delta; gives the bytes that it took.
-    fn add(
-        &mut self,
-        choice: u64,
-        id: &Text<'_>,
-        index: Option<Count>,
-        name: &Text<'_>,
-        written: &Written<'_>,
-    ) -> usize {
-        let Some(index) = index else { return 0 };
-        let known = |call: &Open| call.choice == choice && call.index == Some(index);
-        let at = match self.0.iter().position(known) {
-            Some(at) => at,
-            None if self.0.len() >= MOST_OPEN => return 0,
-            None => {
-                let fresh = Open { choice, index: Some(index), ..Open::default() };
-                self.0.push(Open { id: id.as_str().to_owned(), ..fresh });
-                self.0.len() - 1
-            }
-        };
-        let Some(call) = self.0.get_mut(at) else { return 0 };
-        call.name.push_str(name.as_str());
-        let Written::Text(text) = written else { return 0 };
-        call.arguments.push_str(text);
-        call.told = false;
-        text.len() + name.as_str().len()
-    }
-
-    /// Tells calls that came out otherwise than in our own reading.
-    fn tell(&mut self, choice: Option<u64>, others: &[Open], sink: &mut Sink<'_>) {
-        let due = |call: &&mut Open| !call.told && choice.is_none_or(|it| it == call.choice);
-        for call in self.0.iter_mut().filter(due) {
-            call.told = true;
-            let same = |other: &Open| {
-                other.name == call.name && other.arguments.trim() == call.arguments.trim()
-            };
-            let runs = call.arguments.trim().is_empty()
-                || serde_json::from_str::<serde::de::IgnoredAny>(&call.arguments).is_ok();
-            if runs && !call.name.is_empty() && !others.iter().any(same) {
-                let arguments = Arguments::parse(&call.arguments);
-                sink.call(call.id.clone(), call.name.clone(), arguments);
-            }
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Sink;
-use super::lenient::{Arguments, Count, Failure, Text, parse, plainly};
+use super::lenient::{Arguments, Count, Failure, Text, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
 
 /// Items that are remembered, to tell each once.
@@ -76,9 +76,9 @@ struct Event<'a> {
     name: Text<'a>,
     #[serde(borrow, default)]
     arguments: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     item: Option<Box<Item<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "one")]
     response: Option<Box<Response<'a>>>,
     #[serde(borrow, default)]
     message: Text<'a>,
@@ -97,8 +97,9 @@ struct Response<'a> {
     service_tier: Text<'a>,
     #[serde(borrow, default)]
     status: Text<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     output: Option<Vec<Item<'a>>>,
+    #[serde(default, deserialize_with = "one")]
     usage: Option<OpenAiUsage>,
     error: Option<Failure>,
 }
@@ -120,9 +121,9 @@ struct Item<'a> {
     operation: Option<Arguments>,
     code: Option<Arguments>,
     queries: Option<Arguments>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     content: Option<Vec<Part<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "many")]
     summary: Option<Vec<Part<'a>>>,
 }
 
@@ -170,7 +171,8 @@ impl Responses {
     /// Reads one event.
     pub(super) fn event(&mut self, data: &[u8], sink: &mut Sink<'_>) {
         // Many events repeat the whole request or a whole item: they are not even parsed.
-        if leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip) {
+        let skips = leading_type(data).is_some_and(|name| Kind::of(name) == Kind::Skip);
+        if skips && has_one_type(data) {
             return;
         }
         let Some(event) = parse::<Event<'_>>(data) else {
@@ -291,7 +293,7 @@ impl Responses {
             false => members.is_empty() || *told == members,
         };
         let repeats = |seen: &Seen| {
-            let named = new.name.is_empty() || seen.named.is_empty() || seen.named == new.name;
+            let named = new.name.is_empty() || seen.named == new.name;
             named && seen.told.as_ref().is_some_and(within)
         };
         if self.items.iter().any(|seen| seen.is(&new) && repeats(seen)) {
@@ -394,6 +396,34 @@ impl Seen {
         let same_id = !self.id.is_empty() && self.id == other.id;
         same_id || (self.index.is_some() && self.index == other.index && self.name == other.name)
     }
+}
+
+/// Whether no other member of an object may be its type: clients take the last one.
+fn has_one_type(data: &[u8]) -> bool {
+    let (mut depth, mut types, mut at) = (0_u64, 0, 0);
+    // Whether a text that begins now is a member's name.
+    let mut names = false;
+    while let Some(&byte) = data.get(at) {
+        at += 1;
+        match byte {
+            b'{' | b'[' => (depth, names) = (depth + 1, byte == b'{'),
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => names = true,
+            b'"' => {
+                let from = at;
+                while let Some(&inner) = data.get(at).filter(|inner| **inner != b'"') {
+                    at += if inner == b'\\' { 2 } else { 1 };
+                }
+                let text = data.get(from..at).unwrap_or_default();
+                if depth == 1 && names {
+                    types += u64::from(text == b"type" || text.contains(&b'\\'));
+                }
+                (at, names) = (at + 1, false);
+            }
+            _ => {}
+        }
+    }
+    types == 1
 }
 
 /// The event's type, if it is the first field, as it is from OpenAI.

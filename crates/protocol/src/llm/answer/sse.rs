@@ -7,8 +7,8 @@
 
 use std::borrow::Cow;
 
-/// The largest event that is read. A larger one passes and is not looked at.
-pub(crate) const LARGEST_EVENT: usize = 8 * 1024 * 1024;
+/// The largest event that is read. A larger one is not looked at, and its reader says so.
+pub(crate) const LARGEST_EVENT: usize = 16 * 1024 * 1024;
 /// What a buffer may keep for the next event once it is empty.
 const SPARE: usize = 64 * 1024;
 
@@ -120,6 +120,15 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     found
 }
 
+/// The name of an event, if it has one that says something.
+pub(crate) fn name(event: &[u8]) -> Option<&[u8]> {
+    let lines =
+        event.strip_prefix(MARK).unwrap_or(event).split(|byte| matches!(byte, b'\r' | b'\n'));
+    let values = lines.filter_map(|line| line.strip_prefix(b"event:"));
+    let named = values.last().map(|value| value.strip_prefix(b" ").unwrap_or(value));
+    named.filter(|name| !name.is_empty())
+}
+
 /// What has arrived of an event that is not complete yet, up to the cap.
 #[derive(Debug, Default)]
 pub(crate) struct Carry {
@@ -128,6 +137,8 @@ pub(crate) struct Carry {
     inside: bool,
     /// The event is too large to be read: its bytes are no longer kept.
     too_large: bool,
+    /// An event has passed, at least in part, that was not read.
+    lost: bool,
 }
 
 impl Carry {
@@ -139,6 +150,11 @@ impl Carry {
     /// Whether the current event has grown too large to be kept.
     pub(crate) fn too_large(&self) -> bool {
         self.too_large
+    }
+
+    /// Whether any event was too large to be read.
+    pub(crate) fn lost(&self) -> bool {
+        self.lost
     }
 
     /// Keeps the beginning of an event, or more of it. If that makes it too large, what was kept
@@ -155,7 +171,7 @@ impl Carry {
         if self.bytes.len() <= LARGEST_EVENT {
             return None;
         }
-        self.too_large = true;
+        (self.too_large, self.lost) = (true, true);
         Some(std::mem::take(&mut self.bytes))
     }
 
@@ -172,6 +188,7 @@ impl Carry {
             Cow::Owned(kept)
         };
         let readable = !was_large && bytes.len() <= LARGEST_EVENT;
+        self.lost |= !readable;
         Taken { bytes, readable }
     }
 

@@ -2,6 +2,7 @@
 
 mod chat;
 mod limits;
+mod odd;
 mod others;
 mod speed;
 

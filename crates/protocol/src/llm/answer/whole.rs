@@ -27,6 +27,11 @@ impl Whole {
         }
     }
 
+    /// Whether it was too large to be read.
+    pub(super) fn lost(&self) -> bool {
+        self.too_large
+    }
+
     /// All of it, unless it was too large; nothing the second time.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
@@ -46,6 +51,11 @@ impl Elements {
     /// Whether an object has begun and not ended.
     pub(super) fn inside(&self) -> bool {
         self.carry.inside()
+    }
+
+    /// Whether any object was too large to be read.
+    pub(super) fn lost(&self) -> bool {
+        self.carry.lost()
     }
 
     /// Calls back for each object that these bytes complete, with the offset in them at which it

@@ -24,7 +24,7 @@ const ROUNDS: usize = 3;
 pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
     let path = decoded(path);
     let segments = segments(&path);
-    let posted = method.eq_ignore_ascii_case("POST");
+    let posted = sends(method);
     match segments.as_slice() {
         [.., "chat", "completions"] if posted => Dialect::OpenAiChat,
         [.., last] if posted && gemini_method(last).is_some() => Dialect::Gemini,
@@ -46,17 +46,17 @@ pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
 /// ```
 /// use deadstop_protocol::llm::{Dialect, request::dialect_by_body};
 /// let body = br#"{"model":"m","messages":[]}"#;
-/// let found = dialect_by_body(Dialect::OpenAiOther, "POST", "/v1/Chat;a/Completions", body);
+/// let found = dialect_by_body(Dialect::OpenAiOther, "/v1/Chat;a/Completions", body);
 /// assert_eq!(found, Dialect::OpenAiChat);
 /// ```
-pub fn dialect_by_body(by_path: Dialect, method: &str, path: &str, body: &[u8]) -> Dialect {
+pub fn dialect_by_body(by_path: Dialect, path: &str, body: &[u8]) -> Dialect {
     let api = match by_path {
         Dialect::OpenAiOther => Api::OpenAi,
         Dialect::AnthropicOther => Api::Anthropic,
         Dialect::GeminiOther => Api::Gemini,
         _ => return by_path,
     };
-    if !method.eq_ignore_ascii_case("POST") || counts_only(path) || is_other(path) {
+    if counts_only(path) || is_other(path) {
         return by_path;
     }
     let names = ["messages", "contents", "input", "prompt", "model"];
@@ -70,6 +70,32 @@ pub fn dialect_by_body(by_path: Dialect, method: &str, path: &str, body: &[u8]) 
         _ if input && model => Dialect::OpenAiResponses,
         _ => by_path,
     }
+}
+
+/// The dialect of an answer that was generated earlier and is only fetched now: OpenAI's responses in the
+/// background, and stored completions. `None` for every other path.
+///
+/// ```
+/// use deadstop_protocol::llm::{Api, Dialect, request::fetched};
+/// let found = fetched(Api::OpenAi, "/v1/responses/resp_1");
+/// assert_eq!(found, Some(Dialect::OpenAiResponses));
+/// assert_eq!(fetched(Api::OpenAi, "/v1/models/gpt-5"), None);
+/// ```
+pub fn fetched(api: Api, path: &str) -> Option<Dialect> {
+    let path = decoded(path);
+    match segments(&path).as_slice() {
+        _ if api != Api::OpenAi => None,
+        [.., "chat", "completions", _] => Some(Dialect::OpenAiChat),
+        [.., "responses", _] | [.., "responses", _, "cancel"] => Some(Dialect::OpenAiResponses),
+        _ => None,
+    }
+}
+
+/// Whether a method sends a body that a server acts on. A server may go by a header that names another
+/// method, so only those are left out that ask for something.
+fn sends(method: &str) -> bool {
+    let asks = ["GET", "HEAD", "OPTIONS", "DELETE", "TRACE"];
+    !asks.iter().any(|ask| method.eq_ignore_ascii_case(ask))
 }
 
 /// A path under an upstream's base URL (its host and its path), whether or not the client's own base

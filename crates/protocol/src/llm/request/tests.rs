@@ -43,25 +43,24 @@ fn bodies_tell_the_dialect_where_paths_do_not() {
     use Dialect::{OpenAiChat, OpenAiOther, OpenAiResponses};
     let messages = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
     let input = r#"{"model":"m","input":"hi"}"#;
-    for (named, method, path, body, expected) in [
-        (OpenAiOther, "POST", "/v2/talk", messages, OpenAiChat),
-        (OpenAiOther, "POST", "/v2/talk", "\u{feff}{\"messages\":[]}", OpenAiChat),
-        (OpenAiOther, "POST", "/v1/completions", r#"{"model":"m","prompt":"hi"}"#, OpenAiChat),
-        (OpenAiOther, "POST", "/v2/talk", input, OpenAiResponses),
-        (OpenAiOther, "POST", "/v2/talk", r#"{"contents":[]}"#, Gemini),
-        (AnthropicOther, "POST", "/v2/talk", messages, Anthropic),
-        (GeminiOther, "POST", "/v2/talk", r#"{"contents":[]}"#, Gemini),
-        (GeminiOther, "POST", "/v2/talk", messages, OpenAiChat),
+    for (named, path, body, expected) in [
+        (OpenAiOther, "/v2/talk", messages, OpenAiChat),
+        (OpenAiOther, "/v2/talk", "\u{feff}{\"messages\":[]}", OpenAiChat),
+        (OpenAiOther, "/v1/completions", r#"{"model":"m","prompt":"hi"}"#, OpenAiChat),
+        (OpenAiOther, "/v2/talk", input, OpenAiResponses),
+        (OpenAiOther, "/v2/talk", r#"{"contents":[]}"#, Gemini),
+        (AnthropicOther, "/v2/talk", messages, Anthropic),
+        (GeminiOther, "/v2/talk", r#"{"contents":[]}"#, Gemini),
+        (GeminiOther, "/v2/talk", messages, OpenAiChat),
         // What the path says stands, and so does what is known to be something else.
-        (OpenAiResponses, "POST", "/v1/responses", messages, OpenAiResponses),
-        (OpenAiOther, "GET", "/v2/talk", messages, OpenAiOther),
-        (OpenAiOther, "POST", "/v1/moderations", input, OpenAiOther),
-        (OpenAiOther, "POST", "/v1/audio/speech", input, OpenAiOther),
-        (OpenAiOther, "POST", "/v2/talk", r#"{"input":"hi"}"#, OpenAiOther),
-        (OpenAiOther, "POST", "/v2/talk", "no JSON", OpenAiOther),
-        (AnthropicOther, "POST", "/v1/messages/count_tokens", messages, AnthropicOther),
+        (OpenAiResponses, "/v1/responses", messages, OpenAiResponses),
+        (OpenAiOther, "/v1/moderations", input, OpenAiOther),
+        (OpenAiOther, "/v1/audio/speech", input, OpenAiOther),
+        (OpenAiOther, "/v2/talk", r#"{"input":"hi"}"#, OpenAiOther),
+        (OpenAiOther, "/v2/talk", "no JSON", OpenAiOther),
+        (AnthropicOther, "/v1/messages/count_tokens", messages, AnthropicOther),
     ] {
-        let found = dialect_by_body(named, method, path, body.as_bytes());
+        let found = dialect_by_body(named, path, body.as_bytes());
         assert_eq!(found, expected, "{path} {body}");
     }
 }

@@ -1,0 +1,158 @@
+//! JSON as the most lenient programs read it.
+//!
+//! A program that reads more than we do sees calls that we miss. Python takes `NaN`, `Infinity` and numbers
+//! without a bound; JavaScript and Python take half of a surrogate pair, which a model can write into any
+//! argument; of a member that comes twice, both take the last one; neither stops at our depth.
+
+use serde_json::Value;
+
+/// How deep values are read. `serde_json` gives up on a whole document at 128 levels; stopping
+/// before that means that no nesting can hide a call.
+pub(crate) const DEEPEST: usize = 96;
+
+/// Reads JSON with good will: bytes that are no text are replaced, and so is whatever only lenient parsers
+/// take. `null` stands for what is deeper than [`DEEPEST`].
+pub(crate) fn read(bytes: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(bytes).or_else(|_| {
+        // Programs decode what is no text with a replacement, and read on.
+        let text = String::from_utf8_lossy(bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes));
+        serde_json::from_str(&strict(&text))
+    })
+}
+
+/// Strict JSON, if the text is JSON to a lenient parser.
+pub(crate) fn strict(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut depth, mut rest) = (0_usize, text);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' => {
+                let length = quoted(rest);
+                if depth <= DEEPEST {
+                    write_text(&rest[..length], &mut out);
+                }
+                rest = &rest[length..];
+                continue;
+            }
+            '{' | '[' => {
+                depth += 1;
+                if depth == DEEPEST + 1 {
+                    out.push_str("null");
+                }
+                1
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                if depth == DEEPEST {
+                    rest = &rest[1..];
+                    continue;
+                }
+                1
+            }
+            _ if is_word(first) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+            other => other.len_utf8(),
+        };
+        let token = &rest[..length];
+        rest = &rest[length..];
+        if depth <= DEEPEST {
+            out.push_str(if is_beyond(token) { "null" } else { token });
+        }
+    }
+    out
+}
+
+/// What numbers and the three words are made of.
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
+}
+
+/// A number that is none in strict JSON, or that no float can hold.
+fn is_beyond(token: &str) -> bool {
+    let is_number = token.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    matches!(token, "NaN" | "Infinity" | "-Infinity")
+        || (is_number && token.parse::<f64>().is_ok_and(f64::is_infinite))
+}
+
+/// The length of the text in quotes at the beginning.
+fn quoted(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Writes a text in quotes with half pairs and control characters replaced.
+fn write_text(text: &str, out: &mut String) {
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c == '\\' || c < ' ') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let unit = |text: &str| {
+            let digits = text.strip_prefix("\\u")?.get(..4)?;
+            u32::from_str_radix(digits, 16).ok()
+        };
+        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
+            (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
+            (Some(0xD800..0xE000), _) => {
+                out.push_str("\\ufffd");
+                rest = &rest[6..];
+                continue;
+            }
+            _ if rest.starts_with('\\') => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => {
+                out.push(' ');
+                rest = &rest[1..];
+                continue;
+            }
+        };
+        out.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    out.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_lenient_programs_read_is_read() {
+        let check = |text: &str, expected: Value| {
+            assert_eq!(read(text.as_bytes()).unwrap_or_default(), expected, "{text}");
+        };
+        check(
+            "{\"a\": NaN, \"b\": [Infinity, -Infinity, 1]}",
+            json!({"a": null, "b": [null, null, 1]}),
+        );
+        check("{\"a\": 1e999, \"b\": -1E+999, \"c\": 2}", json!({"a": null, "b": null, "c": 2}));
+        check(r#"{"a": "x\ud800y", "b": "\ud83d\ude00"}"#, json!({"a": "x\u{fffd}y", "b": "😀"}));
+        check(r#"{"a": "\udc00\ud800\ud800\udc00"}"#, json!({"a": "\u{fffd}\u{fffd}\u{10000}"}));
+        check(r#"{"a": "NaN \\u \" [{", "b\\": 1}"#, json!({"a": "NaN \\u \" [{", "b\\": 1}));
+        check("{\"a\": \"tab\there\"}", json!({"a": "tab here"}));
+        check("{\"a\": 1, \"a\": 2}", json!({"a": 2}));
+        // What is no JSON to any client is none.
+        for none in ["{\"a\": nan}", "{\"a\" 1}", "{\"a\": \"x", "{\"a\": \"\\u12\"}", "{} {}", ""]
+        {
+            assert!(read(none.as_bytes()).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn no_depth_hides_what_stands_beside_it() {
+        let deep = format!(
+            "{{\"deep\":{}1,\"]\"{},\"a\":[1]}}",
+            "[{\"x\":".repeat(5000),
+            "}]".repeat(5000)
+        );
+        assert_eq!(read(deep.as_bytes()).unwrap_or_default()["a"], json!([1]));
+        let just = format!("{}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));
+        assert_eq!(strict(&just), just);
+    }
+}
