@@ -4,6 +4,7 @@
 //! fails: whatever goes wrong is answered in the way that the policy's fail mode says.
 
 mod tree;
+mod turn;
 
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -162,6 +163,7 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
     let place = tree::place(&gate, args.place(&event.session), &event);
     let answer = ask(args, &gate, &event, &place, cwd);
     let reply = reply(args, &gate, &event, &answer);
+    turn::end(args.host, &gate, &place, &event, &reply);
     (args.host.answer(&event.name, &reply), answer.notice)
 }
 

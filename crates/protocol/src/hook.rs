@@ -119,6 +119,29 @@ impl Host {
         self.events().iter().any(|(_, moment)| *moment == Moment::SubAgent)
     }
 
+    /// Whether the answer to an event of this moment can end the turn.
+    pub fn ends_turn(self, moment: Moment) -> bool {
+        match self {
+            Host::ClaudeCode | Host::Gemini => true,
+            Host::OpenCode => matches!(moment, Moment::Before | Moment::After),
+            Host::Codex => moment != Moment::Before,
+            Host::Cursor => matches!(moment, Moment::Prompt | Moment::Start),
+            Host::Copilot => moment == Moment::Permission,
+        }
+    }
+
+    /// What its program is called.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Host::ClaudeCode => &["claude", "claude.exe"],
+            Host::Codex => &["codex"],
+            Host::Gemini => &["gemini"],
+            Host::Cursor => &["cursor-agent"],
+            Host::OpenCode => &["opencode"],
+            Host::Copilot => &["copilot"],
+        }
+    }
+
     /// Says it in the host's words. `event` is the name of the event that is answered.
     pub fn answer(self, event: &str, reply: &Reply) -> Output {
         let moment = self.moment(event);
