@@ -52,10 +52,8 @@ impl Caller {
     /// Writes a line to where its user reads its messages: its stderr, if that can be opened.
     pub fn tell(&self, line: &str) {
         use std::io::Write;
-        let file = std::fs::OpenOptions::new()
-            .append(true)
-            .custom_flags(NOT_OURS)
-            .open(self.file(2));
+        let file =
+            std::fs::OpenOptions::new().append(true).custom_flags(NOT_OURS).open(self.file(2));
         if let Ok(mut file) = file {
             let _ = file.write_all(format!("{line}\n").as_bytes());
         }
@@ -76,7 +74,8 @@ impl Caller {
 
 /// A terminal that is opened must not become ours, and a pipe that is full must not hold us.
 #[cfg(target_os = "linux")]
-const NOT_OURS: i32 = (rustix::fs::OFlags::NOCTTY.bits() | rustix::fs::OFlags::NONBLOCK.bits()) as i32;
+const NOT_OURS: i32 =
+    (rustix::fs::OFlags::NOCTTY.bits() | rustix::fs::OFlags::NONBLOCK.bits()) as i32;
 
 #[cfg(target_os = "linux")]
 use std::os::unix::fs::OpenOptionsExt;
@@ -84,14 +83,17 @@ use std::os::unix::fs::OpenOptionsExt;
 /// The names of a process: of its program, and of the script that an interpreter runs.
 #[cfg(target_os = "linux")]
 fn programs(pid: u32) -> Vec<String> {
-    let name = |path: &std::path::Path| {
-        path.file_name().map(|name| name.to_string_lossy().into_owned())
-    };
+    let name =
+        |path: &std::path::Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let script = words.split(|byte| *byte == 0).nth(1).map(|word| String::from_utf8_lossy(word).into_owned());
+    let script = words
+        .split(|byte| *byte == 0)
+        .nth(1)
+        .map(|word| String::from_utf8_lossy(word).into_owned());
     let script = script.and_then(|script| name(std::path::Path::new(&script)));
-    let script = script.map(|script| script.trim_end_matches(".js").trim_end_matches(".mjs").to_owned());
+    let script =
+        script.map(|script| script.trim_end_matches(".js").trim_end_matches(".mjs").to_owned());
     program.and_then(|path| name(&path)).into_iter().chain(script).collect()
 }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use deadstop_core::{GuardId, Status, Trip, Verdict};
 use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
@@ -197,13 +198,14 @@ impl Gateway {
 
     /// A refusal in the caller's own protocol.
     fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
-        let refusal = match self.config.on_kill {
+        let mut refusal = match self.config.on_kill {
             // A loop that is refused ends a turn more gently than a failed request does.
             OnKill::Message if trip.verdict == Verdict::Kill || trip.guard == GuardId::Loop => {
                 refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
             }
             _ => refusal::refuse(exchange.dialect, trip, incident),
         };
+        refusal.status = exchange.client.status(refusal.status);
         answered(refusal)
     }
 
@@ -233,6 +235,7 @@ fn answered(refusal: Refusal) -> Response<Body> {
 /// What the answer's reader must know about the request.
 struct Exchange {
     dialect: Dialect,
+    client: Client,
     stream: bool,
     model: String,
 }

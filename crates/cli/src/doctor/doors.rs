@@ -258,7 +258,7 @@ fn call(command: &str, event: &Value) -> Result<Output, String> {
 fn switched_off(host: Host, text: &str) -> Option<String> {
     let set = |at: &[&str]| Jsonc::read(text).ok()?.get(at);
     match host {
-        Host::ClaudeCode if set(&["disableAllHooks"]) == Some(json!(true)) => {
+        Host::ClaudeCode | Host::Qwen if set(&["disableAllHooks"]) == Some(json!(true)) => {
             Some("`disableAllHooks` is set".to_owned())
         }
         Host::Gemini if set(&["hooksConfig", "enabled"]) == Some(json!(false)) => {

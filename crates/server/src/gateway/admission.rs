@@ -91,8 +91,17 @@ impl Admission<'_> {
         call.retry = self.attempt == Attempt::Again;
         call.opening = opening;
         let call = chain.project.redact_call(Call::Model(call));
-        let exchange =
-            Exchange { dialect: inbound.dialect, stream: facts.stream, model: facts.model.clone() };
+        let exchange = Exchange {
+            dialect: inbound.dialect,
+            client: inbound.client,
+            stream: facts.stream,
+            model: facts.model.clone(),
+        };
+        if !facts.again {
+            chain.innermost().goes_on();
+        } else if let Some((trip, incident)) = chain.innermost().was_cut_off() {
+            return Err(self.gateway.refusal(&exchange, &trip, incident.as_deref()));
+        }
         let mut request = std::mem::take(&mut facts.said);
         // What is new in a request says little without its system prompt and its history.
         if chain.project.keeps_texts() {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
-use deadstop_core::{Failure, How, Quota, Status, Trip};
+use deadstop_core::{Failure, GuardId, How, Quota, Status, Trip, Verdict};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
 use http::{HeaderMap, Response, header};
@@ -422,6 +422,13 @@ impl Passing {
         self.upstream = None;
         self.flow.take_back();
         self.flow.settle(Status::Cancelled);
+        // Of other refusals a person may have allowed the call meanwhile, or the kill is lifted.
+        if let Why::Trip(trip) = &cut.why
+            && trip.guard == GuardId::Loop
+            && trip.verdict != Verdict::Kill
+        {
+            self.flow.chain.innermost().cut_off(trip, cut.incident.as_deref());
+        }
         let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
         let readable = self.reader.is_some();
         match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {

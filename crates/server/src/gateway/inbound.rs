@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::{self, Notes};
 use deadstop_redact::excerpt::Excerpt;
 use http::request::Parts;
@@ -22,6 +23,8 @@ pub(super) struct Inbound<'a> {
     named: Dialect,
     /// The form in which it is read: its content decides where the path does not.
     pub(super) dialect: Dialect,
+    /// The program that sent it.
+    pub(super) client: Client,
 }
 
 impl<'a> Inbound<'a> {
@@ -36,7 +39,11 @@ impl<'a> Inbound<'a> {
         let unpacked = decode::whole(&parts.headers, &body)?;
         let clear = unpacked.as_deref().unwrap_or(&body);
         let dialect = request::dialect_by_body(named, method, path, clear);
-        Ok(Inbound { path, body, unpacked, named, dialect })
+        let headers = parts.headers.iter();
+        let client = Client::of(
+            headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))),
+        );
+        Ok(Inbound { path, body, unpacked, named, dialect, client })
     }
 
     fn clear(&self) -> &[u8] {
