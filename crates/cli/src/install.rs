@@ -6,6 +6,7 @@
 
 mod diff;
 pub(crate) mod jsonc;
+pub(crate) mod login;
 mod piece;
 pub(crate) mod plan;
 pub(crate) mod record;

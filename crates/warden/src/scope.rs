@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use deadstop_core::{GuardId, Kill, Millis, PolicySet, ScopeKind, ScopeState, Time, Trip};
+use deadstop_core::{Digest, GuardId, Kill, Millis, PolicySet, ScopeKind, ScopeState, Time, Trip};
 use deadstop_fleet::{Cell, Version};
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
@@ -48,6 +48,8 @@ pub struct Scope {
     pub(super) ended_by: Mutex<Option<String>>,
     /// The refusal that cut its last answer off.
     cut_off: Mutex<Option<CutOff>>,
+    /// The request that was refused last.
+    refused: Mutex<Option<Repeated>>,
 }
 
 /// A refusal inside an answer that was under way.
@@ -57,6 +59,18 @@ struct CutOff {
     trip: Trip,
     incident: Option<String>,
 }
+
+/// A request that was refused several times.
+#[derive(Clone, Copy)]
+struct Repeated {
+    first: Time,
+    request: Digest,
+    times: u32,
+}
+
+/// A client that sends a refused request so often, over so long, retries it.
+const RETRIES: u32 = 3;
+const RETRY_PAUSE: Millis = Millis(2_000);
 
 /// How long a request that was cut off is not taken again. Clients retry for less.
 const CUT_OFF_FOR: Millis = Millis(60_000);
@@ -175,6 +189,7 @@ impl Scope {
             used: AtomicU64::new(0),
             ended_by: Mutex::default(),
             cut_off: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -189,6 +204,21 @@ impl Scope {
     pub fn was_cut_off(&self) -> Option<(Trip, Option<String>)> {
         let cut = self.cut_off.lock().clone()?;
         (now().since(cut.at) < CUT_OFF_FOR).then_some((cut.trip, cut.incident))
+    }
+
+    /// Notes that this request was refused. Tells whether its client has sent it again with pauses
+    /// between, as a library does that takes the refusal for a passing fault.
+    pub fn refused_again(&self, request: Digest) -> bool {
+        let now = now();
+        let mut refused = self.refused.lock();
+        let before = refused.take().filter(|last| last.request == request);
+        let before = before.filter(|last| now.since(last.first) < CUT_OFF_FOR);
+        let this = before.map_or(Repeated { first: now, request, times: 1 }, |last| Repeated {
+            times: last.times + 1,
+            ..last
+        });
+        *refused = Some(this);
+        this.times >= RETRIES && now.since(this.first) >= RETRY_PAUSE
     }
 
     /// Its conversation goes on.

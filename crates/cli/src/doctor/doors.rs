@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Chart, State, canary};
 use crate::hook;
 use crate::install::jsonc::Jsonc;
+use crate::install::login;
 use crate::install::plan::{Level, hooks_file, mark, shell, words};
 use crate::install::record;
 
@@ -76,6 +77,9 @@ pub(super) fn hooks(chart: &mut Chart, client: Option<&Client>) {
                     continue;
                 }
             };
+            if commands(host, &text).is_ok() {
+                chart.notes.extend(login::unseen(host));
+            }
             match commands(host, &text) {
                 Err(problem) if installed => {
                     chart.add(what, State::Wrong, format!("{}: {problem}", path.display()));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use deadstop_protocol::hook::{self, Host, Moment};
 use serde_json::{Value, json};
 
+use super::login;
 use super::piece::{Piece, What};
 use crate::client::encoded;
 use crate::remote::filled;
@@ -98,6 +99,7 @@ impl Wanted {
                 self.host.name()
             ));
         }
+        notes.extend(login::unseen(self.host));
         if self.gateway.is_none() {
             notes.push(
                 "only tools are covered; --gateway sends model calls through the server, too"
@@ -169,6 +171,8 @@ impl Wanted {
                 &["env", "ANTHROPIC_BASE_URL"],
                 format!("{server}/anthropic"),
             )],
+            // Its token is ChatGPT's, and would go to another address.
+            Host::Codex if login::chatgpt() => Vec::new(),
             Host::Codex => {
                 let path = folder(host, level)?.join("config.toml");
                 vec![Piece { path, what: What::Provider { url: format!("{server}/openai/v1") } }]

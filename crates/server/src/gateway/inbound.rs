@@ -1,6 +1,7 @@
 //! A request that has arrived whole: its bytes, how they are read, and what is sent on instead.
 
 use bytes::Bytes;
+use deadstop_core::Digest;
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::{self, Notes};
@@ -48,6 +49,11 @@ impl<'a> Inbound<'a> {
 
     fn clear(&self) -> &[u8] {
         self.unpacked.as_deref().unwrap_or(&self.body)
+    }
+
+    /// The digest of the body, to know it again.
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(self.clear())
     }
 
     /// What it says; `None` if it cannot be read.
