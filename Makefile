@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
+.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,7 +60,7 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 
 # Most of these wait for clients, servers and timers: three at a time keep two cores busy.
 # The longest come first.
-SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts docs doc mcp-clients leaks packaging recorded
+SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts frameworks docs doc mcp-clients leaks packaging recorded
 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
@@ -116,12 +116,17 @@ book: ## Build the book into target/book
 cast: program ## Record the README's animation anew
 	scripts/cast docs/demo.svg -- $(TARGET)/debug/deadstop demo
 
-# Those that take seconds here; `make hosts HOSTS=` has all.
+# Those that take seconds here; `make hosts HOSTS=` and `make frameworks FRAMEWORKS=` have all, and DEADSTOP_NEWER=1
+# takes the newest versions instead of the pinned ones.
 HOSTS ?= claude codex
+FRAMEWORKS ?= openai-agents smolagents ai-sdk
 
 hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/matrix $(HOSTS)
+
+frameworks: program ## Real frameworks behind serve, looping, stopped and healthy, against a stand-in provider
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/frameworks/run $(FRAMEWORKS)
 
 bench-hooks: page ## How long a hook's whole run takes, cold and warm
 	$(CARGO) build --release --locked --package deadstop --bin deadstop --example hooks
@@ -195,6 +200,7 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
 	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/matrix
+	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/frameworks/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/clients/run chaos
 	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop --test fleet a_thousand -- --nocapture
 	$(MAKE) differential

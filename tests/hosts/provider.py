@@ -123,11 +123,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def shell_of(names):
     """What a host calls its shell."""
-    return next((name for name in ("Bash", "bash", "run_shell_command") if name in names), None)
+    return next((name for name in ("Bash", "bash", "run_shell_command", "run_commands") if name in names), None)
 
 
 def shell(names, command):
     name = shell_of(names)
+    if name == "run_commands":
+        return name, json.dumps({"commands": [command]})
     more = {"is_background": False} if name == "run_shell_command" else {}
     return name, json.dumps({"command": command, "description": "make", **more})
 

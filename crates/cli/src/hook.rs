@@ -4,6 +4,7 @@
 //! fails: whatever goes wrong is answered in the way that the policy's fail mode says.
 
 mod tree;
+mod turn;
 
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +28,7 @@ pub(crate) const PATIENCE: u64 = 50;
 /// Which host, and whom to ask.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub(crate) struct Args {
-    /// The host: claude-code, codex, gemini, cursor, opencode or copilot
+    /// The host: claude-code, codex, gemini, cursor, opencode, copilot or qwen; generic for any other
     #[arg(value_parser = host)]
     host: Host,
     /// The event, for hosts that do not tell it
@@ -74,7 +75,8 @@ impl Args {
 /// The host of this name.
 pub(crate) fn host(name: &str) -> Result<Host, String> {
     Host::named(name).ok_or_else(|| {
-        let names: Vec<_> = Host::ALL.iter().map(|host| host.name()).collect();
+        let hosts = Host::ALL.into_iter().chain([Host::Generic]);
+        let names: Vec<_> = hosts.map(Host::name).collect();
         format!("the hosts are {}", names.join(", "))
     })
 }
@@ -162,6 +164,7 @@ fn judge(args: &Args, input: impl Read) -> (Output, Option<String>) {
     let place = tree::place(&gate, args.place(&event.session), &event);
     let answer = ask(args, &gate, &event, &place, cwd);
     let reply = reply(args, &gate, &event, &answer);
+    turn::end(args.host, &gate, &place, &event, &reply);
     (args.host.answer(&event.name, &reply), answer.notice)
 }
 

@@ -6,6 +6,7 @@
 
 mod diff;
 pub(crate) mod jsonc;
+pub(crate) mod login;
 mod piece;
 pub(crate) mod plan;
 pub(crate) mod record;
@@ -59,8 +60,8 @@ pub(crate) struct Args {
 /// Which host's configuration.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Which {
-    /// The host: claude-code, codex, gemini, cursor, opencode or copilot
-    #[arg(value_parser = hook::host)]
+    /// The host: claude-code, codex, gemini, cursor, opencode, copilot or qwen
+    #[arg(value_parser = known)]
     host: Host,
     /// The configuration of the project in this folder
     #[arg(long, conflicts_with = "user")]
@@ -82,6 +83,16 @@ pub(crate) struct Which {
 impl Which {
     fn level(&self) -> Level {
         if self.project { Level::Project } else { Level::User }
+    }
+}
+
+/// A host whose configuration is known.
+fn known(name: &str) -> Result<Host, String> {
+    match hook::host(name)? {
+        Host::Generic => Err("set `deadstop hook generic` up in the host's own configuration; \
+                              docs/hosts/generic.md says what it reads and answers"
+            .to_owned()),
+        host => Ok(host),
     }
 }
 

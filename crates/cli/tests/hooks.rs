@@ -91,6 +91,10 @@ fn before(host: Host, id: &str, command: &str) -> String {
             json!({ "session_id": "s", "transcript_path": "/t", "cwd": "/w",
             "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": input, "tool_use_id": id })
         }
+        Host::Qwen => json!({ "session_id": "s", "hook_event_name": "PreToolUse", "cwd": "/w",
+            "tool_name": "run_shell_command", "tool_input": input, "tool_use_id": id }),
+        Host::Generic => json!({ "event": "before", "session": "s", "tool": "shell",
+            "arguments": input, "call": id }),
         Host::Gemini => json!({ "session_id": "s", "hook_event_name": "BeforeTool", "cwd": "/w",
             "timestamp": "2026-01-01T00:00:00Z", "tool_name": "run_shell_command", "tool_input": input }),
         Host::Cursor => {
@@ -108,7 +112,8 @@ fn before(host: Host, id: &str, command: &str) -> String {
 /// What a host prints to allow.
 fn silence(host: Host) -> &'static str {
     match host {
-        Host::ClaudeCode | Host::Codex | Host::Copilot => "",
+        Host::ClaudeCode | Host::Codex | Host::Copilot | Host::Qwen => "",
+        Host::Generic => r#"{"decision":"allow"}"#,
         Host::Gemini | Host::Cursor | Host::OpenCode => "{}",
     }
 }
@@ -122,7 +127,13 @@ fn refusal(host: Host, why: &str, dead: bool) -> Value {
         (Host::ClaudeCode, true) => {
             json!({ "continue": false, "stopReason": said, "hookSpecificOutput": specific })
         }
-        (Host::ClaudeCode | Host::Codex, _) => json!({ "hookSpecificOutput": specific }),
+        (Host::Generic, dead) => {
+            let decision = if dead { "stop" } else { "deny" };
+            json!({ "decision": decision, "reason": told })
+        }
+        (Host::ClaudeCode | Host::Codex | Host::Qwen, _) => {
+            json!({ "hookSpecificOutput": specific })
+        }
         (Host::Gemini, true) => {
             json!({ "decision": "deny", "reason": told, "continue": false, "stopReason": said })
         }

@@ -55,11 +55,13 @@
 
 #![cfg(unix)]
 
+mod caller;
 mod guardian;
 mod sys;
 mod terminal;
 mod tree;
 
+pub use caller::Caller;
 pub use guardian::{Guardian, stand_guard};
 pub use terminal::Terminal;
 pub use tree::{Ended, Means, Pipes, Signal, Tree};

@@ -10,7 +10,7 @@ mod linux;
 mod other;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{System, end_orphans, outside};
+pub(crate) use linux::{System, end_orphans, outside, process, send_to};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use other::{System, end_orphans, outside};
 

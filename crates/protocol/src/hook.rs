@@ -10,7 +10,9 @@ mod copilot;
 mod cursor;
 mod field;
 mod gemini;
+mod generic;
 mod opencode;
+mod qwen;
 #[cfg(test)]
 mod tests;
 
@@ -37,12 +39,23 @@ pub enum Host {
     OpenCode,
     /// Copilot CLI.
     Copilot,
+    /// Qwen Code.
+    Qwen,
+    /// Any other host, which speaks our own JSON. It has no configuration that we know.
+    Generic,
 }
 
 impl Host {
-    /// All of them.
-    pub const ALL: [Host; 6] =
-        [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor, Host::OpenCode, Host::Copilot];
+    /// All whose configuration is known.
+    pub const ALL: [Host; 7] = [
+        Host::ClaudeCode,
+        Host::Codex,
+        Host::Gemini,
+        Host::Cursor,
+        Host::OpenCode,
+        Host::Copilot,
+        Host::Qwen,
+    ];
 
     /// The name on the command line, and the agent's name unless it is given another one.
     pub fn name(self) -> &'static str {
@@ -53,12 +66,14 @@ impl Host {
             Host::Cursor => "cursor",
             Host::OpenCode => "opencode",
             Host::Copilot => "copilot",
+            Host::Qwen => "qwen",
+            Host::Generic => "generic",
         }
     }
 
     /// The host of this name.
     pub fn named(name: &str) -> Option<Host> {
-        Host::ALL.into_iter().find(|host| host.name() == name)
+        Host::ALL.into_iter().chain([Host::Generic]).find(|host| host.name() == name)
     }
 
     /// The events that we want to hear of, with the moment that each is.
@@ -70,6 +85,8 @@ impl Host {
             Host::Cursor => cursor::EVENTS,
             Host::OpenCode => opencode::EVENTS,
             Host::Copilot => copilot::EVENTS,
+            Host::Qwen => qwen::EVENTS,
+            Host::Generic => generic::EVENTS,
         }
     }
 
@@ -77,6 +94,7 @@ impl Host {
     pub fn moment(self, event: &str) -> Moment {
         let known = self.events().iter().chain(match self {
             Host::Cursor => cursor::OLDER_EVENTS,
+            Host::Generic => generic::OTHER_NAMES,
             _ => &[],
         });
         let mut named = known.filter(|(name, _)| name.eq_ignore_ascii_case(event));
@@ -96,9 +114,11 @@ impl Host {
             Host::Cursor => cursor::read(&input, event),
             Host::OpenCode => opencode::read(&input, event),
             Host::Copilot => copilot::read(&input, event),
+            Host::Qwen => qwen::read(&input, event),
+            Host::Generic => generic::read(&input, event),
         }?;
         if let Kind::Before(tool) = &mut event.kind {
-            tool.spawns = self.spawns(tool);
+            tool.spawns |= self.spawns(tool);
         }
         Ok(event)
     }
@@ -111,6 +131,8 @@ impl Host {
             Host::Gemini => gemini::SPAWNS,
             Host::Cursor => &["Task"],
             Host::OpenCode | Host::Copilot => &["task"],
+            Host::Qwen => qwen::SPAWNS,
+            Host::Generic => &[],
         };
         let resumes = field::text(&tool.arguments, &["resume"]).is_some();
         names.contains(&tool.name.as_str()) && tool.server.is_none() && !resumes
@@ -119,6 +141,32 @@ impl Host {
     /// Whether it tells when a sub-agent begins.
     pub fn tells_sub_agents(self) -> bool {
         self.events().iter().any(|(_, moment)| *moment == Moment::SubAgent)
+    }
+
+    /// Whether the answer to an event of this moment can end the turn.
+    pub fn ends_turn(self, moment: Moment) -> bool {
+        match self {
+            // Qwen Code asks once more before its next request, and ends there.
+            Host::ClaudeCode | Host::Gemini | Host::Qwen | Host::Generic => true,
+            Host::OpenCode => matches!(moment, Moment::Before | Moment::After),
+            Host::Codex => moment != Moment::Before,
+            Host::Cursor => matches!(moment, Moment::Prompt | Moment::Start),
+            Host::Copilot => moment == Moment::Permission,
+        }
+    }
+
+    /// What its program is called.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Host::ClaudeCode => &["claude", "claude.exe"],
+            Host::Codex => &["codex"],
+            Host::Gemini => &["gemini"],
+            Host::Cursor => &["cursor-agent"],
+            Host::OpenCode => &["opencode"],
+            Host::Copilot => &["copilot"],
+            Host::Qwen => &["qwen"],
+            Host::Generic => &[],
+        }
     }
 
     /// Says it in the host's words. `event` is the name of the event that is answered.
@@ -131,6 +179,8 @@ impl Host {
             Host::Cursor => cursor::answer(event, moment, reply),
             Host::OpenCode => opencode::answer(moment, reply),
             Host::Copilot => copilot::answer(event, moment, reply),
+            Host::Qwen => qwen::answer(event, moment, reply),
+            Host::Generic => generic::answer(reply),
         }
     }
 
@@ -138,7 +188,10 @@ impl Host {
     pub fn refuses(self, event: &str, output: &Output) -> bool {
         let said: Value = serde_json::from_str(output.stdout.trim()).unwrap_or_default();
         match self {
-            Host::ClaudeCode | Host::Codex => codex::refuses(self, event, output, &said),
+            Host::ClaudeCode | Host::Codex | Host::Qwen => {
+                codex::refuses(self, event, output, &said)
+            }
+            Host::Generic => output.code == 2,
             Host::Gemini => {
                 let denies = matches!(said["decision"].as_str(), Some("deny" | "block"));
                 output.code == 2 || (output.code == 0 && denies)

@@ -4,6 +4,7 @@
 //! and nothing more, whatever the chunk boundaries are, with bounded memory.
 
 pub mod answer;
+pub mod client;
 pub mod conversation;
 pub mod identity;
 pub mod quota;
@@ -52,7 +53,7 @@ pub enum Api {
 }
 
 /// A tool result that a request carries back to the model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolResult {
     /// The id of the call it answers, if the dialect has ids.
     pub id: String,
@@ -82,6 +83,8 @@ pub struct Request {
     pub from_person: bool,
     /// Whether the history before it was rewritten to be shorter: the context was compacted.
     pub compacted: bool,
+    /// Whether it was sent before, and brings neither words nor results beside what the model said.
+    pub again: bool,
     /// That text as people read it: its beginning.
     pub said: Excerpt,
     /// Tool results that are new.

@@ -18,8 +18,9 @@ mod send;
 use std::sync::Arc;
 
 use axum::body::Body;
-use deadstop_core::{GuardId, Status, Trip, Verdict};
+use deadstop_core::{Digest, GuardId, RefusalKind, Status, Trip, Verdict};
 use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
@@ -38,7 +39,7 @@ use crate::door::{
 use crate::page;
 use admission::{Admission, Passed};
 use deadstop_store::StoreError;
-use deadstop_warden::{Asking, Resolved, Thread, Warden};
+use deadstop_warden::{Asking, Resolved, Scope, Thread, Warden};
 use flow::{Cut, Flow, Why};
 use inbound::Inbound;
 use route::Route;
@@ -71,6 +72,9 @@ impl Gateway {
         }
         if wants_websocket(request.headers()) {
             return websocket_refused();
+        }
+        if is_astray(request.headers(), &route) {
+            return astray();
         }
         // Shed before anything is read: memory is bounded by the calls in flight.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
@@ -190,27 +194,43 @@ impl Gateway {
         flow.settle_kills().await;
         flow.booked().await;
         match why {
-            Some(cut) => self.cut(exchange, &cut),
+            Some(cut) => self.cut(exchange, flow.chain.innermost(), &cut),
             None => plain(StatusCode::FORBIDDEN, "stopped"),
         }
     }
 
     /// A refusal in the caller's own protocol.
-    fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
-        let refusal = match self.config.on_kill {
+    ///
+    /// A client that retries a refused request, although it was told not to, does not know our status.
+    /// From the third time on it gets 404, on which more libraries give up than on 403: LiteLLM makes a general error
+    /// of 402 and 403, which programs around it take for a passing fault.
+    fn refusal(
+        &self,
+        exchange: &Exchange,
+        scope: &Scope,
+        trip: &Trip,
+        incident: Option<&str>,
+    ) -> Response<Body> {
+        let again = scope.refused_again(exchange.digest);
+        let mut refusal = match self.config.on_kill {
             // A loop that is refused ends a turn more gently than a failed request does.
             OnKill::Message if trip.verdict == Verdict::Kill || trip.guard == GuardId::Loop => {
                 refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
             }
             _ => refusal::refuse(exchange.dialect, trip, incident),
         };
+        refusal.status = exchange.client.status(refusal.status);
+        if again && refusal.status >= 400 && trip.refusal_kind() != RefusalKind::Throttled {
+            refusal.status = 404;
+        }
         answered(refusal)
     }
 
     /// The refusal of a call that was cut off.
-    fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
+    fn cut(&self, exchange: &Exchange, scope: &Scope, cut: &Cut) -> Response<Body> {
+        cut.note(scope);
         match &cut.why {
-            Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
+            Why::Trip(trip) => self.refusal(exchange, scope, trip, cut.incident.as_deref()),
             Why::Unreachable(why) => answered(refusal::failed(exchange.dialect, 503, why)),
         }
     }
@@ -233,6 +253,9 @@ fn answered(refusal: Refusal) -> Response<Body> {
 /// What the answer's reader must know about the request.
 struct Exchange {
     dialect: Dialect,
+    client: Client,
+    /// Of the request's body.
+    digest: Digest,
     stream: bool,
     /// Whether only the content of the request says that it asks a model.
     guessed: bool,
@@ -265,6 +288,19 @@ fn attempt(headers: &HeaderMap) -> Attempt {
 fn store_failed(error: &StoreError) -> Response<Body> {
     tracing::error!("{error}");
     unavailable("deadstop cannot use its database")
+}
+
+/// Whether a ChatGPT login is about to be sent to OpenAI's API, which it does not belong to.
+fn is_astray(headers: &HeaderMap, route: &Route<'_>) -> bool {
+    let api = route.provider.base_url.host() == Some("api.openai.com");
+    api && headers.contains_key("chatgpt-account-id") && route.provider.key.is_none()
+}
+
+fn astray() -> Response<Body> {
+    let text = "this call brings a ChatGPT login, which belongs to ChatGPT and not to api.openai.com; \
+                deadstop does not send it on. Log in with an API key (codex login --with-api-key), or \
+                take the base URL out of Codex's configuration: its hooks hold all the same";
+    plain(StatusCode::BAD_REQUEST, text)
 }
 
 /// Whether a client wants to go on as a WebSocket, where calls could not be judged.

@@ -525,7 +525,7 @@ impl Warden {
             // It may have been admitted here while the cluster was unreachable.
             for result in &results {
                 let mut memory = chain.innermost().conversation.lock();
-                let found = memory.answered(&result.id, result.name.as_deref());
+                let found = memory.all_answered(&result.id, result.name.as_deref());
                 drop(memory);
                 self.settle_offline(chain, found, &result.outcome, &result.text);
             }
@@ -536,10 +536,11 @@ impl Warden {
             let mut ended = Vec::new();
             for (at, result) in incoming.iter().enumerate() {
                 let (id, name) = (&result.id, result.name.as_deref());
-                let Some(waiting) = step.conversation_mut().answered(id, name) else { continue };
-                let Waiting { call, ticket, owner, .. } = &waiting;
-                let decision = step.settle(call, ticket.clone(), owner, &result.outcome);
-                ended.push((at, waiting, decision));
+                for waiting in step.conversation_mut().all_answered(id, name) {
+                    let Waiting { call, ticket, owner, .. } = &waiting;
+                    let decision = step.settle(call, ticket.clone(), owner, &result.outcome);
+                    ended.push((at, waiting, decision));
+                }
             }
             ended
         });
@@ -550,6 +551,7 @@ impl Warden {
             for (at, waiting, decision) in judged.value {
                 let ResultIn { id, outcome, text, .. } = &results[at];
                 let advice = waiting.advice(&decision);
+                let advice = advice.filter(|_| !id.is_empty());
                 ended.notes.extend(advice.map(|advice| (id.clone(), advice)));
                 warden.book_waiting(&chain, waiting, outcome, &decision, text);
                 ended.trips.extend(decision.trips);

@@ -121,6 +121,15 @@ impl Conversation {
         taken
     }
 
+    /// The calls that a result answers. One without an id and a name, which came as a user's text,
+    /// answers all that were asked for.
+    pub(super) fn all_answered(&mut self, id: &str, name: Option<&str>) -> Vec<Waiting> {
+        match (id, name) {
+            ("", None) => self.waiting.drain(..).collect(),
+            _ => self.answered(id, name).into_iter().collect(),
+        }
+    }
+
     /// The call that a result answers: the one with its id, or else the oldest of that name.
     pub(super) fn answered(&mut self, id: &str, name: Option<&str>) -> Option<Waiting> {
         let by_id = |call: &Waiting| !id.is_empty() && call.id == id;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Chart, State, canary};
 use crate::hook;
 use crate::install::jsonc::Jsonc;
+use crate::install::login;
 use crate::install::plan::{Level, hooks_file, mark, shell, words};
 use crate::install::record;
 
@@ -76,6 +77,9 @@ pub(super) fn hooks(chart: &mut Chart, client: Option<&Client>) {
                     continue;
                 }
             };
+            if commands(host, &text).is_ok() {
+                chart.notes.extend(login::unseen(host));
+            }
             match commands(host, &text) {
                 Err(problem) if installed => {
                     chart.add(what, State::Wrong, format!("{}: {problem}", path.display()));
@@ -258,7 +262,7 @@ fn call(command: &str, event: &Value) -> Result<Output, String> {
 fn switched_off(host: Host, text: &str) -> Option<String> {
     let set = |at: &[&str]| Jsonc::read(text).ok()?.get(at);
     match host {
-        Host::ClaudeCode if set(&["disableAllHooks"]) == Some(json!(true)) => {
+        Host::ClaudeCode | Host::Qwen if set(&["disableAllHooks"]) == Some(json!(true)) => {
             Some("`disableAllHooks` is set".to_owned())
         }
         Host::Gemini if set(&["hooksConfig", "enabled"]) == Some(json!(false)) => {

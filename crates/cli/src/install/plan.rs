@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use deadstop_protocol::hook::{self, Host, Moment};
 use serde_json::{Value, json};
 
+use super::login;
 use super::piece::{Piece, What};
+use crate::client::encoded;
 use crate::remote::filled;
 use crate::ui::Hinted;
 
@@ -51,7 +53,10 @@ impl Wanted {
         let mut pieces =
             vec![Piece { path: hooks_file(self.host, self.level)?, what: self.hooks() }];
         if let Some(server) = &self.gateway {
-            pieces.extend(self.base_urls(server.trim_end_matches('/'))?);
+            // The agent's name stands in the path, so that calls of hooks and of models are one agent's.
+            let agent = encoded(self.agent());
+            let server = format!("{}/agent/{agent}", server.trim_end_matches('/'));
+            pieces.extend(self.base_urls(&server)?);
         }
         if self.mcp {
             let program = self.command.first().cloned().unwrap_or_default();
@@ -64,6 +69,13 @@ impl Wanted {
             }
         }
         Ok(pieces)
+    }
+
+    /// The agent that the hook reports.
+    fn agent(&self) -> &str {
+        let mut words = self.command.iter();
+        let named = words.by_ref().find(|word| *word == "--agent").and(words.next());
+        named.map_or(self.host.name(), String::as_str)
     }
 
     /// What cannot be written for this host, for people.
@@ -87,6 +99,7 @@ impl Wanted {
                 self.host.name()
             ));
         }
+        notes.extend(login::unseen(self.host));
         if self.gateway.is_none() {
             notes.push(
                 "only tools are covered; --gateway sends model calls through the server, too"
@@ -115,14 +128,14 @@ impl Wanted {
                 Host::ClaudeCode | Host::Codex => {
                     nested(json!({ "type": "command", "command": command, "timeout": patience }))
                 }
-                Host::Gemini => nested(json!({
+                Host::Gemini | Host::Qwen => nested(json!({
                     "type": "command", "name": "deadstop", "command": command,
                     "timeout": patience * 1000,
                 })),
                 Host::Cursor => {
                     json!({ "command": command, "timeout": patience, "failClosed": self.closed })
                 }
-                Host::Copilot | Host::OpenCode => {
+                Host::Copilot | Host::OpenCode | Host::Generic => {
                     json!({ "type": "command", "bash": command, "timeoutSec": patience })
                 }
             }
@@ -158,6 +171,8 @@ impl Wanted {
                 &["env", "ANTHROPIC_BASE_URL"],
                 format!("{server}/anthropic"),
             )],
+            // Its token is ChatGPT's, and would go to another address.
+            Host::Codex if login::chatgpt() => Vec::new(),
             Host::Codex => {
                 let path = folder(host, level)?.join("config.toml");
                 vec![Piece { path, what: What::Provider { url: format!("{server}/openai/v1") } }]
@@ -179,7 +194,15 @@ impl Wanted {
                     value(path, &at("openai"), format!("{server}/openai/v1")),
                 ]
             }
-            Host::Cursor | Host::Copilot => Vec::new(),
+            Host::Qwen => {
+                let name = "OPENAI_BASE_URL".to_owned();
+                let path = folder(host, level)?.join(".env");
+                vec![Piece {
+                    path,
+                    what: What::Variable { name, value: format!("{server}/openai/v1") },
+                }]
+            }
+            Host::Cursor | Host::Copilot | Host::Generic => Vec::new(),
         })
     }
 }
@@ -195,7 +218,9 @@ pub(crate) fn hooks_file(host: Host, level: Level) -> anyhow::Result<PathBuf> {
     Ok(folder.join(match (host, level) {
         // Not the one that is shared: the path of a program is this machine's.
         (Host::ClaudeCode, Level::Project) => "settings.local.json",
-        (Host::ClaudeCode, Level::User) | (Host::Gemini, _) => "settings.json",
+        (Host::ClaudeCode, Level::User) | (Host::Gemini | Host::Qwen | Host::Generic, _) => {
+            "settings.json"
+        }
         (Host::Codex | Host::Cursor, _) => "hooks.json",
         (Host::OpenCode, _) => "plugins/deadstop.js",
         (Host::Copilot, _) => "hooks/deadstop.json",
@@ -212,6 +237,8 @@ pub(crate) fn folder(host: Host, level: Level) -> anyhow::Result<PathBuf> {
             Host::Cursor => ".cursor",
             Host::OpenCode => ".opencode",
             Host::Copilot => ".github",
+            Host::Qwen => ".qwen",
+            Host::Generic => ".",
         }));
     }
     let home = || {
@@ -238,6 +265,10 @@ pub(crate) fn folder(host: Host, level: Level) -> anyhow::Result<PathBuf> {
             (None, Some(folder)) => folder.join("opencode"),
             (None, None) => home()?.join(".config/opencode"),
         },
+        Host::Qwen | Host::Generic => match set("QWEN_HOME") {
+            Some(folder) => folder,
+            None => home()?.join(".qwen"),
+        },
         Host::Copilot => match set("COPILOT_HOME") {
             Some(folder) => folder,
             None => home()?.join(".copilot"),
@@ -259,10 +290,12 @@ pub(crate) fn mcp_files(
             vec![(folder.join(".claude.json"), at)]
         }
         (Host::Codex, _) => vec![(folder(host, level)?.join("config.toml"), &["mcp_servers"])],
-        (Host::Gemini, _) => vec![(folder(host, level)?.join("settings.json"), at)],
+        (Host::Gemini | Host::Qwen, _) => {
+            vec![(folder(host, level)?.join("settings.json"), at)]
+        }
         (Host::Cursor, _) => vec![(folder(host, level)?.join("mcp.json"), at)],
         (Host::Copilot, Level::User) => vec![(folder(host, level)?.join("mcp-config.json"), at)],
-        (Host::Copilot, Level::Project) | (Host::OpenCode, _) => Vec::new(),
+        (Host::Copilot, Level::Project) | (Host::OpenCode | Host::Generic, _) => Vec::new(),
     })
 }
 

@@ -5,6 +5,7 @@
 
 mod diff;
 mod edit;
+mod toml;
 
 use std::fs;
 use std::io::Write as _;
@@ -61,7 +62,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         only: args.only.clone(),
     };
     let old = fs::read_to_string(&backup).ok();
+    let is_toml = file.extension().is_some_and(|ending| ending == "toml");
     let (after, changes) = match args.undo {
+        undo if is_toml => toml::rewrite(&before, &way, undo),
         false => edit::wrap(&before, &way),
         true => edit::unwrap(&before, &way, old.as_deref()),
     }
@@ -69,7 +72,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if changes.is_empty() {
         return Err(Hinted::error(
             format!("{} has no MCP servers", args.file.display()),
-            "they stand under `mcpServers`, or under `servers` in VS Code's mcp.json",
+            "they stand under `mcpServers`, `servers` (VS Code), `mcp` (OpenCode), `context_servers` (Zed) or \
+             `mcp_servers` (Codex)",
         ));
     }
     let changed = after != before;
@@ -110,7 +114,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn told(file: &Path, problem: &edit::Problem) -> anyhow::Error {
     let place = format!("{}: {problem}", file.display());
-    Hinted::error(place, "mend it, or restore it; comments have to go, since JSON has none")
+    Hinted::error(place, "mend it, or restore it")
 }
 
 /// This program, as a client can start it.

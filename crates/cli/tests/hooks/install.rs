@@ -29,6 +29,8 @@ fn file(host: Host) -> &'static str {
         Host::Cursor => ".cursor/hooks.json",
         Host::OpenCode => ".config/opencode/plugins/deadstop.js",
         Host::Copilot => ".copilot/hooks/deadstop.json",
+        Host::Qwen => ".qwen/settings.json",
+        Host::Generic => "none",
     }
 }
 

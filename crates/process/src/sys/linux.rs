@@ -22,6 +22,7 @@ use rustix::process::{
 use self::cgroup::Cgroup;
 use self::mark::Mark;
 pub(crate) use self::orphans::end_orphans;
+pub(crate) use self::scan::process;
 use super::{Identity, Member};
 use crate::Means;
 
@@ -252,7 +253,7 @@ fn hold(mut child: Child, mark: Option<Mark>) -> io::Result<(Child, Entry, Owned
 }
 
 /// Sends a signal to exactly this process. A process that is gone got none: `false`.
-fn send_to(member: &Member, signal: Signal) -> io::Result<bool> {
+pub(crate) fn send_to(member: &Member, signal: Signal) -> io::Result<bool> {
     let Some(pid) = pid(member.identity.pid) else { return Ok(false) };
     let sent = pidfd_open(pid, PidfdFlags::empty()).and_then(|fd| {
         // The descriptor now means one process for good. If the pid still shows the start

@@ -16,11 +16,12 @@ pub(crate) struct Opened<'a> {
 ///
 /// Codex has two: lines (`Chunk ID:`, `Wall time:`, `Process exited with code`, `Output:`) and JSON
 /// (`{"output":…, "metadata":{"exit_code":…}}`). Gemini CLI and Qwen Code write lines (`Output:`,
-/// `Exit Code:`, `Process Group PGID:`). The exit code stays with the text, everything else of the
-/// envelope is different each time.
+/// `Exit Code:`, `Process Group PGID:`). Copilot CLI numbers its shells in a last line (`<shellId: 0
+/// completed with exit code 1>`). The exit code stays with the text, everything else of the envelope is
+/// different each time.
 pub(crate) fn open(result: &str) -> Opened<'_> {
     let found = codex_lines(result).or_else(|| codex_json(result));
-    let found = found.or_else(|| gemini_lines(result));
+    let found = found.or_else(|| gemini_lines(result)).or_else(|| copilot_line(result));
     found.unwrap_or(Opened { text: Cow::Borrowed(result), failed: false })
 }
 
@@ -83,6 +84,17 @@ fn gemini_lines(result: &str) -> Option<Opened<'_>> {
     let output = inner.lines().take(lines).filter(|line| !line.starts_with("Directory: "));
     let output = output.collect::<Vec<_>>().join("\n");
     let text = if code == 0 { Cow::Owned(output) } else { exited(code, &output) };
+    Some(Opened { text, failed: code != 0 })
+}
+
+fn copilot_line(result: &str) -> Option<Opened<'_>> {
+    let inner = result.trim_end().strip_suffix('>')?;
+    let (output, last) = inner.rsplit_once("<shellId: ")?;
+    let (shell, code) = last.split_once(" completed with exit code ")?;
+    shell.parse::<u64>().ok()?;
+    let code: i64 = code.parse().ok()?;
+    let output = output.trim_end();
+    let text = if code == 0 { Cow::Borrowed(output) } else { exited(code, output) };
     Some(Opened { text, failed: code != 0 })
 }
 
@@ -157,8 +169,16 @@ mod tests {
         let older = "Command: cat x\nDirectory: (root)\nOutput: no\nError: (none)\nExit Code: 2\n\
                      Signal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 7";
         assert_eq!(opened(older), ("exit 2\nCommand: cat x\nOutput: no".to_owned(), true));
+        let copilot = |shell: u32, code: u32| {
+            format!("cat: x: No such file\n<shellId: {shell} completed with exit code {code}>")
+        };
+        assert_eq!(opened(&copilot(0, 1)), ("exit 1\ncat: x: No such file".to_owned(), true));
+        assert_eq!(opened(&copilot(1, 1)), opened(&copilot(7, 1)));
+        assert_eq!(opened(&copilot(7, 0)), ("cat: x: No such file".to_owned(), false));
         for other in [
             "",
+            "<shellId: x completed with exit code 1>",
+            "a <shellId: 1 completed",
             "Output: the log says\nExit Code: 1\nand goes on",
             "Wall time: 3 s",
             "Chunk ID: x\nsomething else\nOutput:\n",

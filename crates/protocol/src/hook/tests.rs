@@ -191,6 +191,67 @@ fn copilot_is_told() {
 }
 
 #[test]
+fn qwen_is_told() {
+    let deny = |why: &str| {
+        format!(
+            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop {why}; do not retry"}}}}"#
+        )
+    };
+    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    check(Host::Qwen, "PreToolUse", ["", "", &asked, &refused, &ended]);
+    // A `continue: false` there would make it go on.
+    check(Host::Qwen, "Stop", ["", "", "", "", ""]);
+    let read = |prompt: &str| {
+        let said =
+            json!({ "session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": prompt });
+        Host::Qwen.read(said.to_string().as_bytes(), None).unwrap().kind
+    };
+    // It comes before each request to the model; a person's words are only in the first.
+    assert_eq!((read(""), read("go")), (Kind::Standing, Kind::Prompt("go".into())));
+    let said = json!({ "session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "x",
+        "tool_input": {}, "tool_use_id": "toolu_1" });
+    let event = Host::Qwen.read(said.to_string().as_bytes(), None).unwrap();
+    // The result comes without this id.
+    assert_eq!(event.kind, Kind::Before(tool(None, "x", json!({}))));
+}
+
+#[test]
+fn a_generic_host_is_understood_and_told() {
+    let event = |input: &Value, told: Option<&str>| {
+        Host::Generic.read(input.to_string().as_bytes(), told).unwrap()
+    };
+    let ls = json!({ "command": "ls" });
+    let before = json!({ "event": "before", "session": "s", "tool": "sh", "arguments": ls, "call": "c",
+        "server": "m", "spawns": true, "sub_agent": "a" });
+    let read = event(&before, None);
+    let expected =
+        ToolUse { server: Some("m".into()), spawns: true, ..tool(Some("c"), "sh", ls.clone()) };
+    assert_eq!((read.kind, read.scope), (Kind::Before(expected), vec!["a".to_owned()]));
+    let after =
+        json!({ "session": "s", "tool": "sh", "call": "c", "status": "error", "result": "no" });
+    let Kind::After { status, text, .. } = event(&after, Some("after")).kind else { panic!() };
+    assert_eq!((status, text.as_str()), (Status::Error, "no"));
+    // As Kiro says it, which has no sessions.
+    let kiro = json!({ "hook_event_name": "preToolUse", "cwd": "/w", "tool_name": "sh", "tool_input": ls });
+    let read = event(&kiro, None);
+    assert_eq!((read.kind, read.session.as_str()), (Kind::Before(tool(None, "sh", ls)), "/w"));
+    for (reply, decision, code) in [
+        (Reply::Pass, "allow", 0),
+        (Reply::Warn("w".into()), "allow", 0),
+        (Reply::Steer("s".into()), "allow", 0),
+        (Reply::Ask("a".into()), "ask", 2),
+        (Reply::Refuse("b".into()), "deny", 2),
+        (Reply::End("k".into()), "stop", 2),
+    ] {
+        let output = Host::Generic.answer("before", &reply);
+        let said: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert_eq!((said["decision"].as_str(), output.code), (Some(decision), code));
+        assert_eq!(Host::Generic.refuses("before", &output), code == 2);
+        assert_eq!(output.stderr.is_empty(), code == 0, "{output:?}");
+    }
+}
+
+#[test]
 fn opencode_is_told() {
     let said = |decision: &str, why: &str| {
         format!(r#"{{"decision":"{decision}","reason":"deadstop {why}"}}"#)

@@ -93,11 +93,23 @@ impl Admission<'_> {
         let call = chain.project.redact_call(Call::Model(call));
         let exchange = Exchange {
             dialect: route.answers(inbound.dialect),
+            client: inbound.client,
+            digest: inbound.digest(),
             stream: facts.stream || route.asks_stream(),
             guessed: inbound.is_guessed(),
             fetches: route.fetches,
             model: facts.model.clone(),
         };
+        if !facts.again {
+            chain.innermost().goes_on();
+        } else if let Some((trip, incident)) = chain.innermost().was_cut_off() {
+            return Err(self.gateway.refusal(
+                &exchange,
+                chain.innermost(),
+                &trip,
+                incident.as_deref(),
+            ));
+        }
         let mut request = std::mem::take(&mut facts.said);
         // What is new in a request says little without its system prompt and its history.
         if chain.project.keeps_texts() {
@@ -150,7 +162,10 @@ impl Admission<'_> {
         };
         let Refused { trips, incident, unreachable, .. } = refused;
         Err(match trips.first() {
-            Some(trip) => self.gateway.refusal(exchange, trip, incident.as_deref()),
+            Some(trip) => {
+                let scope = self.scopes.innermost();
+                self.gateway.refusal(exchange, scope, trip, incident.as_deref())
+            }
             None if unreachable.is_some() => unavailable(
                 "Deadstop cannot reach the state that its nodes share, and the policy says to refuse.",
             ),

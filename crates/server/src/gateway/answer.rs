@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -85,12 +86,13 @@ pub(super) async fn pass(
         reader.hold_calls();
     }
     if form == Form::Json {
+        let scope = Arc::clone(flow.chain.innermost());
         return match whole(body, flow, reader, decoder, &parts.headers).await {
             Whole::Fine(bytes, warnings, ended) => {
                 let response = Response::from_parts(parts, Body::from(bytes));
                 last_warned(warned(response, &warnings), ended.as_deref())
             }
-            Whole::Refused(cut) => gateway.cut(exchange, &cut),
+            Whole::Refused(cut) => gateway.cut(exchange, &scope, &cut),
             Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
             // Embeddings hold no tool calls, and many of them are large.
             Whole::TooLarge(passing) if exchange.dialect == Dialect::OpenAiEmbeddings => {
@@ -465,6 +467,7 @@ impl Passing {
         self.upstream = None;
         self.flow.take_back();
         self.flow.settle(Status::Cancelled);
+        cut.note(self.flow.chain.innermost());
         let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
         let readable = self.reader.is_some();
         match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {

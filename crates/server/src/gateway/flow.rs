@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, How, NanoUsd, Outcome, Progress, Quota, Status,
-    Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, GuardId, How, NanoUsd, Outcome, Progress, Quota,
+    Status, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -22,7 +22,7 @@ use deadstop_protocol::prices::{self, PriceSource};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Scope, Terms, Thread, Warden};
 
 /// A call in flight.
 pub(super) struct Flow {
@@ -94,6 +94,19 @@ pub(super) struct Cut {
     pub(super) incident: Option<String>,
     /// Where, in the bytes just read, the part begins that must not be passed on.
     pub(super) from: usize,
+}
+
+impl Cut {
+    /// Notes the refusal of a loop with its scope, for a client that asks again. Of other refusals a
+    /// person may have allowed the call meanwhile, or the kill is lifted.
+    pub(super) fn note(&self, scope: &Scope) {
+        if let Why::Trip(trip) = &self.why
+            && trip.guard == GuardId::Loop
+            && trip.verdict != Verdict::Kill
+        {
+            scope.cut_off(trip, self.incident.as_deref());
+        }
+    }
 }
 
 /// The outcome of a tool call that needs a person's approval.

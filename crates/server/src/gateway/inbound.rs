@@ -1,7 +1,9 @@
 //! A request that has arrived whole: its bytes, how they are read, and what is sent on instead.
 
 use bytes::Bytes;
+use deadstop_core::Digest;
 use deadstop_protocol::llm::Dialect;
+use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::{self, Notes};
 use deadstop_redact::excerpt::Excerpt;
 use http::request::Parts;
@@ -22,6 +24,8 @@ pub(super) struct Inbound<'a> {
     named: Dialect,
     /// The form in which it is read: its content decides where the path does not.
     pub(super) dialect: Dialect,
+    /// The program that sent it.
+    pub(super) client: Client,
 }
 
 impl<'a> Inbound<'a> {
@@ -40,7 +44,11 @@ impl<'a> Inbound<'a> {
         };
         let clear = unpacked.as_deref().unwrap_or(&body);
         let dialect = request::dialect_by_body(named, path, clear);
-        Ok(Inbound { path, body, unpacked, named, dialect })
+        let headers = parts.headers.iter();
+        let client = Client::of(
+            headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))),
+        );
+        Ok(Inbound { path, body, unpacked, named, dialect, client })
     }
 
     fn clear(&self) -> &[u8] {
@@ -50,6 +58,11 @@ impl<'a> Inbound<'a> {
     /// Whether its content alone says that it is a model request.
     pub(super) fn is_guessed(&self) -> bool {
         self.named != self.dialect
+    }
+
+    /// The digest of the body, to know it again.
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(self.clear())
     }
 
     /// What it says; `None` if it cannot be read.

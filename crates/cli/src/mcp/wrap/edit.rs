@@ -59,7 +59,7 @@ impl Change {
 
 /// A text that is no configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Problem(String);
+pub(super) struct Problem(pub(super) String);
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,22 +96,48 @@ impl Server<'_> {
         }
     }
 
+    /// Its command where that is a list with the arguments in it, as OpenCode has it.
+    fn list(&self) -> Option<Vec<String>> {
+        let words: Vec<String> = serde_json::from_str(self.members.get("command")?.get()).ok()?;
+        (!words.is_empty()).then_some(words)
+    }
+
     /// The command that stands behind us, if we are in front of it.
     fn behind(&self) -> Option<Vec<String>> {
-        let command = self.text("command")?;
-        let ours = Path::new(&command).file_stem().is_some_and(|stem| stem == "deadstop");
-        let args = self.args()?;
-        if !ours || args.first().map(String::as_str) != Some("mcp") {
-            return None;
-        }
-        let at = args.iter().position(|arg| arg == "--")?;
-        Some(args[at + 1..].to_vec()).filter(|command| !command.is_empty())
+        let words = match self.list() {
+            Some(words) => words,
+            None => [vec![self.text("command")?], self.args()?].concat(),
+        };
+        behind(&words)
     }
+}
+
+/// The command that stands behind us in a command line, if we are in front of it.
+pub(super) fn behind(words: &[String]) -> Option<Vec<String>> {
+    let (command, args) = words.split_first()?;
+    let ours = Path::new(command).file_stem().is_some_and(|stem| stem == "deadstop");
+    if !ours || args.first().map(String::as_str) != Some("mcp") {
+        return None;
+    }
+    let at = args.iter().position(|arg| arg == "--")?;
+    Some(args[at + 1..].to_vec()).filter(|command| !command.is_empty())
+}
+
+/// Our arguments for a server with this command line.
+pub(super) fn in_front(way: &Way, server: &str, words: &[String]) -> Vec<String> {
+    let mut ours: Vec<String> = ["mcp", "--server", server].map(str::to_owned).to_vec();
+    if let Some(agent) = &way.agent {
+        ours.extend(["--agent".to_owned(), agent.clone()]);
+    }
+    ours.push("--".to_owned());
+    ours.extend(words.iter().cloned());
+    ours
 }
 
 /// Puts us in front of every server.
 pub(super) fn wrap(text: &str, way: &Way) -> Result<(String, Vec<Change>), Problem> {
-    rewrite(text, way, |server| {
+    let plain = plain(text);
+    rewrite(text, &plain, way, |server, text| {
         let name = server.name.clone();
         let left = |why: &str| (None, Change::Left { server: name.clone(), why: why.to_owned() });
         if server.behind().is_some() {
@@ -119,13 +145,12 @@ pub(super) fn wrap(text: &str, way: &Way) -> Result<(String, Vec<Change>), Probl
         }
         if let Some(command) = server.text("command") {
             let Some(args) = server.args() else { return left("its `args` are no list of texts") };
-            let mut ours: Vec<String> = ["mcp", "--server", &name].map(str::to_owned).to_vec();
-            if let Some(agent) = &way.agent {
-                ours.extend(["--agent".to_owned(), agent.clone()]);
-            }
-            ours.extend(["--".to_owned(), command]);
-            ours.extend(args);
+            let ours = in_front(way, &name, &[vec![command], args].concat());
             return (Some(command_edits(text, server, &way.program, &ours)), Change::Wrapped(name));
+        }
+        if let Some(words) = server.list() {
+            let line = [vec![way.program.clone()], in_front(way, &name, &words)].concat();
+            return (Some(edit(text, server, "command", &json!(line))), Change::Wrapped(name));
         }
         let Some(url) = server.text("url").or_else(|| server.text("httpUrl")) else {
             return left("it has neither a `command` nor a `url`");
@@ -155,12 +180,17 @@ pub(super) fn unwrap(
     way: &Way,
     old: Option<&str>,
 ) -> Result<(String, Vec<Change>), Problem> {
-    let before = match old.map(servers) {
+    let (plainly, earlier) = (plain(text), old.map(plain));
+    let before = match earlier.as_deref().map(servers) {
         Some(Ok(servers)) => servers,
         _ => Vec::new(),
     };
-    let done = rewrite(text, way, |server| {
+    let done = rewrite(text, &plainly, way, |server, text| {
         let name = server.name.clone();
+        if let Some(command) = server.behind().filter(|_| server.list().is_some()) {
+            let edits = edit(text, server, "command", &json!(command));
+            return (Some(edits), Change::Unwrapped(name));
+        }
         if let Some(mut command) = server.behind() {
             let args = command.split_off(1);
             let edits = command_edits(text, server, &command[0], &args);
@@ -177,7 +207,8 @@ pub(super) fn unwrap(
         (None, Change::Left { server: name, why: "it does not go through deadstop".to_owned() })
     })?;
     let same = |one: &str, other: &str| {
-        let value = |text: &str| serde_json::from_str::<Value>(text).ok().map(without_empty_args);
+        let value =
+            |text: &str| serde_json::from_str::<Value>(&plain(text)).ok().map(without_empty_args);
         value(one) == value(other)
     };
     match old {
@@ -202,17 +233,19 @@ fn without_empty_args(mut value: Value) -> Value {
     value
 }
 
+/// `plain` is the text as JSON, byte for byte as long. What is found there is changed in the text itself.
 fn rewrite<'a>(
-    text: &'a str,
+    text: &str,
+    plain: &'a str,
     way: &Way,
-    mut decide: impl FnMut(&Server<'a>) -> (Option<Vec<Edit>>, Change),
+    mut decide: impl FnMut(&Server<'a>, &'a str) -> (Option<Vec<Edit>>, Change),
 ) -> Result<(String, Vec<Change>), Problem> {
     let (mut edits, mut changes) = (Vec::new(), Vec::new());
-    for server in servers(text)? {
+    for server in servers(plain)? {
         if !way.only.is_empty() && !way.only.contains(&server.name) {
             continue;
         }
-        let (edit, change) = decide(&server);
+        let (edit, change) = decide(&server, plain);
         edits.extend(edit.into_iter().flatten());
         changes.push(change);
     }
@@ -257,8 +290,60 @@ fn place(text: &str, server: &Server<'_>, member: &str) -> Option<(usize, usize)
     Some((from, from + raw.len()))
 }
 
-/// All servers of a configuration. Some clients have them for each project; VS Code calls them
-/// otherwise.
+/// A text with spaces in place of comments and of commas before a closing bracket, which many clients
+/// allow: JSON of the same length.
+fn plain(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut plain = bytes.to_vec();
+    let (mut at, mut comma) = (0, None);
+    while let Some(&byte) = bytes.get(at) {
+        let rest = &bytes[at..];
+        let skipped = match byte {
+            b'"' => {
+                let mut end = 1;
+                while let Some(&byte) = rest.get(end).filter(|byte| **byte != b'"') {
+                    end += if byte == b'\\' { 2 } else { 1 };
+                }
+                comma = None;
+                end + 1
+            }
+            b'/' if rest.starts_with(b"//") => {
+                let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+                plain[at..at + end].fill(b' ');
+                end
+            }
+            b'/' if rest.starts_with(b"/*") => {
+                let end = rest.windows(2).skip(2).position(|two| two == b"*/");
+                let end = end.map_or(rest.len(), |end| end + 4);
+                // Line ends stay, so that an error names the right line.
+                plain[at..at + end]
+                    .iter_mut()
+                    .filter(|byte| **byte != b'\n')
+                    .for_each(|byte| *byte = b' ');
+                end
+            }
+            b',' => {
+                comma = Some(at);
+                1
+            }
+            b']' | b'}' => {
+                if let Some(comma) = comma.take() {
+                    plain[comma] = b' ';
+                }
+                1
+            }
+            byte => {
+                comma = comma.filter(|_| byte.is_ascii_whitespace());
+                1
+            }
+        };
+        at += skipped;
+    }
+    String::from_utf8(plain).unwrap_or_else(|_| text.to_owned())
+}
+
+/// All servers of a configuration. Some clients have them for each project; VS Code, Zed and OpenCode call
+/// them otherwise.
 fn servers(text: &str) -> Result<Vec<Server<'_>>, Problem> {
     let problem = |error: serde_json::Error| Problem(format!("not JSON: {error}"));
     let whole: &RawValue = serde_json::from_str(text).map_err(problem)?;
@@ -270,7 +355,13 @@ fn servers(text: &str) -> Result<Vec<Server<'_>>, Problem> {
 
 fn find<'a>(raw: &'a RawValue, key: &str, depth: usize, found: &mut Vec<Server<'a>>) {
     let Ok(members) = serde_json::from_str::<Members<'a>>(raw.get()) else { return };
-    let is_list = key == "mcpServers" || (key == "servers" && depth <= 2);
+    let is_list = match key {
+        "mcpServers" | "context_servers" => true,
+        "servers" => depth <= 2,
+        // In VS Code's settings the servers stand one step further in.
+        "mcp" => depth == 1 && !members.contains_key("servers"),
+        _ => false,
+    };
     for (name, raw) in members {
         match is_list {
             true => {
@@ -356,8 +447,35 @@ mod tests {
     }
 
     #[test]
+    fn comments_and_the_words_of_other_clients() {
+        let text = r#"{
+  // "mcpServers": {}, and a comma that most clients allow
+  "servers": { "a": { "command": "x//y", /* why */ "args": ["/*", "-y",], }, },
+  "mcp": { "own": { "type": "local", "command": ["npx", "-y", "z"], "enabled": true } },
+  "context_servers": { "zed": { "command": "w", "args": [] } },
+}
+"#;
+        let (wrapped, changes) = wrap(text, &way()).unwrap();
+        assert_eq!(changes.len(), 3, "{changes:?}");
+        assert!(
+            wrapped.contains("// \"mcpServers\": {}, and a comma") && wrapped.contains("/* why */")
+        );
+        let value: Value = serde_json::from_str(&plain(&wrapped)).unwrap();
+        let front = ["mcp", "--server", "a", "--", "x//y", "/*", "-y"];
+        assert_eq!(value["servers"]["a"]["args"], json!(front));
+        let list = ["/usr/bin/deadstop", "mcp", "--server", "own", "--", "npx", "-y", "z"];
+        assert_eq!(value["mcp"]["own"]["command"], json!(list));
+        assert_eq!(value["context_servers"]["zed"]["command"], "/usr/bin/deadstop");
+        assert_eq!(wrap(&wrapped, &way()).unwrap().0, wrapped);
+        assert_eq!(unwrap(&wrapped, &way(), Some(text)).unwrap().0, text);
+        let without = unwrap(&wrapped, &way(), None).unwrap().0;
+        let value: Value = serde_json::from_str(&plain(&without)).unwrap();
+        assert_eq!(value["mcp"]["own"]["command"], json!(["npx", "-y", "z"]));
+    }
+
+    #[test]
     fn mistakes() {
-        assert!(wrap("{ // no\n}", &way()).unwrap_err().to_string().contains("line 1"));
+        assert!(wrap("{ // no\n x }", &way()).unwrap_err().to_string().contains("line 2"));
         assert_eq!(wrap("{}", &way()).unwrap().1, []);
         let vs_code = r#"{"servers":{"a":{"command":"x"}}}"#;
         assert_eq!(wrap(vs_code, &way()).unwrap().1, [Change::Wrapped("a".into())]);

@@ -14,7 +14,7 @@ pub(super) fn processes() -> io::Result<Vec<Member>> {
 }
 
 /// One process, if it is there.
-pub(super) fn process(pid: u32) -> Option<Member> {
+pub(crate) fn process(pid: u32) -> Option<Member> {
     parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 

@@ -80,9 +80,13 @@ impl News {
         if text.trim().is_empty() || from_harness(text) {
             return;
         }
+        // Agents that write their calls as text get their results in a user's name, without an id.
+        if envelope::is_observation(text) {
+            let text = text.to_owned();
+            return self.result(ToolResult { text, ..ToolResult::default() });
+        }
         self.summary |= envelope::is_summary(text);
-        // Agents that write their calls as text get their results in a user's name.
-        self.from_person |= !envelope::is_observation(text) && !envelope::is_summary(text);
+        self.from_person |= !envelope::is_summary(text);
         self.push(text);
     }
 
