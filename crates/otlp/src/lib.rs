@@ -4,10 +4,14 @@
 //! the GenAI conventions are not stable yet.
 
 mod attributes;
+pub mod line;
+pub mod measure;
 pub mod names;
 mod read;
 pub mod span;
+mod write;
 
 pub use read::{
     BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, logs, metrics, traces,
 };
+pub use write::Sender;
