@@ -57,8 +57,8 @@ class Prometheus:
             try:
                 if self.ask("query", query=expr).get("data", {}).get("result"):
                     return True
-            except OSError:
-                pass
+            except (OSError, ValueError):
+                pass  # It is still starting.
             time.sleep(0.2)
         return False
 

@@ -55,10 +55,9 @@ class Browser:
     def get(self, url, **headers):
         request = urllib.request.Request(url, headers=headers)
         if "/interaction/" in url:
-            request.add_unredirected_header("Cookie", f"who={self.who}")
+            # The jar leaves a header alone that is there already.
             self.cookies.add_cookie_header(request)
-            # The jar does not overwrite a header that is there: both kinds of cookies are sent.
-            known = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.cookies)
+            known = request.get_header("Cookie", "")
             request.add_unredirected_header("Cookie", f"who={self.who}; {known}")
         try:
             return self.opener.open(request, timeout=20)
