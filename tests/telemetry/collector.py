@@ -6,6 +6,7 @@ No package of the OpenTelemetry Collector is installed here; the receiver below 
 
 import http.server
 import json
+import os
 import pathlib
 import subprocess
 import threading
@@ -88,6 +89,8 @@ resource = {{ "deployment.environment.name" = "test" }}
 def check(binary, folder):
     problems = []
     python = install.python()
+    # Metrics are sent every second here, not every minute.
+    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "1000"
     upstream, config = calls.provider()
     collector = Collector(folder / "got")
     server = Server(binary, folder / "server", CONFIG.format(url=collector.url) + config)
@@ -104,7 +107,16 @@ def check(binary, folder):
         if not until(lambda: any(span["attributes"].get("deadstop.incident")
                                  for span in collector.decoded(python)["spans"])):
             problems.append("no refused call arrived")
+        server.json("POST", "/api/kill", {"agent": "looper", "reason": "enough"})
+
+        def all_there():
+            found = collector.decoded(python)
+            return found["metrics"] and any(line["event"] == "deadstop.order" for line in found["logs"])
+
+        if not until(all_there):
+            problems.append("no metrics, or no logs")
         found = collector.decoded(python)
+        problems += lines(found, incidents) + metrics(found)
         problems += spans(found, incidents)
         for path, heads in collector.heads:
             if heads.get("x-team") != "blue" or heads.get("content-type") != "application/x-protobuf":
@@ -174,6 +186,60 @@ def spans(found, incidents):
     for secret in ("sk-x", "Paris", "quick"):
         if secret in text:
             problems.append(f"`{secret}` was exported")
+    return problems
+
+
+def lines(found, incidents):
+    """Kills, trips and orders as log records."""
+    problems = []
+    spans_of = {(span["trace"], span["attributes"]["deadstop.project"]) for span in found["spans"]}
+    told = set()
+    for line in found["logs"]:
+        attributes = line["attributes"]
+        if not line["body"] or line["time"] <= 0 or attributes.get("gen_ai.agent.name") != "looper":
+            problems.append(f"a log record: {line}")
+        wanted = ("WARN", 13) if line["event"] == "deadstop.kill" else ("INFO", 9)
+        if (line["severity"], line["number"]) != wanted:
+            problems.append(f"its severity: {line}")
+        if line["event"] == "deadstop.order":
+            if (attributes.get("deadstop.order"), attributes.get("deadstop.reason")) != ("kill", "enough"):
+                problems.append(f"an order: {line}")
+            continue
+        told.add(attributes.get("deadstop.incident"))
+        if attributes.get("deadstop.guard") != "loop" or attributes.get("gen_ai.conversation.id") != "s1":
+            problems.append(f"a trip: {line}")
+        if (line["trace"], "default") not in spans_of:
+            problems.append(f"a trip outside of its trace: {line}")
+    if told - {None} != incidents:
+        problems.append(f"incidents in logs: {told}, not {incidents}")
+    return problems
+
+
+def metrics(found):
+    """Sums grow, gauges do not, histograms add up."""
+    problems = []
+    by = {}
+    for metric in found["metrics"]:
+        by[metric["name"]] = metric
+    for name, kind, unit in (("deadstop.calls", "sum", ""), ("deadstop.queue_depth", "gauge", ""),
+                             ("deadstop.decision", "histogram", "s"), ("deadstop.upstream_duration", "histogram", "s")):
+        metric = by.get(name)
+        if not metric or (metric["kind"], metric["unit"]) != (kind, unit):
+            problems.append(f"{name}: {metric}")
+            continue
+        for point in metric["points"]:
+            if kind == "histogram":
+                fine = (point["count"] == sum(point["counts"]) and len(point["counts"]) == len(point["bounds"]) + 1
+                        and point["bounds"] == sorted(point["bounds"]))
+                if not fine:
+                    problems.append(f"{name}: {point}")
+            if kind != "gauge" and not 0 < point["start"] < point["time"]:
+                problems.append(f"{name}: from {point['start']} to {point['time']}")
+        if kind == "sum" and (not metric["monotonic"] or metric["temporality"] != 2):
+            problems.append(f"{name} does not say that it grows")
+    upstream = by.get("deadstop.upstream_duration", {"points": []})
+    if not any(TRACE in point["exemplars"] for point in upstream["points"]):
+        problems.append("no exemplar has the caller's trace")
     return problems
 
 

@@ -12,6 +12,7 @@ pub mod span;
 mod write;
 
 pub use read::{
-    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, logs, metrics, traces,
+    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, document, logs, metrics, signal,
+    traces,
 };
 pub use write::Sender;

@@ -100,7 +100,7 @@ fn written(metric: Measured, period: Period) -> Metric {
                 ..NumberDataPoint::default()
             }),
             counts @ Value::Counts { .. } => {
-                histograms.extend(histogram(attributes, counts, period))
+                histograms.extend(histogram(attributes, counts, period));
             }
         }
     }

@@ -5,6 +5,7 @@ mod caller;
 pub(crate) mod decode;
 mod line;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -97,8 +98,8 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// The trace that a request belongs to, as its caller says.
-pub(crate) fn trace(headers: &HeaderMap) -> Option<Trace> {
-    Trace::parse(headers.get(TRACEPARENT)?.to_str().ok()?)
+pub(crate) fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
+    Trace::parse(headers.get(TRACEPARENT)?.to_str().ok()?).map(Arc::new)
 }
 
 /// Headers that are for us and not for the provider.

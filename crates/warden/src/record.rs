@@ -434,7 +434,7 @@ impl Warden {
             session: session.to_owned(),
             trip,
             place: chain.place(row.id),
-            sampled: chain.trace.map(|trace| trace.sampled),
+            sampled: chain.trace.as_deref().map(|trace| trace.sampled),
             row,
         };
         if exports.try_send(exported).is_err() {

@@ -471,7 +471,7 @@ pub struct Chain {
     pub project: Arc<Project>,
     scopes: SmallVec<[Arc<Scope>; 4]>,
     /// The trace that the request belongs to, where its caller names one.
-    pub trace: Option<Trace>,
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl Chain {
@@ -516,7 +516,7 @@ impl Chain {
     /// Where a call of this chain stands in its trace.
     pub fn place(&self, call: i64) -> Place {
         let session = self.session().map_or(0, |scope| scope.number());
-        Place::of(self.trace, &self.project.name, session, call)
+        Place::of(self.trace.as_deref().copied(), &self.project.name, session, call)
     }
 
     /// Agent and session.

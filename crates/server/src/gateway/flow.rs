@@ -175,7 +175,7 @@ impl Flow {
     pub(super) fn sends(&mut self, streams: bool, headers: &mut HeaderMap) {
         let (Some(model), Some(running)) = (self.call.model(), &self.running) else { return };
         let place = self.chain.place(running.id);
-        if self.chain.trace.is_some_and(|trace| trace.sampled)
+        if self.chain.trace.as_ref().is_some_and(|trace| trace.sampled)
             && self.warden.exports()
             && let Ok(header) = HeaderValue::from_str(&place.header())
         {
