@@ -1,4 +1,5 @@
-//! The log on stderr: text for people, or one JSON object a line for log pipelines.
+//! The log on stderr: text for people (warnings and errors), or one JSON object a line for log pipelines
+//! (from level info on).
 //!
 //! `DEADSTOP_LOG` filters it: a level, or `TARGET=LEVEL` with commas between.
 
@@ -11,9 +12,8 @@ use crate::ui::colour;
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// For people: warnings and errors, unless DEADSTOP_LOG says otherwise
+    // With words of their own the whole help of the command would become twice as long.
     Text,
-    /// One JSON object a line, from level info on: each trip, kill and order
     Json,
 }
 
