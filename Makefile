@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
+.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -145,6 +145,9 @@ bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in 
 mcp-clients: program ## The official MCP SDKs as clients and servers, and a public server, through both transports
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/mcp/run
 
+telemetry: program ## What others read of us: JSON logs, a real Prometheus, OTLP by the official classes, a real OpenID provider
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run
+
 api: program ## The API against its own document, with cases made up by schemathesis
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
 
@@ -203,6 +206,7 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/frameworks/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/clients/run chaos
 	DEADSTOP_SOAK=1 $(CARGO) test --release --locked --package deadstop --test fleet a_thousand -- --nocapture
+	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/telemetry/run
 	$(MAKE) differential
 
 fuzz: ## Every parser of foreign input, FUZZ_SECONDS (60) each, from seeds and regressions in fuzz/

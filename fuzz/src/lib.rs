@@ -8,6 +8,7 @@ pub mod answer;
 pub mod effect;
 pub mod hook;
 pub mod mcp;
+pub mod otlp;
 pub mod policy;
 pub mod redact;
 pub mod request;

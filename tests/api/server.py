@@ -29,13 +29,15 @@ def program():
 class Server:
     """`deadstop serve`."""
 
-    def __init__(self, binary, folder, config="", log="warn", policy="balanced"):
+    def __init__(self, binary, folder, config="", log="warn", policy="balanced",
+                 listen="127.0.0.1:0", more=()):
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.binary, self.data, self.log, self.key = binary, folder / "data", folder / "log", None
         (folder / "deadstop.toml").write_text(config)
-        arguments = ["serve", "--listen", "127.0.0.1:0", "--data", self.data,
-                     "--config", folder / "deadstop.toml", "--policy", policy]
+        # Without a name to listen on, the configuration says it.
+        arguments = ["serve", *(["--listen", listen] if listen else []), "--data", self.data,
+                     "--config", folder / "deadstop.toml", "--policy", policy, *more]
         self.environment = {name: value for name, value in os.environ.items() if not OWN.search(name)}
         self.environment |= {"DEADSTOP_LOG": log, "RUST_LOG": log, "RUST_BACKTRACE": "1",
                              "DEADSTOP_OPERATOR_TOKEN": OPERATOR}
@@ -43,7 +45,7 @@ class Server:
             self.process = subprocess.Popen([binary, *map(str, arguments)], stdout=out, stderr=out,
                                             cwd=folder, env=self.environment)
         until = time.monotonic() + 20
-        while not (found := re.search(r"listens on (http://\S+)", self.log.read_text())):
+        while not (found := re.search(r'listens on (http://[^\s"]+)', self.log.read_text())):
             if self.process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 sys.exit(f"api: the server did not start\n{self.log.read_text()}")

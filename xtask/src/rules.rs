@@ -60,6 +60,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "deadstop-core",
             "deadstop-fleet",
             "deadstop-gate",
+            "deadstop-otlp",
             "deadstop-process",
             "deadstop-protocol",
             "deadstop-server",

@@ -6,6 +6,7 @@
 mod explain;
 mod input;
 mod line;
+mod otlp;
 mod table;
 
 use std::io::{self, Write};

@@ -35,6 +35,7 @@ mod init;
 mod install;
 mod keys;
 mod list;
+mod log;
 mod mcp;
 mod operator;
 mod papers;

@@ -7,7 +7,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use deadstop_server::{Anchor, Config, OperatorToken, Server, StartError};
 
-use crate::{config, operator, policy, remote, ui};
+use crate::{config, log, operator, policy, remote, ui};
+
+/// What is said of a server that keeps nothing.
+const FORGETS: &str = "Nothing is kept: what was spent, stopped and set is gone when it stops.";
+/// What is said when it is told to stop.
+const STOPS: &str = "stopping: calls in flight may finish";
 
 /// Arguments of `deadstop serve`.
 #[derive(Debug, clap::Args)]
@@ -38,9 +43,13 @@ pub(crate) struct Args {
     /// A policy file, or the name of a preset: observe, balanced, strict
     #[arg(long, env = "DEADSTOP_POLICY", value_name = "FILE|PRESET")]
     policy: Option<String>,
+    /// How the log on stderr is written; DEADSTOP_LOG filters it (docs/operations.md)
+    #[arg(long, env = "DEADSTOP_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: log::Format,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    log::start(args.log_format);
     let config = configure(args)?;
     let token = config.operator.clone();
     // Said here, where it is known: the key has to be made in the database that this server uses.
@@ -71,12 +80,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::Hinted::error(error.to_string(), hint)
         })?;
         let interrupted = ui::interrupted();
-        eprint!("{}", welcome(&server, token.as_ref()).await);
-        if args.no_store {
-            eprintln!("Nothing is kept: what was spent, stopped and set is gone when it stops.");
+        match args.log_format {
+            log::Format::Json => tracing::info!("listens on http://{}", server.address()),
+            log::Format::Text => {
+                eprint!("{}", welcome(&server, token.as_ref()).await);
+                if args.no_store {
+                    eprintln!("{FORGETS}");
+                }
+            }
         }
         interrupted.await;
-        eprintln!("stopping: calls in flight may finish");
+        match args.log_format {
+            log::Format::Json => tracing::info!("{STOPS}"),
+            log::Format::Text => eprintln!("{STOPS}"),
+        }
         server.stop().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -116,7 +133,7 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
         match Anchor::open(&folder, &database) {
             Ok(anchor) => config.anchor = Some(Arc::new(anchor)),
             Err(error) => {
-                eprintln!("warning: the audit's heads are not noted outside the database: {error}");
+                tracing::warn!("the audit's heads are not noted outside the database: {error}");
             }
         }
     }

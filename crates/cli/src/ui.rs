@@ -211,14 +211,7 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 
 /// A runtime for the commands that talk to others.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    let log = tracing_subscriber::EnvFilter::try_from_env("DEADSTOP_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    // A second command in one process finds the log already there.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(log)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && colour())
-        .try_init();
+    crate::log::start(crate::log::Format::Text);
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Rates, Usage};
+use crate::call::{Call, Rates, Usage};
 use crate::units::{Millis, NanoUsd, Time, Tokens};
 
 /// What was really used.
@@ -99,6 +99,17 @@ pub struct Ledger {
     period_index: u64,
     /// Running mean of output tokens per answer, in 1/16 tokens; 0 before the first.
     typical: u64,
+}
+
+impl Spent {
+    /// Counts a call. Lists of models and counts of tokens are no model calls.
+    pub(crate) fn count(&mut self, call: &Call) {
+        match call {
+            Call::Tool(_) => self.steps += 1,
+            Call::Model(call) if call.lookup => {}
+            Call::Model(_) => self.model_calls += 1,
+        }
+    }
 }
 
 impl Ledger {

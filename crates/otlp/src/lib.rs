@@ -4,10 +4,15 @@
 //! the GenAI conventions are not stable yet.
 
 mod attributes;
+pub mod line;
+pub mod measure;
 pub mod names;
 mod read;
 pub mod span;
+mod write;
 
 pub use read::{
-    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, logs, metrics, traces,
+    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, document, logs, metrics, signal,
+    traces,
 };
+pub use write::Sender;

@@ -124,6 +124,15 @@ pub const RESULT: &[&str] = &[
 /// Why something failed.
 pub const ERROR: &[&str] = &["error.type", "exception.message", "error", "error.message"];
 
+/// The attribute of a line of our log: what the conventions have a name for has that, all else ours.
+pub fn of_field(name: &str) -> String {
+    match name {
+        "agent" => AGENT[0].to_owned(),
+        "session" => SESSION[0].to_owned(),
+        other => format!("deadstop.{other}"),
+    }
+}
+
 /// Ours: what was decided about a call, and why.
 pub mod deadstop {
     /// `allow`, `warn`, `steer`, `ask`, `block`, `kill`.

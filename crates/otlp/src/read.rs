@@ -85,8 +85,6 @@ pub enum Kind {
         model: String,
         /// The tokens that it used; those of the cache are not in `input`.
         usage: Usage,
-        /// What the emitter says that it cost, in dollars.
-        cost_usd: Option<f64>,
         /// The prompt, where the emitter includes it.
         prompt: Option<String>,
         /// The answer, where the emitter includes it.
@@ -115,6 +113,35 @@ pub fn traces(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
 pub fn logs(body: &[u8], format: Format) -> Result<Batch, BadTelemetry> {
     let request: logs_api::ExportLogsServiceRequest = decode(body, format, "logs")?;
     Ok(events::read(&request.resource_logs))
+}
+
+/// What a JSON document of OTLP is about, by its first field; `None` if it is none. Its beginning is
+/// enough.
+pub fn signal(document: &[u8]) -> Option<Signal> {
+    let rest = document.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start();
+    let named = |name: &str| rest.strip_prefix(b"\"")?.strip_prefix(name.as_bytes());
+    let is = |name: &str| named(name).is_some_and(|rest| rest.starts_with(b"\""));
+    let known = [
+        ("resourceSpans", Signal::Traces),
+        ("resourceLogs", Signal::Logs),
+        ("resourceMetrics", Signal::Metrics),
+    ];
+    known.into_iter().find(|(name, _)| is(name)).map(|(_, signal)| signal)
+}
+
+/// Reads a JSON document of OTLP, as files have it: the collector's file exporter writes one a line.
+pub fn document(body: &[u8]) -> Result<Batch, BadTelemetry> {
+    match signal(body) {
+        Some(Signal::Traces) => traces(body, Format::Json),
+        Some(Signal::Logs) => logs(body, Format::Json),
+        Some(Signal::Metrics) => metrics(body, Format::Json),
+        None => Err(BadTelemetry {
+            what: "export",
+            how: "JSON",
+            why: "it begins with none of resourceSpans, resourceLogs and resourceMetrics"
+                .to_owned(),
+        }),
+    }
 }
 
 /// Checks metrics. They tell of no single call: their figures are sums.

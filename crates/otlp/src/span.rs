@@ -1,17 +1,15 @@
 //! Our calls as spans, by the GenAI conventions, with what was decided about each as `deadstop.*`.
 //!
-//! All calls of one session are one trace. Its id comes from the session, and a span's id from its
-//! call: every node of a fleet writes the same ones, and a span that is sent again is the same.
+//! A span's place in its trace is given: whoever keeps calls knows which trace they belong to.
 
-use deadstop_core::{Digest, Usage};
+use deadstop_core::Usage;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 
 use crate::names::{self, deadstop};
+use crate::write::{Sender, attribute, nanos, text};
 
 /// A call that has ended or was refused.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,10 +20,12 @@ pub struct Finished {
     pub agent: String,
     /// The session's name.
     pub session: String,
-    /// The session's number: a name may be used again.
-    pub session_number: i64,
-    /// The call's number.
-    pub call: i64,
+    /// The trace that it belongs to.
+    pub trace: [u8; 16],
+    /// Its own id.
+    pub span: [u8; 8],
+    /// The span around it, if there is one.
+    pub parent: Option<[u8; 8]>,
     /// What it was.
     pub what: What,
     /// When it began, in milliseconds since 1970.
@@ -69,29 +69,20 @@ const INTERNAL: i32 = 1;
 const FAILED: i32 = 2;
 
 /// Calls as one request of an exporter.
-pub fn encode(calls: &[Finished], resource: &[(String, String)], version: &str) -> Vec<u8> {
-    let attributes = resource.iter().map(|(key, value)| text(key, value)).collect();
-    let scope = InstrumentationScope {
-        name: "deadstop".to_owned(),
-        version: version.to_owned(),
-        ..InstrumentationScope::default()
-    };
+pub fn encode(calls: &[Finished], sender: Sender<'_>) -> Vec<u8> {
     let spans = calls.iter().map(span).collect();
-    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, schema_url: String::new() }];
-    let resource = Some(Resource { attributes, ..Resource::default() });
+    let (resource, scope) = (sender.resource(), sender.scope());
+    let scope_spans = vec![ScopeSpans { scope, spans, schema_url: String::new() }];
     let spans = ResourceSpans { resource, scope_spans, schema_url: String::new() };
     ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec()
 }
 
 fn span(call: &Finished) -> Span {
-    let place = format!("{}/{}", call.project, call.session_number);
-    let half = |part: &str| Digest::of(format!("{part}{place}").as_bytes()).0.to_be_bytes();
-    let number = format!("{place}/{}", call.call);
     let mut attributes = vec![
         text(names::AGENT[0], &call.agent),
         text(names::SESSION[0], &call.session),
         text(deadstop::PROJECT, &call.project),
-        number_of(deadstop::COST, Any::DoubleValue(call.cost_usd)),
+        attribute(deadstop::COST, Any::DoubleValue(call.cost_usd)),
     ];
     let (name, kind) = match &call.what {
         What::Model { provider, model, usage } => {
@@ -107,7 +98,7 @@ fn span(call: &Finished) -> Span {
                 (names::CACHE_WRITE[0], usage.cache_write),
             ] {
                 let tokens = i64::try_from(tokens.0).unwrap_or(i64::MAX);
-                attributes.push(number_of(key, Any::IntValue(tokens)));
+                attributes.push(attribute(key, Any::IntValue(tokens)));
             }
             (format!("chat {model}"), CLIENT)
         }
@@ -123,10 +114,10 @@ fn span(call: &Finished) -> Span {
     };
     attributes.extend(call.decided.iter().map(|(key, value)| text(key, value)));
     let status = call.failed.as_ref().map(|why| Status { message: why.clone(), code: FAILED });
-    let nanos = |millis: u64| millis.saturating_mul(1_000_000);
     Span {
-        trace_id: [half("a"), half("b")].concat(),
-        span_id: Digest::of(number.as_bytes()).0.to_be_bytes().to_vec(),
+        trace_id: call.trace.to_vec(),
+        span_id: call.span.to_vec(),
+        parent_span_id: call.parent.map(Vec::from).unwrap_or_default(),
         name,
         kind,
         start_time_unix_nano: nanos(call.began_ms),
@@ -137,28 +128,20 @@ fn span(call: &Finished) -> Span {
     }
 }
 
-fn text(key: &str, value: &str) -> KeyValue {
-    number_of(key, Any::StringValue(value.to_owned()))
-}
-
-fn number_of(key: &str, value: Any) -> KeyValue {
-    let value = Some(AnyValue { value: Some(value) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Format, Kind, traces};
     use deadstop_core::Tokens;
 
-    fn finished(call: i64, what: What) -> Finished {
+    fn finished(call: u8, what: What) -> Finished {
         Finished {
             project: "default".into(),
             agent: "coder".into(),
             session: "s1".into(),
-            session_number: 7,
-            call,
+            trace: [7; 16],
+            span: [call; 8],
+            parent: Some([9; 8]),
             what,
             began_ms: 1000,
             ended_ms: 1500,
@@ -180,7 +163,9 @@ mod tests {
         let model = What::Model { provider: Some("openai".into()), model: "gpt-4o".into(), usage };
         let tool = What::Tool { name: "query".into(), server: Some("db".into()) };
         let calls = [finished(1, model), finished(2, tool)];
-        let bytes = encode(&calls, &[("service.name".into(), "deadstop".into())], "1");
+        let resource = [("service.name".into(), "deadstop".into())];
+        let sender = Sender { resource: &resource, version: "1" };
+        let bytes = encode(&calls, sender);
         let read = traces(&bytes, Format::Protobuf).unwrap();
         assert_eq!((read.calls.len(), read.others, read.rejected.len()), (2, 0, 0));
         for call in &read.calls {
@@ -196,10 +181,10 @@ mod tests {
         assert!(matches!(&read.calls[1].kind, Kind::Tool { name, .. } if name == "query"));
         let request = ExportTraceServiceRequest::decode(&*bytes).unwrap();
         let spans = &request.resource_spans[0].scope_spans[0].spans;
-        assert_eq!(spans[0].trace_id, spans[1].trace_id, "one session is one trace");
-        assert_ne!(spans[0].span_id, spans[1].span_id);
+        assert_eq!((&*spans[0].trace_id, &*spans[0].span_id), (&[7; 16][..], &[1; 8][..]));
+        assert_eq!(spans[0].parent_span_id, [9; 8]);
         let has = |key: &str| spans[0].attributes.iter().any(|pair| pair.key == key);
         assert!(has("deadstop.verdict") && has("deadstop.guard") && has("deadstop.cost_usd"));
-        assert_eq!(encode(&calls, &[("service.name".into(), "deadstop".into())], "1"), bytes);
+        assert_eq!(encode(&calls, sender), bytes);
     }
 }

@@ -162,7 +162,7 @@ impl Scope {
     fn prepare(&self, outgoing: &Outgoing<'_>) -> Result<(Call, Asked, Prepared), Refused> {
         let Outgoing { api, provider, method, path, body } = *outgoing;
         let named = request::dialect(api, method, path);
-        let dialect = request::dialect_by_body(named, method, path, body);
+        let dialect = request::dialect_by_body(named, path, body);
         let opened = request::open(dialect, path, body).ok();
         // A path that we do not know may not know the option that asks for usage.
         let changed = opened.as_ref().filter(|_| named == dialect).and_then(Open::with_usage);

@@ -37,6 +37,7 @@ mod sessions;
 pub(crate) mod settings;
 mod shrink;
 mod spend;
+mod sso;
 mod standing;
 mod telemetry;
 mod top_up;
@@ -73,6 +74,8 @@ pub(crate) struct App {
     document: Value,
     /// Sessions that an operator steps through.
     reels: crate::replay::Reels,
+    /// The OpenID provider that people sign in at.
+    sso: Option<crate::sso::Provider>,
 }
 
 impl App {
@@ -188,6 +191,7 @@ pub(crate) fn router(
         policy_turn,
         document,
         reels: crate::replay::Reels::default(),
+        sso: config.sso.clone().map(crate::sso::Provider::new),
     });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))
@@ -223,6 +227,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(openapi::docs))
         .routes(routes!(keys::log_in))
         .routes(routes!(keys::log_out))
+        .routes(routes!(sso::about))
+        .routes(routes!(sso::log_in))
+        .routes(routes!(sso::callback))
         .routes(routes!(keys::whoami))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))

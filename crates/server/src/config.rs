@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::anchor::Anchor;
 use crate::export::{RawTelemetry, Telemetry};
 use crate::operator::OperatorToken;
+use crate::sso::{RawSso, Sso};
 
 /// The port that everything is on.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4141";
@@ -71,6 +72,8 @@ pub struct Config {
     pub operator: Option<OperatorToken>,
     /// Where calls are exported to, as spans.
     pub telemetry: Option<Telemetry>,
+    /// How people sign in to the page without a key.
+    pub sso: Option<Sso>,
 }
 
 /// Where calls of a provider go.
@@ -183,6 +186,8 @@ pub struct RawConfig {
     pub mcp: RawMcp,
     /// Where calls are exported to, as spans.
     pub telemetry: RawTelemetry,
+    /// How people sign in to the page without a key.
+    pub sso: RawSso,
 }
 
 /// What was typed about MCP.
@@ -265,6 +270,9 @@ pub enum BadConfig {
     /// Telemetry that cannot be exported so.
     #[error("telemetry: {0}")]
     Telemetry(String),
+    /// People cannot sign in so.
+    #[error("sso: {0}")]
+    Sso(String),
     /// The key is not there.
     #[error("providers.{name}: the environment has no {variable}; set it")]
     NoKey {
@@ -336,7 +344,9 @@ impl RawConfig {
             mcp.insert(name, server);
         }
         let telemetry = self.telemetry.resolve(&environment)?;
+        let sso = self.sso.resolve(&environment)?;
         Ok(Config {
+            sso,
             telemetry,
             mcp,
             listen,

@@ -5,6 +5,7 @@ mod caller;
 pub(crate) mod decode;
 mod line;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,6 +21,7 @@ use crate::api::auth::{KEY_HEADER, PROJECT_HEADER};
 use crate::net::slow::Timed;
 use crate::operator::OPERATOR_HEADER;
 pub(crate) use caller::Caller;
+use deadstop_warden::trace::{TRACEPARENT, Trace};
 pub(crate) use line::{Answer, Lines};
 
 /// The beginning of a path: `/agent/{name}` and `/session/{id}`, both optional.
@@ -94,6 +96,11 @@ const HOP_BY_HOP: [&str; 9] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// The trace that a request belongs to, as its caller says.
+pub(crate) fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
+    Trace::parse(headers.get(TRACEPARENT)?.to_str().ok()?).map(Arc::new)
+}
 
 /// Headers that are for us and not for the provider.
 pub(crate) const OURS: [&str; 6] = [

@@ -1,26 +1,31 @@
-//! Telemetry out: calls that ended or were refused, as spans, over OTLP/HTTP.
+//! Telemetry out, over OTLP/HTTP: calls that ended or were refused as spans; kills, trips and orders as
+//! logs; all metrics, once a minute.
 //!
 //! A call never waits for this: it is put into a bounded queue, and what does not fit is counted and
-//! left out. Prompts and answers are not exported; names are redacted as they are for the database.
+//! left out. Each signal has a task of its own. Prompts and answers are not exported; names are redacted
+//! as they are for the database.
 
-use std::collections::BTreeMap;
+mod measures;
+mod settings;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadstop_core::{Measure, Status};
-use deadstop_otlp::names::deadstop as ours;
+use deadstop_otlp::Sender;
+use deadstop_otlp::line::{self, Line, Severity};
+use deadstop_otlp::names::{self, deadstop as ours};
 use deadstop_otlp::span::{self, Finished, What};
 use deadstop_store::CallKind;
-use deadstop_warden::metrics::Metrics;
-use deadstop_warden::{Exported, Warden};
+use deadstop_warden::{Exported, Warden, log};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::config::{BadConfig, Secret};
 use crate::door::Lines;
+use settings::Target;
+pub use settings::{RawTelemetry, Telemetry};
 
 /// Spans that wait.
 const QUEUE: usize = 8192;
@@ -34,167 +39,102 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// `[telemetry]` as it was typed.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RawTelemetry {
-    /// Where spans go: `http://collector:4318`.
-    pub otlp_endpoint: Option<String>,
-    /// Headers that are sent along.
-    pub headers: BTreeMap<String, String>,
-    /// The same, each by the environment variable that holds its value.
-    pub headers_env: BTreeMap<String, String>,
-    /// What the spans say about where they come from, besides `service.name`.
-    pub resource: BTreeMap<String, String>,
-}
-
-/// Where telemetry goes.
-#[derive(Debug, Clone)]
-pub struct Telemetry {
-    endpoint: http::Uri,
-    headers: Vec<(String, Secret)>,
-    resource: Vec<(String, String)>,
-    /// The share of sessions whose calls are exported.
-    share: f64,
-}
-
-impl RawTelemetry {
-    /// What was typed, or else what OpenTelemetry's own variables say; `None` if neither names an
-    /// endpoint.
-    pub(crate) fn resolve(
-        self,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Telemetry>, BadConfig> {
-        let set = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let bad = |problem: String| BadConfig::Telemetry(problem);
-        if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-            return Ok(None);
-        }
-        let base = self.otlp_endpoint.or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT"));
-        let Some(endpoint) = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-            .or_else(|| base.map(|base| format!("{}/v1/traces", base.trim_end_matches('/'))))
-        else {
-            return Ok(None);
-        };
-        let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-            .or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"))
-            .unwrap_or_else(|| "http/protobuf".to_owned());
-        if protocol != "http/protobuf" {
-            return Err(bad(format!(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}, and spans are sent as http/protobuf only: \
-                 set that, with the collector's HTTP port (4318 as a rule)"
-            )));
-        }
-        let uri = crate::config::address(&endpoint).ok_or_else(|| {
-            bad(format!("`{endpoint}` is not a URL; write one such as http://collector:4318"))
-        })?;
-        let mut headers: Vec<(String, Secret)> =
-            self.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
-        for (name, variable) in self.headers_env {
-            let value = set(&variable)
-                .ok_or_else(|| bad(format!("the environment has no {variable}; set it")))?;
-            headers.push((name, Secret::new(value)));
-        }
-        let more = set("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-            .or_else(|| set("OTEL_EXPORTER_OTLP_HEADERS"))
-            .unwrap_or_default();
-        headers.extend(pairs(&more).map(|(name, value)| (name, Secret::new(value))));
-        for (name, value) in &headers {
-            let fine = name.parse::<http::HeaderName>().is_ok()
-                && http::HeaderValue::from_str(value.reveal()).is_ok();
-            if !fine {
-                return Err(bad(format!("`{name}` cannot be sent as a header")));
-            }
-        }
-        let mut resource: Vec<(String, String)> = self.resource.into_iter().collect();
-        resource.extend(pairs(&set("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default()));
-        let service = set("OTEL_SERVICE_NAME");
-        if service.is_some() || !resource.iter().any(|(name, _)| name == "service.name") {
-            resource.retain(|(name, _)| name != "service.name");
-            let name = service.unwrap_or_else(|| "deadstop".to_owned());
-            resource.push(("service.name".to_owned(), name));
-        }
-        let share =
-            share(set("OTEL_TRACES_SAMPLER").as_deref(), set("OTEL_TRACES_SAMPLER_ARG").as_deref())
-                .map_err(bad)?;
-        Ok(Some(Telemetry { endpoint: uri, headers, resource, share }))
-    }
-}
-
-/// `a=1,b=2`, as OpenTelemetry writes lists in variables.
-fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
-    let decode = |text: &str| {
-        percent_encoding::percent_decode_str(text.trim()).decode_utf8_lossy().into_owned()
-    };
-    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.map(move |(name, value)| (decode(name), decode(value))).collect::<Vec<_>>().into_iter()
-}
-
-fn share(sampler: Option<&str>, argument: Option<&str>) -> Result<f64, String> {
-    match sampler {
-        None | Some("always_on" | "parentbased_always_on") => Ok(1.0),
-        Some("always_off" | "parentbased_always_off") => Ok(0.0),
-        Some("traceidratio" | "parentbased_traceidratio") => {
-            let argument = argument.unwrap_or("1");
-            let share = argument.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-            share.ok_or(format!("OTEL_TRACES_SAMPLER_ARG is `{argument}`; write 0 to 1"))
-        }
-        Some(other) => Err(format!(
-            "OTEL_TRACES_SAMPLER is `{other}`; write always_on, always_off or traceidratio"
-        )),
-    }
-}
-
-/// Begins to export the calls of a warden.
+/// Begins to export what a warden does.
 pub(crate) fn start(telemetry: Telemetry, warden: &Arc<Warden>) {
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    warden.export_to(sender);
     let metrics = Arc::clone(&warden.metrics);
-    tokio::spawn(run(telemetry, receiver, metrics));
+    if let Some(target) = telemetry.traces.clone() {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        warden.export_to(sender);
+        let (telemetry, metrics) = (telemetry.clone(), Arc::clone(&metrics));
+        tokio::spawn(async move {
+            let written = |calls: &[Exported]| {
+                let sampled = calls.iter().filter(|call| telemetry.samples(call));
+                let spans: Vec<Finished> = sampled.map(finished).collect();
+                (span::encode(&spans, telemetry.sender()), spans.len() as u64)
+            };
+            let count = |sent: bool, calls: u64| match sent {
+                true => metrics.exported(calls),
+                false => metrics.not_exported(calls),
+            };
+            run(&target, queue, written, count).await;
+        });
+    }
+    if let Some(target) = telemetry.logs.clone() {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        warden.export_lines_to(sender);
+        let telemetry = telemetry.clone();
+        tokio::spawn(async move {
+            let written = |lines: &[log::Line]| {
+                let lines: Vec<Line> = lines.iter().map(line).collect();
+                (line::encode(&lines, telemetry.sender()), lines.len() as u64)
+            };
+            let count = |sent: bool, lines: u64| {
+                if !sent {
+                    metrics.lines_not_exported(lines);
+                }
+            };
+            run(&target, queue, written, count).await;
+        });
+    }
+    if let Some(target) = telemetry.metrics.clone() {
+        tokio::spawn(measures::run(telemetry, target, Arc::downgrade(warden)));
+    }
 }
 
-async fn run(telemetry: Telemetry, mut queue: mpsc::Receiver<Exported>, metrics: Arc<Metrics>) {
+/// Sends what comes out of a queue, many at a time.
+async fn run<T>(
+    target: &Target,
+    mut queue: mpsc::Receiver<T>,
+    written: impl Fn(&[T]) -> (Vec<u8>, u64),
+    count: impl Fn(bool, u64),
+) {
     let lines = Lines::new();
     let mut failing = false;
     loop {
         let Some(first) = queue.recv().await else { return };
-        let mut calls = vec![first];
+        let mut waiting = vec![first];
         let until = Instant::now() + GATHER;
-        while calls.len() < BATCH {
+        while waiting.len() < BATCH {
             match tokio::time::timeout_at(until, queue.recv()).await {
-                Ok(Some(call)) => calls.push(call),
+                Ok(Some(next)) => waiting.push(next),
                 Ok(None) | Err(_) => break,
             }
         }
-        let spans: Vec<Finished> =
-            calls.iter().filter(|call| telemetry.samples(call)).map(finished).collect();
-        if spans.is_empty() {
+        let (body, number) = written(&waiting);
+        if number == 0 {
             continue;
         }
-        let body = span::encode(&spans, &telemetry.resource, env!("CARGO_PKG_VERSION"));
-        let count = spans.len() as u64;
-        match telemetry.send(&lines, body.into()).await {
-            Ok(()) => {
-                metrics.exported(count);
-                failing = false;
-            }
-            Err(why) => {
-                metrics.not_exported(count);
-                // Once for each time that it begins.
-                if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!("telemetry is not exported: {why}");
-                }
-            }
-        }
+        let sent = target.send(&lines, body.into()).await;
+        count(sent.is_ok(), number);
+        target.tell(&sent, &mut failing);
     }
 }
 
 impl Telemetry {
-    /// Whether a call is exported. All calls of one session are, or none.
+    /// Whether a call is exported: as its caller decided about the trace, or else all calls of one
+    /// session are, or none.
     fn samples(&self, call: &Exported) -> bool {
+        if let (true, Some(sampled)) = (self.follows, call.sampled) {
+            return sampled;
+        }
         let place = format!("{}/{}", call.row.project, call.row.session_number);
         let at = deadstop_core::Digest::of(place.as_bytes()).0 as f64 / u64::MAX as f64;
         at < self.share || self.share >= 1.0
+    }
+
+    /// Who sends.
+    fn sender(&self) -> Sender<'_> {
+        Sender { resource: &self.resource, version: env!("CARGO_PKG_VERSION") }
+    }
+}
+
+impl Target {
+    /// Says in the log that nothing arrives, once for each time that it begins.
+    fn tell(&self, sent: &Result<(), String>, failing: &mut bool) {
+        let failed = sent.is_err();
+        if let (Err(why), false) = (sent, std::mem::replace(failing, failed)) {
+            tracing::warn!("telemetry is not exported: {why}");
+        }
     }
 
     async fn send(&self, lines: &Lines, body: bytes::Bytes) -> Result<(), String> {
@@ -238,7 +178,7 @@ impl Telemetry {
 
 /// A call as a span tells of it.
 fn finished(call: &Exported) -> Finished {
-    let Exported { row, agent, session, trip } = call;
+    let Exported { row, agent, session, trip, place, .. } = call;
     let mut decided = vec![(ours::VERDICT, row.verdict.to_string())];
     if let Some(trip) = trip {
         decided.push((ours::GUARD, trip.guard.name().to_owned()));
@@ -266,8 +206,9 @@ fn finished(call: &Exported) -> Finished {
         project: row.project.clone(),
         agent: agent.clone(),
         session: session.clone(),
-        session_number: row.session_number,
-        call: row.id,
+        trace: place.trace,
+        span: place.span,
+        parent: place.parent,
         what,
         began_ms: row.at.0,
         ended_ms: row.at.0.saturating_add(row.duration.map_or(0, |took| took.0)),
@@ -277,64 +218,16 @@ fn finished(call: &Exported) -> Finished {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn resolve(typed: RawTelemetry, set: &[(&str, &str)]) -> Result<Option<Telemetry>, String> {
-        let environment = |name: &str| {
-            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        typed.resolve(&environment).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_variables_of_opentelemetry_are_read() {
-        let none = resolve(RawTelemetry::default(), &[]).unwrap();
-        assert!(none.is_none(), "nothing is sent unless an endpoint is named");
-        let found = resolve(
-            RawTelemetry::default(),
-            &[
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"),
-                ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b,authorization=Bearer k"),
-                ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=prod,service.name=x"),
-                ("OTEL_SERVICE_NAME", "guard"),
-                ("OTEL_TRACES_SAMPLER", "traceidratio"),
-                ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
-            ],
-        );
-        let found = found.unwrap().unwrap();
-        assert_eq!(found.endpoint, "http://collector:4318/v1/traces");
-        assert_eq!(found.headers[0].1.reveal(), "a b");
-        assert_eq!(
-            found.resource,
-            [
-                ("deployment.environment".to_owned(), "prod".to_owned()),
-                ("service.name".to_owned(), "guard".to_owned()),
-            ]
-        );
-        assert!((found.share - 0.25).abs() < 1e-9);
-        let traces = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://host/custom")];
-        let found = resolve(RawTelemetry::default(), &traces).unwrap().unwrap();
-        assert_eq!(found.endpoint, "https://host/custom");
-        let off = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), ("OTEL_SDK_DISABLED", "true")];
-        assert!(resolve(RawTelemetry::default(), &off).unwrap().is_none());
-    }
-
-    #[test]
-    fn what_cannot_be_is_named() {
-        let typed = |endpoint: &str| RawTelemetry {
-            otlp_endpoint: Some(endpoint.to_owned()),
-            ..RawTelemetry::default()
-        };
-        let protocol = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
-        for (found, says) in [
-            (resolve(typed("collector"), &[]), "is not a URL"),
-            (resolve(typed("http://c:4317"), &protocol), "http/protobuf only"),
-            (resolve(typed("http://c"), &[("OTEL_TRACES_SAMPLER", "magic")]), "write always_on"),
-        ] {
-            let said = found.unwrap_err();
-            assert!(said.starts_with("telemetry: ") && said.contains(says), "{said}");
-        }
+/// A line of the log as OTLP has it: `deadstop::kill` is the event `deadstop.kill`.
+fn line(line: &log::Line) -> Line {
+    let severity = if line.target == log::KILL { Severity::Warn } else { Severity::Info };
+    let fields = line.fields.iter().map(|(name, value)| (names::of_field(name), value.clone()));
+    Line {
+        at_ms: line.at.0,
+        severity,
+        event: line.target.replace("::", "."),
+        body: line.text.clone(),
+        attributes: fields.collect(),
+        place: line.place.map(|place| (place.trace, place.span)),
     }
 }

@@ -14,6 +14,7 @@ mod flow;
 mod inbound;
 mod route;
 mod send;
+mod watch;
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use crate::api::auth::{Auth, KEY_HEADER};
 use crate::config::{Config, OnKill};
 use crate::door::{
     Caller, Lines, OURS, ascii, brought, identify, keep_headers, plain, read_body,
-    strip_hop_by_hop, too_large, unavailable, warned,
+    strip_hop_by_hop, too_large, trace, unavailable, warned,
 };
 use crate::page;
 use admission::{Admission, Passed};
@@ -106,8 +107,9 @@ impl Gateway {
         let agent = who.agent.as_deref().unwrap_or(&self.config.default_agent);
         let project = caller.project.as_str();
         let asking = Asking { project, agent, who: &who, credential, turns, attempt };
-        let Resolved { chain, thread, single } =
+        let Resolved { mut chain, thread, single } =
             self.warden.resolve(asking).await.map_err(|error| store_failed(&error))?;
+        chain.trace = trace(&parts.headers);
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }
@@ -132,7 +134,8 @@ impl Gateway {
         flow.terms = route.provider.prices.clone();
 
         let hide_usage = asked.is_some();
-        let parts = outbound(parts, hide_usage);
+        let mut parts = outbound(parts, hide_usage);
+        flow.sends(exchange.stream, &mut parts.headers);
         let body = inbound.outbound(noted, asked);
         let sent = tokio::select! {
             biased;

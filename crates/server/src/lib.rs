@@ -20,6 +20,7 @@ mod operator;
 mod page;
 mod replay;
 mod retention;
+mod sso;
 
 pub use anchor::Anchor;
 pub use config::{
@@ -30,3 +31,4 @@ pub use database::{Database, DatabaseError, KeyWanted, Place};
 pub use export::{RawTelemetry, Telemetry};
 pub use net::{Server, StartError};
 pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};
+pub use sso::{RawSso, Sso};

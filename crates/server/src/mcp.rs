@@ -33,7 +33,8 @@ use tokio::time::Instant;
 use crate::api::auth::Auth;
 use crate::config::{Config, McpServer};
 use crate::door::{
-    Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, unavailable, warned,
+    Caller, Lines, Prefix, decode, identify, plain, read_body, too_large, trace, unavailable,
+    warned,
 };
 use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
@@ -153,7 +154,8 @@ impl Mcp {
         let mut who = self.who(route, &parts);
         who.agent =
             caller.agent(who.agent, &self.default_agent, (&self.auth, &self.warden)).await?;
-        let chain = self.chain(&caller, &who).await?;
+        let mut chain = self.chain(&caller, &who).await?;
+        chain.trace = trace(&parts.headers);
         if let Some(why) = self.warden.closed(&chain) {
             return Err(unavailable(why));
         }

@@ -21,6 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::alerts::Courier;
 use crate::anchor;
@@ -37,7 +39,7 @@ use crate::page;
 use crate::retention;
 use deadstop_store::{Store, StoreError};
 use deadstop_warden::metrics::Metrics;
-use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What};
+use deadstop_warden::{Chain, DEFAULT_PROJECT, Order, Warden, What, log};
 use slow::{Paced, Timed};
 use workers::{Worker, Workers};
 
@@ -320,9 +322,15 @@ fn serve(
         let Ok(stream) = TcpStream::from_std(stream) else { return };
         let _ = stream.set_nodelay(true);
         let stream = Paced::new(stream, door.client_timeout);
-        let service = service_fn(move |request| {
+        let service = service_fn(move |request: Request<Incoming>| {
             let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
-            async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) }
+            let span = tracing::info_span!(
+                target: log::REQUEST, "request", path = request.uri().path(),
+                project = Empty, agent = Empty, session = Empty
+            );
+            let answered =
+                async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) };
+            answered.instrument(span)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
         // A broken connection is no error of the server; its calls settle when they are dropped.
@@ -387,7 +395,7 @@ impl Door {
 }
 
 /// Whether a host, with or without its port, is this machine.
-fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),

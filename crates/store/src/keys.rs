@@ -97,7 +97,35 @@ pub struct StoredLogin {
     pub expires: Time,
 }
 
+impl StoredKey {
+    /// Who has made what a person signs in with, in place of a name.
+    pub const SIGN_ON: &str = "single sign-on";
+
+    /// Whether it belongs to a person who signs in through an OpenID provider: it has no text.
+    pub fn is_person(&self) -> bool {
+        self.made_by == StoredKey::SIGN_ON
+    }
+}
+
 impl Store {
+    /// Keeps what a person who signs in may do now; false if that was revoked.
+    pub async fn put_person(&self, key: &StoredKey) -> Result<bool, StoreError> {
+        let query = sql("INSERT INTO keys (id, project, role, agent, name, digest, made_ms, \
+             made_by, used_ms) VALUES ($1, $2, $3, NULL, $4, $5, $6, $7, $8) \
+             ON CONFLICT (id) DO UPDATE SET project = $2, role = $3, name = $4, used_ms = $8 \
+             WHERE keys.revoked_ms IS NULL");
+        let query = query
+            .bind(&key.id)
+            .bind(&key.project)
+            .bind(key.role.name())
+            .bind(&key.name)
+            .bind(key.digest.as_slice())
+            .bind(key.made)
+            .bind(&key.made_by)
+            .bind(key.used);
+        self.change(query, None).await.map(|changed| changed > 0)
+    }
+
     /// Keeps a new key.
     pub async fn create_key(
         &self,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use deadstop_core::{ProviderQuota, ScopeKind, ScopeState, Time};
 use deadstop_store::{AgentFilter, Batch, Paging, StoreError};
 
-use super::{Event, Message, Order, Policies, Scope, Warden, now, scope};
+use super::record::Exports;
+use super::{Event, Message, Order, Policies, Scope, Warden, metrics, now, scope, writer};
 
 /// A session that was not used for so long cannot be continued.
 const REMEMBERED_MS: u64 = 7 * 24 * 3600 * 1000;
@@ -106,6 +107,30 @@ impl Warden {
         };
         let now = self.time();
         agents.iter().flat_map(|agent| agent.state().quotas(now)).collect()
+    }
+
+    /// All metrics as text, with the agents and models of a project.
+    pub fn metrics_text(&self, project: &str, format: metrics::Format) -> String {
+        let quotas = self.quotas();
+        self.metrics.text(&self.seen(&quotas, Some(project)), format)
+    }
+
+    /// All metrics, with the agents and models of all projects.
+    pub fn metrics_families(&self) -> Vec<metrics::family::Family> {
+        let quotas = self.quotas();
+        self.metrics.families(&self.seen(&quotas, None))
+    }
+
+    fn seen<'a>(&self, quotas: &'a [ProviderQuota], project: Option<&'a str>) -> metrics::Seen<'a> {
+        self.metrics.queue_depth(self.queue_depth());
+        let waiting = |exports: &Exports| exports.max_capacity() - exports.capacity();
+        metrics::Seen {
+            quotas,
+            project,
+            exports: self.exports.get().map_or(0, waiting),
+            queue_limit: writer::MOST,
+            shared: self.node().is_some(),
+        }
     }
 
     /// A session's scope, if it is in memory.

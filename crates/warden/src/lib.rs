@@ -15,6 +15,7 @@ mod fingerprint;
 mod govern;
 mod grants;
 mod listing;
+pub mod log;
 pub mod metrics;
 mod nodes;
 mod observe;
@@ -32,6 +33,7 @@ mod sessions;
 pub mod settings;
 mod step;
 mod texts;
+pub mod trace;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};
@@ -62,6 +64,7 @@ pub use observe::{Taken, Told};
 pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
+use record::Exports;
 pub use record::{Exported, Facts};
 pub use removal::{NotRemoved, Removed};
 use room::Rooms;
@@ -130,7 +133,9 @@ pub struct Warden {
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
     /// Where calls go that are exported as telemetry.
-    exports: OnceLock<mpsc::Sender<Exported>>,
+    exports: OnceLock<Exports>,
+    /// The same for lines of the log.
+    lines: OnceLock<mpsc::Sender<log::Line>>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
     /// Refused calls that a person may allow once.
@@ -273,6 +278,7 @@ impl Warden {
             recent: Recent::default(),
             pins: Pins::default(),
             exports: OnceLock::new(),
+            lines: OnceLock::new(),
             events: Events::new(now().0),
             metrics,
         });
@@ -419,6 +425,7 @@ impl Warden {
         nested: &[String],
     ) -> Result<Chain, StoreError> {
         let name = project.name.clone();
+        log::names(&name, agent, session);
         let of_agent = self.agent(&project, agent).await?;
         self.meet(&of_agent).await;
         let agent_number = of_agent.number();

@@ -1,40 +1,30 @@
-//! Counters for Prometheus. Each is an atomic: counting never waits, wherever a call is.
+//! Counters for Prometheus and for OTLP. Each is an atomic: counting never waits, wherever a call is.
 //!
-//! No label has a value that a caller could choose (agents, sessions, models). So the number of
-//! series is fixed, and one project learns nothing of another.
+//! Labels that a caller could choose (agents, models) stand in [`Labelled`] alone, which bounds them and
+//! shows a project its own only. All others have a fixed number of series.
+
+pub mod family;
+mod histogram;
+mod labelled;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadstop_core::{GuardId, NanoUsd, ProviderQuota, Usage, Verdict};
 
 use crate::Answer;
+use family::Family;
+use histogram::{DECISIONS, Histogram, WRITES};
+pub use labelled::{Labelled, Reply, Upstream};
+pub use text::Format;
 
 /// Every guard, in the order of their numbers.
 const GUARDS: [GuardId; GuardId::ALL.len()] = GuardId::ALL;
 /// Every verdict, in the order of their numbers.
 const VERDICTS: [Verdict; 6] =
     [Verdict::Allow, Verdict::Warn, Verdict::Steer, Verdict::Ask, Verdict::Block, Verdict::Kill];
-
-/// Upper bounds of the histogram buckets, in nanoseconds.
-const BUCKETS: [u64; 14] = [
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    20_000,
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    5_000_000,
-    20_000_000,
-    100_000_000,
-    1_000_000_000,
-];
 
 /// Families of providers that quotas are shown for; all others are `other`.
 const PROVIDERS: [&str; 3] = ["anthropic", "openai", "gemini"];
@@ -60,7 +50,10 @@ pub struct Metrics {
     verdicts: [[AtomicU64; VERDICTS.len()]; GUARDS.len()],
     /// Calls without a trip.
     allowed: AtomicU64,
-    decisions: Histogram,
+    decisions: Decisions,
+    writes: Writes,
+    /// By agent, and by provider and model.
+    pub labelled: Labelled,
     input: AtomicU64,
     output: AtomicU64,
     cache_read: AtomicU64,
@@ -68,7 +61,6 @@ pub struct Metrics {
     money: AtomicU64,
     streams: AtomicI64,
     queue: AtomicI64,
-    batches: AtomicU64,
     rows: AtomicU64,
     failed_batches: AtomicU64,
     waited: AtomicU64,
@@ -76,6 +68,7 @@ pub struct Metrics {
     shed: AtomicU64,
     exported: AtomicU64,
     not_exported: AtomicU64,
+    lines_not_exported: AtomicU64,
     queued: AtomicU64,
     asked: AtomicI64,
     /// By decision.
@@ -89,20 +82,23 @@ pub struct Metrics {
     refused_offline: AtomicU64,
 }
 
-/// A histogram of durations.
-#[derive(Debug, Default)]
-struct Histogram {
-    /// One more than there are bounds: the last counts everything longer.
-    counts: [AtomicU64; BUCKETS.len() + 1],
-    nanos: AtomicU64,
+/// How long decisions take.
+#[derive(Debug)]
+struct Decisions(Histogram);
+
+impl Default for Decisions {
+    fn default() -> Decisions {
+        Decisions(Histogram::new(DECISIONS))
+    }
 }
 
-impl Histogram {
-    fn count(&self, took: Duration) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = BUCKETS.partition_point(|end| *end < nanos);
-        add(&self.counts[bucket], 1);
-        add(&self.nanos, nanos);
+/// How long writes to the database take.
+#[derive(Debug)]
+struct Writes(Histogram);
+
+impl Default for Writes {
+    fn default() -> Writes {
+        Writes(Histogram::new(WRITES))
     }
 }
 
@@ -125,7 +121,7 @@ impl Metrics {
 
     /// Counts a decision and how long the engine took for it.
     pub fn decided(&self, took: Duration) {
-        self.decisions.count(took);
+        self.decisions.0.count(took);
     }
 
     /// Counts a trip.
@@ -169,9 +165,9 @@ impl Metrics {
         self.queue.store(i64::try_from(waiting).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// A batch was written.
-    pub fn batch_written(&self, rows: usize) {
-        add(&self.batches, 1);
+    /// A batch was written, and how long that took.
+    pub fn batch_written(&self, rows: usize, took: Duration) {
+        self.writes.0.count(took);
         add(&self.rows, rows as u64);
     }
 
@@ -203,6 +199,11 @@ impl Metrics {
     /// Counts calls that were not: the queue was full, or the collector did not take them.
     pub fn not_exported(&self, calls: u64) {
         add(&self.not_exported, calls);
+    }
+
+    /// Counts lines of the log that were not exported.
+    pub fn lines_not_exported(&self, lines: u64) {
+        add(&self.lines_not_exported, lines);
     }
 
     /// A call waits for room in a limit.
@@ -269,139 +270,181 @@ impl Metrics {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// All metrics in Prometheus' text format, with the windows that providers have reported to
-    /// agents.
-    pub fn text(&self, quotas: &[ProviderQuota]) -> String {
-        let mut text = Exposition(String::with_capacity(8192));
-        self.write_calls(&mut text);
-        self.write_gauges(&mut text);
-        write_quotas(&mut text, quotas);
-        self.write_approvals(&mut text);
-        self.write_counters(&mut text);
-        text.0
+    /// All metrics as text.
+    pub fn text(&self, seen: &Seen<'_>, format: Format) -> String {
+        text::write(&self.families(seen), format)
+    }
+
+    /// All metrics.
+    pub fn families(&self, seen: &Seen<'_>) -> Vec<Family> {
+        let mut all = self.calls();
+        all.extend(self.gauges(seen));
+        all.extend(quotas(seen.quotas));
+        all.push(self.approvals());
+        all.extend(self.counters());
+        all.extend(self.labelled.families(seen.project));
+        // A metric without a series is left out: it would be a name without a meaning.
+        all.retain(|family| !family.series.is_empty());
+        all
     }
 
     /// Calls, verdicts, and what was used.
-    fn write_calls(&self, text: &mut Exposition) {
-        text.head("deadstop_calls_total", "counter", "Calls received.");
-        text.line("deadstop_calls_total{kind=\"model\"}", get(&self.model_calls));
-        text.line("deadstop_calls_total{kind=\"tool\"}", get(&self.tool_calls));
+    fn calls(&self) -> Vec<Family> {
+        let mut calls = Family::counter("deadstop_calls", "Calls received.");
+        calls.push(&[("kind", "model")], get(&self.model_calls));
+        calls.push(&[("kind", "tool")], get(&self.tool_calls));
 
-        text.head(
-            "deadstop_verdicts_total",
-            "counter",
+        let mut verdicts = Family::counter(
+            "deadstop_verdicts",
             "Trips by guard and verdict; allow counts calls without a trip.",
         );
-        text.line("deadstop_verdicts_total{guard=\"none\",verdict=\"allow\"}", get(&self.allowed));
+        verdicts.push(&[("guard", "none"), ("verdict", "allow")], get(&self.allowed));
         for (guard, row) in GUARDS.iter().zip(&self.verdicts) {
             for (verdict, counter) in VERDICTS.iter().zip(row).skip(1) {
-                let name =
-                    format!("deadstop_verdicts_total{{guard=\"{guard}\",verdict=\"{verdict}\"}}");
-                text.line(&name, get(counter));
+                let (guard, verdict) = (guard.name(), verdict.to_string());
+                verdicts.push(&[("guard", guard), ("verdict", &verdict)], get(counter));
             }
         }
-
-        text.histogram("deadstop_decision_seconds", "How long a decision takes.", &self.decisions);
-
-        text.head("deadstop_tokens_total", "counter", "Tokens that calls have used.");
+        let mut tokens = Family::counter("deadstop_tokens", "Tokens that calls have used.");
         for (kind, counter) in [
             ("input", &self.input),
             ("output", &self.output),
             ("cache_read", &self.cache_read),
             ("cache_write", &self.cache_write),
         ] {
-            text.line(&format!("deadstop_tokens_total{{kind=\"{kind}\"}}"), get(counter));
+            tokens.push(&[("kind", kind)], get(counter));
         }
-        text.head("deadstop_cost_usd_total", "counter", "Dollars that calls have cost.");
-        text.line("deadstop_cost_usd_total", NanoUsd(get(&self.money)).dollars());
+        vec![
+            calls,
+            verdicts,
+            Family::histogram("deadstop_decision_seconds", "How long a decision takes.")
+                .of(self.decisions.0.read()),
+            tokens,
+            Family::counter("deadstop_cost_usd", "Dollars that calls have cost.")
+                .of(NanoUsd(get(&self.money)).dollars()),
+        ]
     }
 
     /// What is the case now.
-    fn write_gauges(&self, text: &mut Exposition) {
-        let (streams, asked) =
-            (self.streams.load(Ordering::Relaxed), self.asked.load(Ordering::Relaxed));
-        for (name, help, value) in [
-            ("deadstop_streams_open", "Open streams.", streams),
-            ("deadstop_approvals_waiting", "Calls that wait for a person.", asked),
-            ("deadstop_queue_depth", "Records that wait to be written.", self.waiting()),
-            (
-                "deadstop_degraded",
-                "1 while the database or Redis is unreachable.",
-                self.degraded().into(),
-            ),
-        ] {
-            text.head(name, "gauge", help);
-            text.line(name, value);
+    fn gauges(&self, seen: &Seen<'_>) -> Vec<Family> {
+        let now = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
+        let mut build = Family::gauge("deadstop_build_info", "The version that runs; always 1.");
+        build.push(&[("version", env!("CARGO_PKG_VERSION"))], 1u64);
+        let up = |down: &AtomicBool| !down.load(Ordering::Relaxed);
+        let mut all = vec![
+            build,
+            Family::gauge("deadstop_streams_open", "Open streams.").of(now(&self.streams)),
+            Family::gauge("deadstop_approvals_waiting", "Calls that wait for a person.")
+                .of(now(&self.asked)),
+            Family::gauge("deadstop_queue_depth", "Records that wait to be written.")
+                .of(self.waiting()),
+            Family::gauge("deadstop_queue_limit", "Calls that may wait; more are dropped.")
+                .of(seen.queue_limit as u64),
+            Family::gauge("deadstop_telemetry_queue_depth", "Calls that wait to be exported.")
+                .of(seen.exports as u64),
+            Family::gauge("deadstop_degraded", "1 while the database or Redis is unreachable.")
+                .of(self.degraded()),
+            Family::gauge("deadstop_database_up", "0 while the database takes no writes.")
+                .of(up(&self.degraded)),
+        ];
+        if seen.shared {
+            let redis = Family::gauge("deadstop_redis_up", "0 while Redis is unreachable.");
+            all.push(redis.of(up(&self.alone)));
         }
+        all
     }
 
     /// Decisions of people.
-    fn write_approvals(&self, text: &mut Exposition) {
-        let name = "deadstop_approvals_total";
-        text.head(name, "counter", "Decisions about calls that waited for a person.");
+    fn approvals(&self) -> Family {
+        let help = "Decisions about calls that waited for a person.";
+        let mut family = Family::counter("deadstop_approvals", help);
         for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
-            text.line(&format!("{name}{{answer=\"{}\"}}", answer.name()), get(counter));
+            family.push(&[("answer", answer.name())], get(counter));
         }
+        family
     }
 
     /// What has happened to records, calls and alerts.
-    fn write_counters(&self, text: &mut Exposition) {
+    fn counters(&self) -> Vec<Family> {
+        let writes = "How long it takes to write a batch to the database.";
+        let mut all = vec![
+            Family::histogram("deadstop_store_write_seconds", writes).of(self.writes.0.read()),
+        ];
         for (name, help, counter) in [
-            ("deadstop_batches_written_total", "Batches that were written.", &self.batches),
-            ("deadstop_rows_written_total", "Records that were written.", &self.rows),
+            ("deadstop_rows_written", "Records that were written.", &self.rows),
             (
-                "deadstop_batches_failed_total",
+                "deadstop_batches_failed",
                 "Batches that failed and are retried.",
                 &self.failed_batches,
             ),
             (
-                "deadstop_back_pressure_total",
+                "deadstop_back_pressure",
                 "Writes started early because many calls waited.",
                 &self.waited,
             ),
             (
-                "deadstop_dropped_total",
+                "deadstop_dropped",
                 "Calls dropped from the record because the outbox was full.",
                 &self.dropped,
             ),
-            ("deadstop_shed_total", "Calls refused because too many were in flight.", &self.shed),
-            ("deadstop_telemetry_exported_total", "Calls exported as spans.", &self.exported),
+            ("deadstop_shed", "Calls refused because too many were in flight.", &self.shed),
+            ("deadstop_telemetry_exported", "Calls exported as spans.", &self.exported),
             (
-                "deadstop_telemetry_dropped_total",
+                "deadstop_telemetry_dropped",
                 "Calls that were not exported: the queue was full, or the collector refused them.",
                 &self.not_exported,
             ),
-            ("deadstop_queued_total", "Calls that waited for room in a limit.", &self.queued),
-            ("deadstop_alerts_delivered_total", "Alerts delivered.", &self.deliveries),
             (
-                "deadstop_alerts_failed_total",
+                "deadstop_telemetry_lines_dropped",
+                "Lines of the log that were not exported.",
+                &self.lines_not_exported,
+            ),
+            ("deadstop_queued", "Calls that waited for room in a limit.", &self.queued),
+            ("deadstop_alerts_delivered", "Alerts delivered.", &self.deliveries),
+            (
+                "deadstop_alerts_failed",
                 "Failed attempts to deliver an alert.",
                 &self.failed_deliveries,
             ),
             (
-                "deadstop_degraded_total",
+                "deadstop_outages",
                 "Times the database or Redis became unreachable.",
                 &self.times_degraded,
             ),
             (
-                "deadstop_unasked_passed_total",
+                "deadstop_unasked_passed",
                 "Calls allowed while Redis was unreachable.",
                 &self.allowed_offline,
             ),
             (
-                "deadstop_unasked_refused_total",
+                "deadstop_unasked_refused",
                 "Calls refused because Redis was unreachable.",
                 &self.refused_offline,
             ),
         ] {
-            text.head(name, "counter", help);
-            text.line(name, get(counter));
+            all.push(Family::counter(name, help).of(get(counter)));
         }
+        all
     }
 }
 
+/// What the reader of metrics is shown beside the counters.
+#[derive(Debug, Clone, Default)]
+pub struct Seen<'a> {
+    /// The windows that providers have reported to agents.
+    pub quotas: &'a [ProviderQuota],
+    /// The project whose agents and models are shown; `None` for those of all.
+    pub project: Option<&'a str>,
+    /// Calls that wait to be exported.
+    pub exports: usize,
+    /// Calls that may wait to be written.
+    pub queue_limit: usize,
+    /// Whether this is a node of a fleet.
+    pub shared: bool,
+}
+
 /// The fullest window of each kind, and when it begins anew.
-fn write_quotas(text: &mut Exposition, quotas: &[ProviderQuota]) {
+fn quotas(quotas: &[ProviderQuota]) -> [Family; 2] {
     let mut fullest: BTreeMap<(&str, &str), &ProviderQuota> = BTreeMap::new();
     for found in quotas {
         let provider = PROVIDERS.into_iter().find(|name| found.provider.contains(name));
@@ -412,45 +455,16 @@ fn write_quotas(text: &mut Exposition, quotas: &[ProviderQuota]) {
             *held = found;
         }
     }
-    let seconds = |found: &ProviderQuota| (found.quota.resets.0 / 1000) as f64;
-    let (used, resets) = ("deadstop_quota_used_ratio", "deadstop_quota_reset_timestamp_seconds");
-    text.head(used, "gauge", "Used share of a provider's own window, the fullest of all agents.");
+    let help = "Used share of a provider's own window, the fullest of all agents.";
+    let mut used = Family::gauge("deadstop_quota_used_ratio", help);
+    let help = "When that window begins anew.";
+    let mut resets = Family::gauge("deadstop_quota_reset_timestamp_seconds", help);
     for ((provider, window), found) in &fullest {
-        let labels = format!("{{provider=\"{provider}\",window=\"{window}\"}}");
-        text.line(&format!("{used}{labels}"), found.quota.used);
+        let labels = [("provider", *provider), ("window", *window)];
+        used.push(&labels, found.quota.used);
+        resets.push(&labels, found.quota.resets.0 / 1000);
     }
-    text.head(resets, "gauge", "When that window begins anew.");
-    for ((provider, window), found) in &fullest {
-        let labels = format!("{{provider=\"{provider}\",window=\"{window}\"}}");
-        text.line(&format!("{resets}{labels}"), seconds(found));
-    }
-}
-
-/// The text under construction.
-struct Exposition(String);
-
-impl Exposition {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.head(name, "histogram", help);
-        let seconds = |nanos: u64| nanos as f64 / 1e9;
-        let mut total = 0;
-        for (end, counter) in BUCKETS.iter().zip(&histogram.counts) {
-            total += get(counter);
-            self.line(&format!("{name}_bucket{{le=\"{}\"}}", seconds(*end)), total);
-        }
-        total += get(&histogram.counts[BUCKETS.len()]);
-        self.line(&format!("{name}_bucket{{le=\"+Inf\"}}"), total);
-        self.line(&format!("{name}_sum"), seconds(get(&histogram.nanos)));
-        self.line(&format!("{name}_count"), total);
-    }
+    [used, resets]
 }
 
 #[cfg(test)]
@@ -487,7 +501,7 @@ mod tests {
         metrics.spent(NanoUsd(1_500_000_000));
         metrics.stream_opened();
         metrics.queue_depth(7);
-        metrics.batch_written(12);
+        metrics.batch_written(12, Duration::from_millis(3));
         metrics.set_degraded(true);
         metrics.set_degraded(true);
         for nanos in [500, 1_000, 1_001, 2_000_000_000] {
@@ -497,11 +511,22 @@ mod tests {
             provider: provider.into(),
             quota: Quota { window: window.into(), used, resets: Time(5_000_000) },
         };
-        let text = metrics.text(&[
+        let quotas = [
             quota("anthropic", "5h", 0.2),
             quota("my-anthropic", "5h", 0.61),
             quota("https://evil\"}", "{}\n", 1.0),
-        ]);
+        ];
+        metrics.labelled.trip("p", "a \"b\"\n", GuardId::Loop, Verdict::Kill);
+        let exemplar = family::Exemplar {
+            trace: [0xab; 16],
+            span: [1; 8],
+            took: Duration::from_millis(70),
+            at: Time(1_700_000_000_500),
+        };
+        let upstream = metrics.labelled.upstream("p", "openai", "gpt-4o");
+        upstream.answered(Reply::Status(503), exemplar);
+        let seen = Seen { quotas: &quotas, project: Some("p"), ..Seen::default() };
+        let text = metrics.text(&seen, Format::Text);
         for line in [
             "deadstop_quota_used_ratio{provider=\"anthropic\",window=\"5h\"} 0.61",
             "deadstop_quota_reset_timestamp_seconds{provider=\"anthropic\",window=\"5h\"} 5000",
@@ -523,10 +548,21 @@ mod tests {
             "deadstop_queue_depth 7",
             "deadstop_rows_written_total 12",
             "deadstop_degraded 1",
-            "deadstop_degraded_total 1",
+            "deadstop_outages_total 1",
+            "deadstop_database_up 0",
+            "deadstop_store_write_seconds_bucket{le=\"0.005\"} 1",
+            "deadstop_agent_verdicts_total{project=\"p\",agent=\"a \\\"b\\\"\\n\",guard=\"loop\",verdict=\"kill\"} 1",
+            "deadstop_upstream_answers_total{project=\"p\",provider=\"openai\",model=\"gpt-4o\",status=\"5xx\"} 1",
+            "deadstop_upstream_duration_seconds_bucket{project=\"p\",provider=\"openai\",model=\"gpt-4o\",le=\"0.1\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
         }
+        let open = metrics.text(&seen, Format::OpenMetrics);
+        let shown = "le=\"0.1\"} 1 # {trace_id=\"abababababababababababababababab\",\
+                     span_id=\"0101010101010101\"} 0.07 1700000000.500\n";
+        assert!(open.contains(shown) && !text.contains("trace_id"), "{open}");
+        assert!(open.contains("# TYPE deadstop_calls counter\n") && open.ends_with("# EOF\n"));
+        assert!(open.contains("le=\"1.0\""), "{open}");
         // Every series has its help and type in front of it, once.
         let named = |line: &str| line.split(['{', ' ']).next().map(str::to_owned);
         for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -14,11 +14,12 @@ use tokio::sync::mpsc;
 
 use super::recent::Exhibit;
 use super::step::{is_incident, is_overruled};
-use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, now};
+use super::{Chain, Event, Order, Project, Said, Scope, Warden, What, log, now};
 use crate::alerts::{self, Alert};
 use crate::fingerprint;
 use crate::metrics::Kind;
 use crate::settings::Capture;
+use crate::trace::Place;
 use deadstop_redact::Redactor;
 
 /// Calls shown as evidence of an incident whose trip names none.
@@ -51,7 +52,14 @@ pub struct Exported {
     pub session: String,
     /// What decided about it, redacted.
     pub trip: Option<Box<Trip>>,
+    /// Where it stands in its trace.
+    pub place: Place,
+    /// Whether its caller records the trace; `None` if the caller names none.
+    pub sampled: Option<bool>,
 }
+
+/// The queue of the exporter.
+pub(super) type Exports = mpsc::Sender<Exported>;
 
 /// Trips of one rung whose calls are kept as evidence: a loop that only warns has no end.
 const SHOWN: u64 = 5;
@@ -153,6 +161,9 @@ impl Warden {
         for trip in trips {
             let recorded = is_incident(trip) && !is_overruled(trip, trips);
             self.metrics.verdict(trip.guard, trip.verdict);
+            let (agent, _) = chain.names();
+            let project = &chain.project.name;
+            self.metrics.labelled.trip(project, agent, trip.guard, trip.verdict);
             let what = match trip.verdict {
                 _ if trip.guard == GuardId::Killed => continue,
                 Verdict::Allow => continue,
@@ -166,6 +177,7 @@ impl Warden {
             trip.because = chain.project.redact_reason(&trip.because);
             let own = || uuid::Uuid::now_v7().to_string();
             let incident = recorded.then(|| streak_id(chain, &trip).unwrap_or_else(own));
+            log::trip(self, chain, &trip, id, incident.as_deref());
             self.tell_trip(chain, what, &trip, incident.clone());
             self.alert_trip(chain, call, &trip, incident.as_deref());
             let Some(incident) = incident else { continue };
@@ -266,6 +278,7 @@ impl Warden {
     /// Records an operator's order in the audit, and sends an alert if it is a kill.
     pub(super) fn ordered(&self, scope: &Scope, order: &Order<'_>) {
         let place = &scope.id;
+        log::order(self, scope, order);
         self.outbox.lock().audit.push(AuditEvent {
             number: self.number(),
             project: place.project.clone(),
@@ -334,6 +347,7 @@ impl Warden {
             return;
         }
         let row = self.row(chain, call, id, now(), Some(trip));
+        log::call(chain, &row, incident.as_deref());
         self.export(chain, &row, incident.as_ref(), Some(trip));
         if self.store().is_none() {
             return;
@@ -367,6 +381,7 @@ impl Warden {
         let row = self.row(chain, call, id, admitted, trip);
         let duration = Some(Millis(at.0.saturating_sub(admitted.0)));
         let row = StoredCall { duration, status: Some(outcome.status), usage, cost, ..row };
+        log::call(chain, &row, incident.as_deref());
         self.export(chain, &row, incident.as_ref(), trip);
         if self.store().is_none() {
             return;
@@ -414,14 +429,40 @@ impl Warden {
             Box::new(Trip { because, ..trip.clone() })
         });
         let row = StoredCall { incident: incident.cloned(), ..row.clone() };
-        let exported = Exported { row, agent: agent.to_owned(), session: session.to_owned(), trip };
+        let exported = Exported {
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            trip,
+            place: chain.place(row.id),
+            sampled: chain.trace.as_deref().map(|trace| trace.sampled),
+            row,
+        };
         if exports.try_send(exported).is_err() {
             self.metrics.not_exported(1);
         }
     }
 
+    /// Hands a line of the log to the exporter, where there is one. It never waits.
+    pub(super) fn export_line(&self, line: impl FnOnce() -> log::Line) {
+        let Some(lines) = self.lines.get() else { return };
+        if lines.try_send(line()).is_err() {
+            self.metrics.lines_not_exported(1);
+        }
+    }
+
+    /// Exports lines of the log from now on.
+    pub fn export_lines_to(&self, lines: mpsc::Sender<log::Line>) {
+        // A server starts one exporter.
+        let _ = self.lines.set(lines);
+    }
+
+    /// Whether calls are exported.
+    pub fn exports(&self) -> bool {
+        self.exports.get().is_some()
+    }
+
     /// Exports calls from now on.
-    pub fn export_to(&self, exports: mpsc::Sender<Exported>) {
+    pub fn export_to(&self, exports: Exports) {
         // A server starts one exporter.
         let _ = self.exports.set(exports);
     }

@@ -19,6 +19,7 @@ use super::conversation::{Conversation, Heard};
 use super::now;
 use super::reported::ReportedCalls;
 use super::step::Counts;
+use super::trace::{Place, Trace};
 
 /// A scope in use.
 pub struct Scope {
@@ -531,13 +532,15 @@ pub struct Chain {
     /// The project.
     pub project: Arc<Project>,
     scopes: SmallVec<[Arc<Scope>; 4]>,
+    /// The trace that the request belongs to, where its caller names one.
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl Chain {
     /// Makes one.
     pub fn new(project: Arc<Project>) -> Chain {
         let scopes = SmallVec::from_iter([Arc::clone(&project.scope)]);
-        Chain { project, scopes }
+        Chain { project, scopes, trace: None }
     }
 
     /// Adds the next scope, further in.
@@ -570,6 +573,12 @@ impl Chain {
         let nested = self.scopes.iter().filter(|scope| scope.kind() == ScopeKind::Nested);
         let names: Vec<&str> = nested.map(|scope| scope.name()).collect();
         (!names.is_empty()).then(|| names.join("/"))
+    }
+
+    /// Where a call of this chain stands in its trace.
+    pub fn place(&self, call: i64) -> Place {
+        let session = self.session().map_or(0, |scope| scope.number());
+        Place::of(self.trace.as_deref().copied(), &self.project.name, session, call)
     }
 
     /// Agent and session.

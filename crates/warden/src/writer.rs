@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadstop_core::{ScopeKind, ScopeState, Time};
 use deadstop_redact::Redactor;
@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// So many waiting calls are written at once.
 const MANY: usize = 1024;
 /// Calls that may wait; more are dropped and counted.
-const MOST: usize = 65_536;
+pub(super) const MOST: usize = 65_536;
 /// Bytes of request and answer texts that may wait; more are dropped.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -182,9 +182,10 @@ impl Warden {
             };
         }
         let (mut batch, dead) = self.batch(&mut outbox);
+        let began = Instant::now();
         match store.write(&batch).await {
             Ok(()) => {
-                self.metrics.batch_written(batch.rows());
+                self.metrics.batch_written(batch.rows(), began.elapsed());
                 dead.iter().for_each(|scope| scope.kill_written());
                 if !batch.deliveries.is_empty() {
                     self.posted.notify_one();

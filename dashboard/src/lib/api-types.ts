@@ -4001,6 +4001,117 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sso": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether people can sign in through an OpenID provider. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Whether they can */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["SignOn"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sso/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Ends a sign-in: the browser comes back from the OpenID provider. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description What the provider gives for a token */
+                    code?: string;
+                    /** @description Why there is no code */
+                    error?: string;
+                    /** @description What the sign-in began with */
+                    state?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description To the page, with a login's cookie if it is one */
+                303: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sso/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sends a browser to the OpenID provider. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description To the provider, or back to the page where that fails */
+                303: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/status": {
         parameters: {
             query?: never;
@@ -4135,7 +4246,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Counters for Prometheus. */
+        /**
+         * Counters for Prometheus. Series with agents and models are those of the caller's project. OpenMetrics,
+         *     with exemplars, where the client accepts it.
+         */
         get: {
             parameters: {
                 query?: never;
@@ -7270,6 +7384,11 @@ export interface components {
              * @description What each counts for.
              */
             weight: number;
+        };
+        /** @description Whether people can sign in through an OpenID provider. */
+        SignOn: {
+            /** @description Whether they can; then `/api/sso/login` begins. */
+            enabled: boolean;
         };
         /** @description Who muted something, and until when. */
         Silence: {

@@ -5,11 +5,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use deadstop_protocol::trace::Reader;
+use deadstop_protocol::trace::{BadLine, Reader, Trace};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::ProgressBar;
 
+use super::otlp;
 use crate::ui::Hinted;
+
+/// What a source holds, one run after the other.
+pub(crate) type Traces = Box<dyn Iterator<Item = Result<Trace, BadLine>>>;
 
 /// One place to read from.
 #[derive(Debug)]
@@ -74,7 +78,7 @@ impl Source {
     }
 
     /// Opens it for reading; gzip is recognised by its first bytes.
-    pub(crate) fn open(&self, bar: &ProgressBar) -> anyhow::Result<Reader<Box<dyn BufRead>>> {
+    pub(crate) fn open(&self, bar: &ProgressBar) -> anyhow::Result<Traces> {
         let raw: Box<dyn Read> = match self {
             Source::File(path, _) => Box::new(File::open(path).map_err(|error| {
                 Hinted::error(
@@ -86,11 +90,14 @@ impl Source {
         };
         let mut raw = BufReader::with_capacity(1 << 16, bar.wrap_read(raw));
         let gzip = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let plain: Box<dyn BufRead> = if gzip {
+        let mut plain: Box<dyn BufRead> = if gzip {
             Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(raw)))
         } else {
             Box::new(raw)
         };
-        Ok(Reader::new(plain))
+        if deadstop_otlp::signal(plain.fill_buf()?).is_some() {
+            return Ok(Box::new(otlp::read(plain).into_iter()));
+        }
+        Ok(Box::new(Reader::new(plain)))
     }
 }

@@ -41,6 +41,7 @@ pub fn observe(
         let cost = cost_of(chain, call, outcome);
         for link in chain.iter_mut() {
             link.state.calls += 1;
+            link.state.ledger.spent.count(call);
             link.state.ledger.charge(&outcome.usage, cost, Learn::No);
         }
         let number = chain.last().map_or(0, |link| link.state.calls);

@@ -64,11 +64,7 @@ impl super::Guard for Guard {
     }
 
     fn commit(&self, scope: &mut ScopeState, note: &mut Note<'_>) {
-        match note.call {
-            Call::Tool(_) => scope.ledger.spent.steps += 1,
-            Call::Model(call) if call.lookup => {}
-            Call::Model(_) => scope.ledger.spent.model_calls += 1,
-        }
+        scope.ledger.spent.count(note.call);
     }
 
     fn gauges(&self, dial: &Dial<'_>) -> Vec<Gauge> {

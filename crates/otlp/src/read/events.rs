@@ -101,7 +101,6 @@ fn claude(own: Attributes<'_>) -> Option<Kind> {
         provider: Some("anthropic".to_owned()),
         model: own.text("model")?,
         usage,
-        cost_usd: own.text("cost_usd").and_then(|cost| cost.parse().ok()),
         prompt: None,
         answer: None,
     })
@@ -121,7 +120,6 @@ fn gemini(own: Attributes<'_>) -> Option<Kind> {
         provider: Some("gemini".to_owned()),
         model: own.text("model")?,
         usage,
-        cost_usd: None,
         prompt: None,
         answer: own.text("response_text"),
     })

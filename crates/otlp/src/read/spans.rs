@@ -138,7 +138,6 @@ fn model(own: Attributes<'_>) -> Option<Kind> {
         provider: own.first(names::PROVIDER),
         model: own.first(names::MODEL)?,
         usage: Usage { input, output: count(names::OUTPUT), cache_read, cache_write },
-        cost_usd: None,
         prompt: own.first(names::PROMPT),
         answer: own.first(names::ANSWER),
     })

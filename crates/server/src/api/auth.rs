@@ -143,6 +143,16 @@ pub(crate) struct Who {
     pub(crate) via: Via,
 }
 
+/// A person that an OpenID provider vouches for.
+pub(crate) struct Person {
+    /// Made of the provider and its name for the person; of the same person always the same.
+    pub(crate) id: String,
+    pub(crate) project: String,
+    /// What people call them.
+    pub(crate) name: String,
+    pub(crate) role: Role,
+}
+
 /// How the caller was authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Via {
@@ -401,6 +411,16 @@ impl Auth {
         }
         let key = self.prove(text).await?;
         let Some(store) = &self.store else { return Err(bad_key()) };
+        self.open(store, key, event).await
+    }
+
+    /// Opens a login with a key that was proved.
+    async fn open(
+        &self,
+        store: &Store,
+        key: StoredKey,
+        event: impl FnOnce(&Who) -> AuditEvent,
+    ) -> Result<(String, Who), Problem> {
         let secret = key::secret().map_err(no_randomness)?;
         let now = now();
         let login = StoredLogin {
@@ -415,6 +435,36 @@ impl Auth {
         let who = who(key, Via::Login { id: login.key.clone(), csrf: login.csrf.clone() });
         store.create_login(&login, Some(&event(&who))).await?;
         Ok((secret, who))
+    }
+
+    /// Opens a login for a person that an OpenID provider has vouched for. `None` if an admin has
+    /// revoked the person. What the person may do is kept like a key that has no text: it is listed
+    /// with the keys, and revoking it ends all logins.
+    pub(crate) async fn log_in_person(
+        &self,
+        person: Person,
+        event: impl FnOnce(&Who) -> AuditEvent,
+    ) -> Result<Option<String>, Problem> {
+        let Some(store) = &self.store else { return Err(bad_key()) };
+        let unknown = key::secret().map_err(no_randomness)?;
+        let kept = StoredKey {
+            id: person.id,
+            project: person.project,
+            role: person.role.into(),
+            agent: None,
+            name: person.name,
+            digest: key::hash(&unknown),
+            made: now(),
+            made_by: StoredKey::SIGN_ON.to_owned(),
+            used: Some(now()),
+            revoked: None,
+            revoked_by: None,
+        };
+        if !store.put_person(&kept).await? {
+            return Ok(None);
+        }
+        self.keys.write().remove(&kept.id);
+        self.open(store, kept, event).await.map(|(secret, _)| Some(secret))
     }
 
     /// Ends the login of these headers, if there is one.
@@ -579,17 +629,26 @@ fn brought(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 
 /// The secret in the login's cookie.
 fn cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie_of(headers, COOKIE)
+}
+
+/// The value of a cookie.
+pub(crate) fn cookie_of<'h>(headers: &'h HeaderMap, wanted: &str) -> Option<&'h str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|p| p.split_once('='));
-    pairs.find(|(name, _)| name.trim() == COOKIE).map(|(_, value)| value.trim())
+    pairs.find(|(name, _)| name.trim() == wanted).map(|(_, value)| value.trim())
 }
 
 /// A cookie that a script cannot read and another site cannot send.
 pub(crate) fn set_cookie(secret: &str, headers: &HeaderMap) -> String {
-    let https = headers.get("x-forwarded-proto").is_some_and(|value| value == "https");
-    let secure = if https { "; Secure" } else { "" };
+    let secure = if is_https(headers) { "; Secure" } else { "" };
     let seconds = LOGIN.0 / 1000;
     format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Whether the browser speaks HTTPS, to the proxy in front.
+pub(crate) fn is_https(headers: &HeaderMap) -> bool {
+    headers.get("x-forwarded-proto").is_some_and(|value| value == "https")
 }
 
 /// Takes the cookie away again.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use super::auth::Who;
+use deadstop_warden::metrics::Format;
 use deadstop_warden::now;
 
 /// Whether the server can do its work.
@@ -85,13 +87,15 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     (status, Json(body)).into_response()
 }
 
-/// Counters for Prometheus.
+/// Counters for Prometheus. Series with agents and models are those of the caller's project. OpenMetrics,
+/// with exemplars, where the client accepts it.
 #[utoipa::path(
     get, path = "/metrics", tag = "server",
     responses((status = 200, description = "Prometheus' text format", body = String, content_type = "text/plain"))
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
-    app.metrics.queue_depth(app.warden.queue_depth());
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text(&app.warden.quotas())).into_response()
+pub(crate) async fn metrics(State(app): State<Arc<App>>, who: Who, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let format = Format::of(accept.unwrap_or_default());
+    let text = app.warden.metrics_text(&who.project, format);
+    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }

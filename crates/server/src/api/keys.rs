@@ -255,8 +255,11 @@ pub(crate) async fn revoke(
 ) -> Result<StatusCode, Problem> {
     let store = app.store()?;
     let keys = store.keys(&who.project).await?;
-    let in_force =
-        |key: &&StoredKey| key.role == deadstop_store::Role::Admin && key.revoked.is_none();
+    let in_force = |key: &&StoredKey| {
+        let is_admin = key.role == deadstop_store::Role::Admin && key.revoked.is_none();
+        // A person signs in only while the provider works.
+        is_admin && !key.is_person()
+    };
     let mut admins = keys.iter().filter(in_force);
     if let (Some(only), None) = (admins.next(), admins.next())
         && only.id == id

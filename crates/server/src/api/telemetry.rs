@@ -194,7 +194,7 @@ fn told(chain: &Chain, observed: Observed) -> Told {
             let result = result.as_deref().map(facts::result);
             (call, Outcome { status, id, result, ..Outcome::default() })
         }
-        Kind::Model { provider, model, usage, prompt, answer, cost_usd: _ } => {
+        Kind::Model { provider, model, usage, prompt, answer } => {
             request.push(prompt.as_deref().unwrap_or_default());
             response.push(answer.as_deref().or(failed.as_deref()).unwrap_or_default());
             let prices = chain.project.prices();

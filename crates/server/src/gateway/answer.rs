@@ -15,6 +15,7 @@ use bytes::Bytes;
 use deadstop_core::{Failure, How, Quota, Status, Trip};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader};
 use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
+use deadstop_warden::metrics::Reply;
 use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -47,6 +48,10 @@ pub(super) async fn pass(
     let response = match sent {
         Ok(response) => response,
         Err(failed) => {
+            flow.watch(match failed {
+                Failed::Timeout => Reply::Timeout,
+                Failed::Address | Failed::Unreachable(_) => Reply::Unreachable,
+            });
             flow.fail(Failure::provider(match failed {
                 Failed::Timeout => How::TimedOut,
                 Failed::Address | Failed::Unreachable(_) => How::Connection,
@@ -59,6 +64,7 @@ pub(super) async fn pass(
     strip_hop_by_hop(&mut parts.headers);
     flow.quota = quota(&parts.headers);
     let status = parts.status;
+    flow.watch(Reply::Status(status.as_u16()));
     if !status.is_success() && !leads_away(&parts, exchange) {
         // Passed on faithfully. The status says whose failure it is.
         match Failure::of_status(status.as_u16()) {

@@ -19,8 +19,12 @@ use deadstop_protocol::llm::answer::counted::Counted;
 use deadstop_protocol::llm::answer::echo::Echo;
 use deadstop_protocol::llm::words::Words;
 use deadstop_protocol::prices::{self, PriceSource};
+use deadstop_warden::metrics::Reply;
+use deadstop_warden::trace::TRACEPARENT;
+use http::{HeaderMap, HeaderValue};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
 use deadstop_warden::{Booking, Chain, Refused, Running, Said, Scope, Terms, Thread, Warden};
 
@@ -69,6 +73,8 @@ pub(super) struct Flow {
     booking: Option<Booking>,
     /// What the provider says about its windows.
     pub(super) quota: Vec<Quota>,
+    /// How long its upstream takes; nothing before it was sent, and for what is no model's answer.
+    watch: Option<Watch>,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -173,7 +179,33 @@ impl Flow {
             after_call: false,
             booking: None,
             quota: Vec::new(),
+            watch: None,
             _place: place,
+        }
+    }
+
+    /// The call is sent on now: its upstream's time begins, and the caller's trace goes along.
+    pub(super) fn sends(&mut self, streams: bool, headers: &mut HeaderMap) {
+        let (Some(model), Some(running)) = (self.call.model(), &self.running) else { return };
+        let place = self.chain.place(running.id);
+        if self.chain.trace.as_ref().is_some_and(|trace| trace.sampled)
+            && self.warden.exports()
+            && let Ok(header) = HeaderValue::from_str(&place.header())
+        {
+            headers.insert(TRACEPARENT, header);
+        }
+        if !model.lookup {
+            let provider = model.server.as_deref().unwrap_or_default();
+            let labelled = &self.warden.metrics.labelled;
+            let upstream = labelled.upstream(&self.chain.project.name, provider, &model.model);
+            self.watch = Some(Watch::new(upstream, place, streams));
+        }
+    }
+
+    /// How its upstream has answered.
+    pub(super) fn watch(&mut self, how: Reply) {
+        if let Some(watch) = &mut self.watch {
+            watch.answers(how);
         }
     }
 
@@ -215,8 +247,12 @@ impl Flow {
         let mut refused = None;
         for piece in pieces {
             match piece {
-                Piece::Text(text) => self.new.push_str(text),
+                Piece::Text(text) => {
+                    self.watch.iter_mut().for_each(Watch::begins);
+                    self.new.push_str(text);
+                }
                 Piece::ToolCall { id, name, arguments, held_from } if refused.is_none() => {
+                    self.watch.iter_mut().for_each(Watch::begins);
                     let call = ToolRequest { id, name, arguments, held_from: *held_from };
                     refused = self.tool_call(&call).err();
                 }
@@ -393,6 +429,7 @@ impl Flow {
     pub(super) fn settle(&mut self, status: Status) {
         let Some(running) = self.running.take() else { return };
         self.warden.metrics.stream_ended();
+        drop(self.watch.take());
         let status = if self.failed && status == Status::Ok { Status::Fault } else { status };
         let estimated = Usage { output: self.output, input: self.input(), ..Usage::default() };
         let usage = match (self.usage, status) {

@@ -103,6 +103,16 @@ async fn a_budget_holds_for_what_telemetry_tells_of() {
 }
 
 #[tokio::test]
+async fn calls_that_ran_after_a_stop_are_counted() {
+    let gate = gate(json!({ "steps": { "max_steps": 2, "action": "terminate" } })).await;
+    for number in 1..=5 {
+        tell(&gate, &query(number)).await;
+    }
+    let scope = gate.scope("s1").await;
+    assert_eq!((scope["state"].as_str(), scope["steps"].as_u64()), (Some("killed"), Some(5)));
+}
+
+#[tokio::test]
 async fn bad_telemetry_is_told_why_and_the_rest_is_kept() {
     let gate = gate(json!({})).await;
     for (ask, status) in [

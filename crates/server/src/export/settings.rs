@@ -1,0 +1,229 @@
+//! Where telemetry goes: what was typed under `[telemetry]`, or else OpenTelemetry's own variables.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::{BadConfig, Secret};
+
+/// `[telemetry]` as it was typed.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawTelemetry {
+    /// Where telemetry goes: `http://collector:4318`.
+    pub otlp_endpoint: Option<String>,
+    /// Headers that are sent along.
+    pub headers: BTreeMap<String, String>,
+    /// The same, each by the environment variable that holds its value.
+    pub headers_env: BTreeMap<String, String>,
+    /// What the spans say about where they come from, besides `service.name`.
+    pub resource: BTreeMap<String, String>,
+}
+
+/// Where telemetry goes.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    /// Where each signal goes, if it is sent.
+    pub(super) traces: Option<Target>,
+    pub(super) metrics: Option<Target>,
+    pub(super) logs: Option<Target>,
+    /// How often metrics are sent.
+    pub(super) interval: Duration,
+    pub(super) resource: Vec<(String, String)>,
+    /// The share of sessions whose calls are exported.
+    pub(super) share: f64,
+    /// Whether a caller's decision about its trace comes first.
+    pub(super) follows: bool,
+}
+
+/// Where a signal goes.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) endpoint: http::Uri,
+    pub(super) headers: Vec<(String, Secret)>,
+}
+
+impl RawTelemetry {
+    /// What was typed, or else what OpenTelemetry's own variables say; `None` if neither names an
+    /// endpoint.
+    pub(crate) fn resolve(
+        self,
+        environment: &impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Telemetry>, BadConfig> {
+        let set = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let bad = |problem: String| BadConfig::Telemetry(problem);
+        if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            return Ok(None);
+        }
+        let mut typed: Vec<(String, Secret)> =
+            self.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+        for (name, variable) in self.headers_env {
+            let value = set(&variable)
+                .ok_or_else(|| bad(format!("the environment has no {variable}; set it")))?;
+            typed.push((name, Secret::new(value)));
+        }
+        let base = self.otlp_endpoint.or_else(|| set("OTEL_EXPORTER_OTLP_ENDPOINT"));
+        let target = |signal: &str| target(signal, base.as_deref(), &typed, &set).map_err(bad);
+        let (traces, metrics, logs) = (target("traces")?, target("metrics")?, target("logs")?);
+        if traces.is_none() && metrics.is_none() && logs.is_none() {
+            return Ok(None);
+        }
+        let interval = set("OTEL_METRIC_EXPORT_INTERVAL").unwrap_or_else(|| "60000".to_owned());
+        let interval = interval.parse().ok().filter(|millis| *millis > 0).ok_or_else(|| {
+            bad(format!("OTEL_METRIC_EXPORT_INTERVAL is `{interval}`; write milliseconds"))
+        })?;
+        let mut resource: Vec<(String, String)> = self.resource.into_iter().collect();
+        resource.extend(pairs(&set("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default()));
+        let service = set("OTEL_SERVICE_NAME");
+        if service.is_some() || !resource.iter().any(|(name, _)| name == "service.name") {
+            resource.retain(|(name, _)| name != "service.name");
+            let name = service.unwrap_or_else(|| "deadstop".to_owned());
+            resource.push(("service.name".to_owned(), name));
+        }
+        let share =
+            share(set("OTEL_TRACES_SAMPLER").as_deref(), set("OTEL_TRACES_SAMPLER_ARG").as_deref())
+                .map_err(bad)?;
+        let follows =
+            set("OTEL_TRACES_SAMPLER").is_none_or(|sampler| sampler.starts_with("parentbased"));
+        let interval = Duration::from_millis(interval);
+        Ok(Some(Telemetry { traces, metrics, logs, interval, resource, share, follows }))
+    }
+}
+
+/// Where a signal goes; `None` if it is not sent.
+fn target(
+    signal: &str,
+    base: Option<&str>,
+    typed: &[(String, Secret)],
+    set: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Target>, String> {
+    let upper = signal.to_uppercase();
+    let own = |what: &str| {
+        let special = set(&format!("OTEL_EXPORTER_OTLP_{upper}_{what}"));
+        special.or_else(|| set(&format!("OTEL_EXPORTER_OTLP_{what}")))
+    };
+    if set(&format!("OTEL_{upper}_EXPORTER")).is_some_and(|exporter| exporter == "none") {
+        return Ok(None);
+    }
+    let special = set(&format!("OTEL_EXPORTER_OTLP_{upper}_ENDPOINT"));
+    let usual = || base.map(|base| format!("{}/v1/{signal}", base.trim_end_matches('/')));
+    let Some(endpoint) = special.or_else(usual) else { return Ok(None) };
+    let protocol = own("PROTOCOL").unwrap_or_else(|| "http/protobuf".to_owned());
+    if protocol != "http/protobuf" {
+        return Err(format!(
+            "OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}, and telemetry is sent as http/protobuf only: \
+             set that, with the collector's HTTP port (4318 as a rule)"
+        ));
+    }
+    let endpoint = crate::config::address(&endpoint).ok_or_else(|| {
+        format!("`{endpoint}` is not a URL; write one such as http://collector:4318")
+    })?;
+    let mut headers = typed.to_vec();
+    let more = own("HEADERS").unwrap_or_default();
+    headers.extend(pairs(&more).map(|(name, value)| (name, Secret::new(value))));
+    for (name, value) in &headers {
+        let fine = name.parse::<http::HeaderName>().is_ok()
+            && http::HeaderValue::from_str(value.reveal()).is_ok();
+        if !fine {
+            return Err(format!("`{name}` cannot be sent as a header"));
+        }
+    }
+    Ok(Some(Target { endpoint, headers }))
+}
+
+/// `a=1,b=2`, as OpenTelemetry writes lists in variables.
+fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
+    let decode = |text: &str| {
+        percent_encoding::percent_decode_str(text.trim()).decode_utf8_lossy().into_owned()
+    };
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(move |(name, value)| (decode(name), decode(value))).collect::<Vec<_>>().into_iter()
+}
+
+fn share(sampler: Option<&str>, argument: Option<&str>) -> Result<f64, String> {
+    match sampler {
+        None | Some("always_on" | "parentbased_always_on") => Ok(1.0),
+        Some("always_off" | "parentbased_always_off") => Ok(0.0),
+        Some("traceidratio" | "parentbased_traceidratio") => {
+            let argument = argument.unwrap_or("1");
+            let share = argument.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+            share.ok_or(format!("OTEL_TRACES_SAMPLER_ARG is `{argument}`; write 0 to 1"))
+        }
+        Some(other) => Err(format!(
+            "OTEL_TRACES_SAMPLER is `{other}`; write always_on, always_off or traceidratio"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(typed: RawTelemetry, set: &[(&str, &str)]) -> Result<Option<Telemetry>, String> {
+        let environment = |name: &str| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        typed.resolve(&environment).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_variables_of_opentelemetry_are_read() {
+        let none = resolve(RawTelemetry::default(), &[]).unwrap();
+        assert!(none.is_none(), "nothing is sent unless an endpoint is named");
+        let found = resolve(
+            RawTelemetry::default(),
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b,authorization=Bearer k"),
+                ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=prod,service.name=x"),
+                ("OTEL_SERVICE_NAME", "guard"),
+                ("OTEL_TRACES_SAMPLER", "traceidratio"),
+                ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            ],
+        );
+        let found = found.unwrap().unwrap();
+        assert_eq!(found.traces.as_ref().unwrap().endpoint, "http://collector:4318/v1/traces");
+        assert_eq!(found.traces.as_ref().unwrap().headers[0].1.reveal(), "a b");
+        assert_eq!(
+            found.resource,
+            [
+                ("deployment.environment".to_owned(), "prod".to_owned()),
+                ("service.name".to_owned(), "guard".to_owned()),
+            ]
+        );
+        assert!((found.share - 0.25).abs() < 1e-9);
+        let traces = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://host/custom")];
+        let found = resolve(RawTelemetry::default(), &traces).unwrap().unwrap();
+        assert_eq!(found.traces.unwrap().endpoint, "https://host/custom");
+        assert!(found.metrics.is_none() && found.logs.is_none(), "only what was named");
+        let none =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), ("OTEL_LOGS_EXPORTER", "none")];
+        let found = resolve(RawTelemetry::default(), &none).unwrap().unwrap();
+        assert_eq!(found.metrics.unwrap().endpoint, "http://c:4318/v1/metrics");
+        assert!(found.logs.is_none());
+        let off = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), ("OTEL_SDK_DISABLED", "true")];
+        assert!(resolve(RawTelemetry::default(), &off).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let typed = |endpoint: &str| RawTelemetry {
+            otlp_endpoint: Some(endpoint.to_owned()),
+            ..RawTelemetry::default()
+        };
+        let protocol = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+        for (found, says) in [
+            (resolve(typed("collector"), &[]), "is not a URL"),
+            (resolve(typed("http://c:4317"), &protocol), "http/protobuf only"),
+            (
+                resolve(typed("http://c"), &[("OTEL_METRIC_EXPORT_INTERVAL", "soon")]),
+                "write milliseconds",
+            ),
+            (resolve(typed("http://c"), &[("OTEL_TRACES_SAMPLER", "magic")]), "write always_on"),
+        ] {
+            let said = found.unwrap_err();
+            assert!(said.starts_with("telemetry: ") && said.contains(says), "{said}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Where a call stands in a trace: the caller's, if it names one in `traceparent`, or else one for its
+//! session.
+//!
+//! Ids come from the session and the call, not from randomness: every node of a fleet writes the same
+//! ones, and a span that is sent again is the same.
+
+use deadstop_core::Digest;
+
+/// The header of W3C Trace Context.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// The trace that a request belongs to, as its caller says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    /// The trace.
+    pub id: [u8; 16],
+    /// The caller's span.
+    pub parent: [u8; 8],
+    /// Whether the caller records it.
+    pub sampled: bool,
+}
+
+/// A call's own place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The trace.
+    pub trace: [u8; 16],
+    /// The call's span.
+    pub span: [u8; 8],
+    /// The span around it.
+    pub parent: Option<[u8; 8]>,
+}
+
+impl Trace {
+    /// Reads a `traceparent`; `None` if it is not one.
+    pub fn parse(header: &str) -> Option<Trace> {
+        let mut parts = header.trim().split('-');
+        let (version, id) = (parts.next()?, parts.next()?);
+        let (parent, flags) = (parts.next()?, parts.next()?);
+        let [version] = bytes::<1>(version)?;
+        // Later versions may add parts behind these; ff is not a version.
+        if version == 0xff || (version == 0 && parts.next().is_some()) {
+            return None;
+        }
+        let (id, parent) = (bytes::<16>(id)?, bytes::<8>(parent)?);
+        let [flags] = bytes::<1>(flags)?;
+        let named = id != [0; 16] && parent != [0; 8];
+        named.then_some(Trace { id, parent, sampled: flags & 1 == 1 })
+    }
+}
+
+impl Place {
+    /// The place of a call.
+    pub fn of(trace: Option<Trace>, project: &str, session: i64, call: i64) -> Place {
+        let place = format!("{project}/{session}");
+        let half = |part: &str| Digest::of(format!("{part}{place}").as_bytes()).0.to_be_bytes();
+        let own = || {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&half("a"));
+            id[8..].copy_from_slice(&half("b"));
+            id
+        };
+        let span = Digest::of(format!("{place}/{call}").as_bytes()).0.to_be_bytes();
+        let parent = trace.map(|trace| trace.parent);
+        Place { trace: trace.map_or_else(own, |trace| trace.id), span, parent }
+    }
+
+    /// The `traceparent` of what this call asks for in turn.
+    pub fn header(&self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("00-{}-{}-01", hex(&self.trace), hex(&self.span))
+    }
+}
+
+/// Bytes in lower-case hexadecimal, exactly so many.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let fine = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if text.len() != 2 * N || !text.bytes().all(fine) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_traceparent_is_read_as_w3c_says() {
+        let (id, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        let read = |text: String| Trace::parse(&text);
+        let fine = read(format!("00-{id}-{span}-01")).unwrap();
+        assert!(fine.sampled && fine.id[0] == 0x0a && fine.parent[7] == 0x31);
+        assert!(!read(format!("00-{id}-{span}-00")).unwrap().sampled);
+        assert!(read(format!("cc-{id}-{span}-01-what")).is_some(), "a later version");
+        for bad in [
+            String::new(),
+            format!("ff-{id}-{span}-01"),
+            format!("00-{id}-{span}-01-more"),
+            format!("00-{}-{span}-01", id.to_uppercase()),
+            format!("00-{}-{span}-01", "0".repeat(32)),
+            format!("00-{id}-{}-01", "0".repeat(16)),
+            format!("00-{id}-{span}"),
+            format!("00-{}é-{span}-01", &id[2..]),
+        ] {
+            assert_eq!(read(bad.clone()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_call_stands_in_its_callers_trace_or_in_its_sessions() {
+        let (first, second) = (Place::of(None, "p", 1, 2), Place::of(None, "p", 1, 3));
+        assert_eq!((first.trace, first.parent), (second.trace, None));
+        assert_ne!(first.span, second.span);
+        assert_ne!(first.trace, Place::of(None, "p", 2, 2).trace);
+        let caller = Trace { id: [7; 16], parent: [9; 8], sampled: true };
+        let inside = Place::of(Some(caller), "p", 1, 2);
+        assert_eq!((inside.trace, inside.parent), ([7; 16], Some([9; 8])));
+        let next = Trace::parse(&inside.header()).unwrap();
+        assert_eq!((next.id, next.parent, next.sampled), ([7; 16], inside.span, true));
+    }
+}
