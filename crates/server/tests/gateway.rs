@@ -23,6 +23,7 @@ mod gate;
 mod hands;
 mod holes;
 mod mcp;
+mod numbers;
 mod outage;
 #[path = "support/packing.rs"]
 mod packing;

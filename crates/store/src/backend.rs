@@ -679,6 +679,7 @@ fn sqlite_migrations() -> Migrator {
         ("removed", include_str!("../migrations/sqlite/0010_removed.sql")),
         ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/sqlite/0012_workflow.sql")),
+        ("speed", include_str!("../migrations/sqlite/0013_speed.sql")),
     ])
 }
 
@@ -695,6 +696,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("removed", include_str!("../migrations/postgres/0009_removed.sql")),
         ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/postgres/0011_workflow.sql")),
+        ("speed", include_str!("../migrations/postgres/0012_speed.sql")),
     ])
 }
 
