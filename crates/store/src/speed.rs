@@ -179,10 +179,10 @@ fn ranked<'q>(
          ROW_NUMBER() OVER (PARTITION BY provider, model ORDER BY took) AS place, \
          COUNT(*) OVER (PARTITION BY provider, model) AS many \
          FROM (SELECT coalesce(server, '') AS provider, ")
-        .then(model(by))
-        .then(" AS model, ")
-        .then(column)
-        .then(" AS took FROM calls WHERE ");
+    .then(model(by))
+    .then(" AS model, ")
+    .then(column)
+    .then(" AS took FROM calls WHERE ");
     matching(query, project, filter)
         .with(" AND kind = 0 AND status = ", status_code(Status::Ok))
         .then(" AND ")

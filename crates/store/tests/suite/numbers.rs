@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use deadstop_core::{Millis, NanoUsd, Status, Time, Tokens, Usage, Verdict};
 use deadstop_store::{
-    Batch, CallFilter, CallKind, CostBy, CostFilter, Numbers, Paging, Period, SpendBy, SpendStep,
-    SpeedBy, SpeedFilter, Store, StoredAgent, StoredCall, Took,
+    Batch, CallFilter, CallKind, CostBy, CostFilter, Numbers, Paging, Period, SpeedBy, SpeedFilter,
+    SpendBy, SpendStep, Store, StoredAgent, StoredCall, Took,
 };
 
 use crate::place::{Place, on_both};
