@@ -13,7 +13,7 @@ import { ledgers, tree } from '../src/lib/replay';
 import { Spending, steps, width } from '../src/lib/spend';
 
 const call = (more: Partial<Call>): Call => ({
-  id: '1', agent: 'a', session: 's', session_number: '1', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
+  id: '1', agent: 'a', session: 's', session_number: '1', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, first_ms: null, cause: null, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
   input_tokens: 10, output_tokens: 5, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: 0.1, incident: null, ...more,
 });
 

@@ -197,8 +197,10 @@ impl Sum {
         if let Some(incident) = call["incident"].as_str() {
             // A call that is refused because its session is dead names the incident that ended it.
             self.incidents.insert(incident.to_owned());
-            if call["guard"] == "loop" {
-                self.refused_repeats += u64::from(!ran);
+            // The guards that tell of loops.
+            let guard = call["guard"].as_str().unwrap_or_default();
+            self.refused_repeats += u64::from(!ran && guard == "loop");
+            if ["loop", "similarity", "text_loop"].contains(&guard) {
                 self.loops.insert(incident.to_owned());
             }
         }
