@@ -15,7 +15,7 @@ let page;
 let clicks = 0;
 before(async () => {
   const policy = join(tmpdir(), `deadstop-jobs-${process.pid}.toml`);
-  writeFileSync(policy, 'preset = "strict"\n[access]\nask = ["delete_*"]\ndeny = ["drop_*"]\n[loop]\nend_at = 9\nblock_at = 8\nsteer_at = 7\n');
+  writeFileSync(policy, 'preset = "strict"\n[access]\nask = ["delete_*"]\ndeny = ["drop_table"]\n[loop]\nend_at = 9\nblock_at = 8\nsteer_at = 7\n');
   world = await rig({ policy });
   browser = await browse();
   await steady(world, 'spender', 'one', 3);
@@ -59,7 +59,7 @@ test('find a runaway and stop it: two clicks and a reason', async () => {
   await page.keyboard.type('it repeats itself');
   await page.getByRole('dialog').getByRole('button', { name: /^Stop/ }).click();
   await until('it is stopped', async () => (await world.api('GET', '/api/sessions/runaway/night')).body.standing === 'stopped_by_person');
-  assert.ok(clicks <= 2, `${clicks} clicks`);
+  assert.ok(clicks >= 1 && clicks <= 2, `${clicks} clicks`);
 });
 
 test('understand why something was refused: one click', async () => {
@@ -67,19 +67,19 @@ test('understand why something was refused: one click', async () => {
   await page.getByRole('list', { name: 'Events, the newest first' }).getByRole('link', { name: /cleaner/ }).first().click();
   await page.getByText(/drop_table/).first().waitFor();
   await page.getByRole('heading', { name: 'Evidence' }).waitFor();
-  assert.ok(clicks <= 1, `${clicks} clicks`);
+  assert.ok(clicks >= 1 && clicks <= 1, `${clicks} clicks`);
 });
 
 test('fix a false alarm for good: three clicks and a reason', async () => {
   await begin('/incidents');
-  await page.getByRole('link', { name: 'View details' }).first().click();
+  await page.getByRole('row', { name: /cleaner/ }).getByRole('link', { name: 'View details' }).first().click();
   await page.getByRole('button', { name: 'This was a false alarm' }).click();
   const why = page.getByPlaceholder('Why it was a false alarm');
   await why.focus();
   await page.keyboard.type('temporary tables are its own');
   await page.getByRole('button', { name: 'Save the exception' }).click();
   await page.getByText('Saved: in force from the next call').waitFor();
-  assert.ok(clicks <= 3, `${clicks} clicks`);
+  assert.ok(clicks >= 1 && clicks <= 3, `${clicks} clicks`);
   assert.equal((await call('cleaner', 'two', 'd2', 'drop_table', { table: 'tmp_8' })).allowed, true);
 });
 
@@ -90,7 +90,7 @@ test('approve a call: one click and a reason', async () => {
   await page.keyboard.type('ticket 9');
   await page.getByRole('button', { name: 'Approve delete_asset' }).click();
   await page.getByText('No call waits for a person').waitFor();
-  assert.ok(clicks <= 1, `${clicks} clicks`);
+  assert.ok(clicks >= 1 && clicks <= 1, `${clicks} clicks`);
 });
 
 test('what a day cost, agent by agent: one click', async () => {
@@ -101,7 +101,7 @@ test('what a day cost, agent by agent: one click', async () => {
   await row.waitFor();
   const { items } = (await world.api('GET', '/api/costs?by=agent&agent=spender')).body;
   assert.equal(items[0].calls, 3);
-  assert.ok(clicks <= 1, `${clicks} clicks`);
+  assert.ok(clicks >= 1 && clicks <= 1, `${clicks} clicks`);
 });
 
 for (const path of ['/', '/costs', '/requests', '/sessions', '/incidents', '/agents/spender']) {
