@@ -10,10 +10,10 @@ import { differences, inForce, scopePart, sectionsOf } from '../src/lib/guards';
 import { measured } from '../src/lib/measure';
 import { lines, meant, spoken, type Target } from '../src/lib/palette';
 import { ledgers, tree } from '../src/lib/replay';
-import { Spending, steps, width } from '../src/lib/spend';
+import { Spending, steps } from '../src/lib/spend';
 
 const call = (more: Partial<Call>): Call => ({
-  id: '1', agent: 'a', session: 's', session_number: '1', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
+  id: '1', agent: 'a', session: 's', session_number: '1', nested: null, position: 1, kind: 'model', name: 'm', server: null, at_ms: 0, first_ms: null, cause: null, duration_ms: 10, verdict: 'allow', guard: null, reason: null, status: 'ok',
   input_tokens: 10, output_tokens: 5, cache_read_tokens: 0, cache_write_tokens: 0, cost_usd: 0.1, incident: null, ...more,
 });
 
@@ -119,7 +119,6 @@ test('spending is seeded from the server\'s sums and grown from totals', () => {
   spending.total(4000, 12);
   expect(spending.perMinute(5000)).toBe(5);
   expect(steps(spending.all, 0, 4000, 1000).values).toEqual([0, 2, 0, 3, 0]);
-  expect(width(3_600_000, 60)).toBe(60_000);
 });
 
 test('lines of an answer, however they arrive', () => {

@@ -1,7 +1,7 @@
 // Addresses name places; names from outside may hold anything.
 import { expect, test } from 'vitest';
 import { changed, match, to, toSession } from '../src/lib/router';
-import { SPANS, since } from '../src/lib/spans';
+import { charted, range, SPANS } from '../src/lib/spans';
 
 test.each([
   ['/', 'now', {}], ['/agents', 'agents', {}], ['/agents/', 'agents', {}], ['/agents/my%20bot', 'agent', { name: 'my bot' }],
@@ -29,6 +29,15 @@ test('a session is named by its number where that is known', () => {
 });
 
 test('a span began as long ago as it says', () => {
-  expect(SPANS.map(([id]) => 10 * 86_400_000 - since(id, 10 * 86_400_000)!)).toEqual([3_600_000, 86_400_000, 604_800_000, 2_592_000_000]);
-  expect(since('', 5)).toBeUndefined();
+  const day = 86_400_000;
+  const now = 100 * day + 5;
+  const asked = (query: string, usual = '') => range((name) => new URLSearchParams(query).get(name) ?? '', usual, now);
+  expect(SPANS.map(([id]) => now - asked(`span=${id}`).from!)).toEqual([900_000, 3_600_000, day, 7 * day, 30 * day, 90 * day]);
+  expect(asked('')).toEqual({ id: '', name: 'Any time' });
+  expect(asked('', '24h').id).toBe('24h');
+  expect(asked('span=nonsense', '7d').id).toBe('7d');
+  expect(asked('from=5&to=9', '24h')).toEqual({ id: 'between', name: 'Between', from: 5, to: 9 });
+  // A chart begins with a whole step, and does not go beyond now.
+  expect(charted(asked('span=24h'), now)).toEqual({ from: 99 * day, to: now, step: 'hour', width: 3_600_000 });
+  expect(charted(asked(`from=${3 * day + 7}&to=${200 * day}`), now)).toEqual({ from: 3 * day, to: now, step: 'day', width: day });
 });

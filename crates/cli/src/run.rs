@@ -168,6 +168,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ..summary(&run, fate, begun)
         };
         let told = tell(args, &summary);
+        gateway.watch.finished().await;
         gateway.close(args.data.as_deref()).await;
         ended.context("not everything could be ended")?;
         told

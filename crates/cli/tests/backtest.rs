@@ -162,7 +162,7 @@ fn explain_shows_the_calls_side_by_side() {
     let text = stdout(&output);
     for expected in [
         "ping-pong (examples)\ntask: Close OPS-7 once its build is green.\n",
-        "stopped: the same 2 calls, get_build next, go round with the same results: 8 calls repeated (limit 8)\n",
+        "stopped: alternates between the same 2 calls, get_build next, with identical results: 8 calls repeated (limit 8)\n",
         "at tool call 10 of 18 (message 20): guard loop, reason ping_pong, measured 8, limit 8",
         "same   2     4        B     get_build {\"id\":\"b-12\"}    2       status: blocked by ticket\n",
         "kill   10    20       B     get_build {\"id\":\"b-12\"}  ",

@@ -13,6 +13,8 @@ mod columns;
 mod house;
 #[path = "control/operator.rs"]
 mod operator;
+#[path = "control/watching.rs"]
+mod watching;
 
 use house::{House, Said};
 

@@ -11,7 +11,7 @@ use crate::guard::quota::Quota;
 use crate::harm::Harm;
 use crate::text::{Gist, SHORT, TextFacts};
 use crate::twice::CallId;
-use crate::units::{NanoUsd, Tokens};
+use crate::units::{Millis, NanoUsd, Tokens};
 
 /// A 64-bit digest that is the same on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -287,6 +287,9 @@ pub struct Outcome {
     /// telemetry tells of as well is recognised.
     #[serde(skip)]
     pub id: Option<CallId>,
+    /// How long a streamed answer took to begin, where the door has seen that. No guard reads it.
+    #[serde(skip)]
+    pub first: Option<Millis>,
 }
 
 /// A tool's result as the guards see it.

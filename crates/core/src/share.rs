@@ -53,7 +53,7 @@ impl Held {
         *self == Held::default()
     }
 
-    /// The same, where less than nothing is nothing.
+    /// Clamps negatives to zero.
     pub fn or_nothing(self) -> Held {
         Held {
             input: self.input.max(0),

@@ -41,6 +41,18 @@ impl Millis {
     pub const fn from_secs(secs: u64) -> Millis {
         Millis(secs.saturating_mul(1000))
     }
+
+    /// As whole seconds, rounded up; at least one.
+    ///
+    /// ```
+    /// # use deadstop_core::Millis;
+    /// assert_eq!(Millis(1001).whole_seconds(), Millis(2000));
+    /// assert_eq!(Millis(0).whole_seconds(), Millis(1000));
+    /// ```
+    pub const fn whole_seconds(self) -> Millis {
+        let seconds = self.0.div_ceil(1000);
+        Millis::from_secs(if seconds == 0 { 1 } else { seconds })
+    }
 }
 
 impl fmt::Display for Millis {

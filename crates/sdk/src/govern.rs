@@ -345,6 +345,9 @@ impl Line {
             let mut queue = self.queue();
             while queue.away.is_none() && queue.kill.is_none() && queue.waiting.is_empty() {
                 if queue.closed {
+                    drop(queue);
+                    // The session is over. If that is not heard, it is idle after a while.
+                    let _ = self.client.open_with(&Opening { done: true, ..self.opening() });
                     return;
                 }
                 queue = self.wait(queue, Duration::from_secs(60));
@@ -433,15 +436,15 @@ impl Line {
         }
     }
 
+    /// What names this session at the server.
+    fn opening(&self) -> Opening {
+        let (agent, session) = (self.agent.clone(), Some(self.name.clone()));
+        Opening { agent, session, ..Opening::default() }
+    }
+
     /// Tells that a context was compacted. A refusal is heard of at the next call.
     fn compacted(&self, scope: &[String]) -> Result<(), ClientError> {
-        let opening = Opening {
-            agent: self.agent.clone(),
-            session: Some(self.name.clone()),
-            scope: scope.to_vec(),
-            compacted: true,
-            ..Opening::default()
-        };
+        let opening = Opening { scope: scope.to_vec(), compacted: true, ..self.opening() };
         match self.client.open_with(&opening) {
             Ok(_) => Ok(()),
             Err(ClientError::Refused(refusal)) if refusal.status < 500 => Ok(()),

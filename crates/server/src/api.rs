@@ -36,6 +36,7 @@ mod projects;
 mod sessions;
 pub(crate) mod settings;
 mod shrink;
+mod speed;
 mod spend;
 mod sso;
 mod standing;
@@ -265,6 +266,9 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(incidents::false_alarm))
         .routes(routes!(costs::list))
         .routes(routes!(spend::series))
+        .routes(routes!(speed::speed))
+        .routes(routes!(speed::activity))
+        .routes(routes!(agents::health))
         .routes(routes!(backtest::backtest))
         .routes(routes!(settings::get, settings::put))
         .routes(routes!(top_up::top_up))

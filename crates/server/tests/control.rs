@@ -9,7 +9,7 @@ mod govern;
 mod grants;
 mod guards;
 mod identity;
-mod kept;
+pub(crate) mod kept;
 mod manners;
 mod replayed;
 mod standing;

@@ -19,10 +19,10 @@ mod fidelity;
 #[path = "support/server.rs"]
 mod gate;
 #[path = "../../store/tests/suite/hands.rs"]
-#[expect(dead_code, reason = "a server opens its database itself")]
 mod hands;
 mod holes;
 mod mcp;
+mod numbers;
 mod outage;
 #[path = "support/packing.rs"]
 mod packing;

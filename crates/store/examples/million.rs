@@ -193,6 +193,8 @@ impl World {
             cost: NanoUsd(if tool { 0 } else { (n * 7919 % 20_000_000) as u64 }),
             incident: tripped.then(|| incident_id(self.ids[n])),
             facts: Some(vec![n as u8; 40]),
+            first: None,
+            cause: None,
         }
     }
 

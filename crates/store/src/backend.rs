@@ -681,6 +681,7 @@ fn sqlite_migrations() -> Migrator {
         ("removed", include_str!("../migrations/sqlite/0010_removed.sql")),
         ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/sqlite/0012_workflow.sql")),
+        ("speed", include_str!("../migrations/sqlite/0013_speed.sql")),
     ])
 }
 
@@ -697,6 +698,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("removed", include_str!("../migrations/postgres/0009_removed.sql")),
         ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/postgres/0011_workflow.sql")),
+        ("speed", include_str!("../migrations/postgres/0012_speed.sql")),
     ])
 }
 

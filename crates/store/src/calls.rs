@@ -13,7 +13,7 @@ use crate::page::{Order, Page, Paging, Period};
 use crate::{Store, StoreError};
 
 /// Characters of a name that are in an index (`0008_requests.sql`).
-const INDEXED: usize = 200;
+pub(crate) const INDEXED: usize = 200;
 
 /// What kind of call it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +59,8 @@ pub struct StoredCall {
     pub at: Time,
     /// How long it took; nothing while it runs.
     pub duration: Option<Millis>,
+    /// How long a streamed answer took to begin, where the door has seen that.
+    pub first: Option<Millis>,
     /// What was decided about it.
     pub verdict: Verdict,
     /// The guard that tripped, if one did.
@@ -68,6 +70,8 @@ pub struct StoredCall {
     /// How it ended; nothing while it runs, and for a call that never ran. A call that has ended is
     /// not written again.
     pub status: Option<Status>,
+    /// Why it failed, in short: the provider's HTTP status, or what happened to the connection.
+    pub cause: Option<String>,
     /// The tokens it used.
     pub usage: Usage,
     /// What it cost.
@@ -102,6 +106,8 @@ pub struct CallFilter {
     pub verdict: Option<Verdict>,
     /// Only those at which this guard tripped.
     pub guard: Option<GuardId>,
+    /// Only those that ended so.
+    pub status: Option<Status>,
     /// Only those made in this span.
     pub period: Period,
     /// The newest or the oldest first.
@@ -109,8 +115,8 @@ pub struct CallFilter {
 }
 
 const COLUMNS: &str = "SELECT c.id, c.project, c.agent_number, c.session_number, c.nested, \
-    c.position, c.kind, c.name, c.server, c.at_ms, c.duration_ms, c.verdict, c.guard, c.reason, \
-    c.status, c.input, c.output, c.cache_read, c.cache_write, c.cost, c.incident, \
+    c.position, c.kind, c.name, c.server, c.at_ms, c.duration_ms, c.first_ms, c.verdict, c.guard, \
+    c.reason, c.status, c.cause, c.input, c.output, c.cache_read, c.cache_write, c.cost, c.incident, \
     (SELECT a.name FROM agents a WHERE a.number = c.agent_number) AS agent_name, \
     (SELECT s.name FROM sessions s WHERE s.number = c.session_number) AS session_name";
 
@@ -179,6 +185,20 @@ impl Store {
         Ok(found)
     }
 
+    /// The agents, or the one of this name, that had an incident which grew since a moment.
+    pub async fn troubled_since(
+        &self,
+        project: &str,
+        agent: Option<&str>,
+        since: Time,
+    ) -> Result<HashSet<String>, StoreError> {
+        let query = sql("SELECT DISTINCT agent FROM incidents")
+            .with(" WHERE project = ", project)
+            .with_some(" AND agent = ", agent)
+            .with(" AND last_ms >= ", since);
+        self.backend.rows(query).await?.iter().map(|row| row.get("agent")).collect()
+    }
+
     /// One call with all that is known of it.
     pub async fn call(&self, project: &str, id: i64) -> Result<Option<ListedCall>, StoreError> {
         let query = sql(COLUMNS)
@@ -230,6 +250,7 @@ fn select<'q>(
     };
     let query = query
         .with_some(" AND c.guard = ", filter.guard.map(GuardId::name))
+        .with_some(" AND c.status = ", filter.status.map(status_code))
         .with_some(" AND c.id >= ", from)
         .with_some(" AND c.id < ", to);
     let cursor = paging.number()?;
@@ -248,8 +269,9 @@ pub(crate) async fn write(tx: &mut Tx, calls: &[&StoredCall]) -> Result<u64, Sto
     tx.insert(
         "INSERT INTO calls (id, agent_number, session_number, position, at_ms, duration_ms, \
          input, output, cache_read, cache_write, cost, kind, verdict, status, project, name, \
-         server, nested, guard, reason, incident, facts)",
+         server, nested, guard, reason, incident, facts, first_ms, cause)",
         "ON CONFLICT (id) DO UPDATE SET duration_ms = excluded.duration_ms, \
+         first_ms = excluded.first_ms, cause = excluded.cause, \
          input = excluded.input, output = excluded.output, cache_read = excluded.cache_read, \
          cache_write = excluded.cache_write, cost = excluded.cost, verdict = excluded.verdict, \
          status = excluded.status, guard = excluded.guard, reason = excluded.reason, \
@@ -280,6 +302,8 @@ pub(crate) async fn write(tx: &mut Tx, calls: &[&StoredCall]) -> Result<u64, Sto
                 (&call.reason).into(),
                 (&call.incident).into(),
                 (&call.facts).into(),
+                call.first.map(|first| first.0).into(),
+                (&call.cause).into(),
             ]);
         },
     )
@@ -329,10 +353,12 @@ fn read(row: &Row) -> Result<StoredCall, StoreError> {
         server: row.get("server")?,
         at: Time(row.unsigned("at_ms")?),
         duration: row.maybe_unsigned("duration_ms")?.map(Millis),
+        first: row.maybe_unsigned("first_ms")?.map(Millis),
         verdict: verdict(row.get("verdict")?)?,
         guard: guard.as_deref().map(guard_named).transpose()?,
         reason: row.get("reason")?,
         status: row.get::<Option<i64>>("status")?.map(status).transpose()?,
+        cause: row.get("cause")?,
         usage: Usage {
             input: Tokens(row.unsigned("input")?),
             output: Tokens(row.unsigned("output")?),
@@ -362,7 +388,7 @@ const VERDICTS: [Verdict; 6] =
     [Verdict::Allow, Verdict::Warn, Verdict::Block, Verdict::Kill, Verdict::Ask, Verdict::Steer];
 const STATUSES: [Status; 4] = [Status::Ok, Status::Error, Status::Fault, Status::Cancelled];
 
-fn verdict_code(verdict: Verdict) -> i64 {
+pub(crate) fn verdict_code(verdict: Verdict) -> i64 {
     match verdict {
         Verdict::Allow => 0,
         Verdict::Warn => 1,
@@ -378,7 +404,7 @@ fn verdict(code: i64) -> Result<Verdict, StoreError> {
     found.ok_or_else(|| StoreError::unreadable("verdict"))
 }
 
-fn status_code(status: Status) -> i64 {
+pub(crate) fn status_code(status: Status) -> i64 {
     match status {
         Status::Ok => 0,
         Status::Error => 1,

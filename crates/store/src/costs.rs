@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use deadstop_core::{NanoUsd, Time, Tokens, Usage};
 
-use crate::backend::{Row, Tx, sql};
-use crate::calls::{CallKind, StoredCall};
+use crate::backend::{Query, Row, Tx, sql};
+use crate::calls::{CallKind, INDEXED, StoredCall};
 use crate::number::Numbers;
 use crate::page::Period;
 use crate::{Store, StoreError};
@@ -14,11 +14,9 @@ use crate::{Store, StoreError};
 /// A day and an hour in milliseconds; both are counted in UTC.
 const DAY_MS: u64 = 86_400_000;
 const HOUR_MS: u64 = 3_600_000;
-/// What one call may add at most, and how long a name may be in a sum: figures and names come from
-/// outside, and none of them may make a sum overflow or a row too long for its index.
+/// What one call may add at most: figures come from outside, and none may make a sum overflow.
 const MOST_TOKENS: Tokens = Tokens(1_000_000_000_000);
 const MOST_MONEY: NanoUsd = NanoUsd(1_000_000_000_000_000);
-const LONGEST_NAME: usize = 200;
 /// For how long a call may have had its id before it was admitted.
 const HELD_MS: u64 = 600_000;
 
@@ -42,7 +40,8 @@ pub struct CostFilter {
     pub agent: Option<String>,
     /// Only this model's.
     pub model: Option<String>,
-    /// Only those of the days, or hours, that this span touches.
+    /// Only those of the hours that this span touches. Parts of a day are known as long as calls are
+    /// kept; whole days are known for good.
     pub period: Period,
 }
 
@@ -76,24 +75,26 @@ impl Store {
             CostBy::Day => "SELECT CAST(day * 86400000 AS TEXT) AS line",
             CostBy::Hour => "SELECT CAST(hour * 3600000 AS TEXT) AS line",
         };
-        let (table, from, to, width) = match by {
-            CostBy::Hour => (" FROM hour_costs sums", " AND hour >= ", " AND hour <= ", HOUR_MS),
-            _ => (" FROM costs sums", " AND day >= ", " AND day <= ", DAY_MS),
+        let query = sql(head).then(
+            ", CAST(SUM(calls) AS BIGINT) AS calls, CAST(SUM(input) AS BIGINT) AS input, \
+             CAST(SUM(output) AS BIGINT) AS output, \
+             CAST(SUM(cache_read) AS BIGINT) AS cache_read, \
+             CAST(SUM(cache_write) AS BIGINT) AS cache_write, \
+             CAST(SUM(cost) AS BIGINT) AS cost",
+        );
+        let query = match by {
+            CostBy::Hour => {
+                let hours = Hours::of(filter.period);
+                query
+                    .with(" FROM hour_costs sums WHERE project = ", project)
+                    .with_some(" AND hour >= ", hours.from)
+                    .with_some(" AND hour < ", hours.to)
+            }
+            CostBy::Agent | CostBy::Model | CostBy::Day => {
+                Hours::of(filter.period).sums(query, project)
+            }
         };
-        let step = |time: Time| time.0 / width;
-        let mut query = sql(head)
-            .then(
-                ", CAST(SUM(calls) AS BIGINT) AS calls, CAST(SUM(input) AS BIGINT) AS input, \
-                 CAST(SUM(output) AS BIGINT) AS output, \
-                 CAST(SUM(cache_read) AS BIGINT) AS cache_read, \
-                 CAST(SUM(cache_write) AS BIGINT) AS cache_write, \
-                 CAST(SUM(cost) AS BIGINT) AS cost",
-            )
-            .then(table)
-            .with(" WHERE project = ", project)
-            .with_some(from, filter.period.from.map(step))
-            .with_some(to, filter.period.to.map(|to| step(Time(to.0.saturating_sub(1)))))
-            .with_some(" AND model = ", filter.model.as_ref());
+        let mut query = query.with_some(" AND model = ", filter.model.as_deref().map(short));
         if let Some(agent) = &filter.agent {
             query = query
                 .with(" AND agent_number = (SELECT number FROM agents WHERE project = ", project)
@@ -107,6 +108,53 @@ impl Store {
             CostBy::Hour => " GROUP BY hour ORDER BY hour",
         });
         self.backend.rows(query).await?.iter().map(read).collect()
+    }
+}
+
+/// A span in whole hours.
+#[derive(Debug, Clone, Copy)]
+struct Hours {
+    from: Option<u64>,
+    /// The first one after it.
+    to: Option<u64>,
+}
+
+/// The columns of a sum, with the day that it belongs to.
+const OF_DAYS: &str = "SELECT agent_number, model, day, calls, input, output, cache_read, \
+    cache_write, cost FROM costs WHERE project = ";
+const OF_HOURS: &str = " UNION ALL SELECT agent_number, model, hour / 24, calls, input, output, \
+    cache_read, cache_write, cost FROM hour_costs WHERE project = ";
+
+impl Hours {
+    /// The hours that a span touches.
+    fn of(period: Period) -> Hours {
+        let from = period.from.map(|from| from.0 / HOUR_MS);
+        Hours { from, to: period.to.map(|to| to.0.div_ceil(HOUR_MS)) }
+    }
+
+    /// Sums of these hours: those of whole days, and those of the hours before and after them.
+    fn sums<'q>(self, query: Query<'q>, project: &'q str) -> Query<'q> {
+        let first = self.from.map(|from| from.div_ceil(24));
+        let last = self.to.map(|to| (to / 24).max(first.unwrap_or(0)));
+        let query = query
+            .then(" FROM (")
+            .with(OF_DAYS, project)
+            .with_some(" AND day >= ", first)
+            .with_some(" AND day < ", last);
+        let mut query = query;
+        let head = first.and_then(|first| Some((self.from?, first * 24)));
+        let tail = last.and_then(|last| Some((last * 24, self.to?)));
+        for (from, to) in head.into_iter().chain(tail) {
+            // Within one day the hours before the first whole day may end before that day.
+            let to = self.to.map_or(to, |end| to.min(end));
+            if from < to {
+                query = query
+                    .with(OF_HOURS, project)
+                    .with(" AND hour >= ", from)
+                    .with(" AND hour < ", to);
+            }
+        }
+        query.then(") sums WHERE 1 = 1")
     }
 }
 
@@ -186,8 +234,13 @@ impl Store {
             SpendBy::Model => "model AS line, ",
         });
         let query = query
-            .then(if single { "CAST(COUNT(*) AS BIGINT)" } else { "CAST(SUM(calls) AS BIGINT)" })
-            .then(" AS calls, CAST(SUM(cost) AS BIGINT) AS cost")
+            .then(if single {
+                // As much as the sums take from one call.
+                "CAST(COUNT(*) AS BIGINT) AS calls, CAST(SUM(CASE WHEN cost > 1000000000000000 \
+                 THEN 1000000000000000 ELSE cost END) AS BIGINT) AS cost"
+            } else {
+                "CAST(SUM(calls) AS BIGINT) AS calls, CAST(SUM(cost) AS BIGINT) AS cost"
+            })
             .then(match step {
                 SpendStep::TenSeconds | SpendStep::Minute => " FROM calls sums",
                 SpendStep::Hour => " FROM hour_costs sums",
@@ -201,11 +254,11 @@ impl Store {
             SpendStep::Hour => query
                 .with_some(" AND hour >= ", from.map(first))
                 .with_some(" AND hour < ", to.map(last))
-                .with_some(" AND model = ", filter.model.as_ref()),
+                .with_some(" AND model = ", filter.model.as_deref().map(short)),
             SpendStep::Day => query
                 .with_some(" AND day >= ", from.map(first))
                 .with_some(" AND day < ", to.map(last))
-                .with_some(" AND model = ", filter.model.as_ref()),
+                .with_some(" AND model = ", filter.model.as_deref().map(short)),
             // The ids hold the time and are in the index. A call may have had its id for a while
             // before it was admitted.
             SpendStep::TenSeconds | SpendStep::Minute => query
@@ -215,7 +268,7 @@ impl Store {
                 )
                 .with_some(" AND at_ms >= ", from.map(|from| first(from) * width))
                 .with_some(" AND at_ms < ", to.map(|to| last(to) * width))
-                .with_some(" AND substr(name, 1, 200) = ", filter.model.as_ref())
+                .with_some(" AND substr(name, 1, 200) = ", filter.model.as_deref().map(short))
                 .then(" AND status IS NOT NULL AND (kind = 0 OR cost > 0)"),
         };
         if let Some(agent) = &filter.agent {
@@ -331,9 +384,9 @@ impl Sums {
     }
 }
 
-/// The beginning of a name that is too long.
+/// The beginning of a name that is too long for a row of an index: as much as the index of calls has.
 fn short(name: &str) -> &str {
-    &name[..name.floor_char_boundary(LONGEST_NAME)]
+    name.char_indices().nth(INDEXED).map_or(name, |(end, _)| &name[..end])
 }
 
 fn read(row: &Row) -> Result<CostLine, StoreError> {

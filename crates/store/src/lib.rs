@@ -24,6 +24,7 @@ mod retention;
 mod scopes;
 mod sessions;
 mod settings;
+mod speed;
 mod tools;
 mod workflow;
 
@@ -54,6 +55,7 @@ pub use retention::Kept;
 pub use scopes::StoredScope;
 pub use sessions::{SessionFilter, SessionState, StoredSession};
 pub use settings::Setting;
+pub use speed::{ActivityPoint, Speed, SpeedBy, SpeedFilter, Took};
 pub use tools::{Listing, StoredTool};
 pub use workflow::{
     Act, Fingerprint, IncidentState, Mute, Resolution, Resolved, StatesWanted, Strip,

@@ -10,7 +10,7 @@ use crate::{Store, StoreError};
 /// What is kept for a while only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kept {
-    /// Calls. What they came to by day stays.
+    /// Calls; daily totals are kept.
     Calls,
     /// What calls came to by the hour.
     Hours,

@@ -20,6 +20,8 @@ mod edges;
 mod faults;
 #[path = "suite/lists.rs"]
 mod lists;
+#[path = "suite/numbers.rs"]
+mod numbers;
 #[path = "suite/outbox.rs"]
 mod outbox;
 #[path = "suite/records.rs"]

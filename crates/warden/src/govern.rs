@@ -13,7 +13,7 @@ use super::backend::Pending;
 use super::calls::{Numbered, Terms};
 use super::reported::Reported;
 use super::step::{Judged, Step};
-use super::{Approval, Chain, Refused, Said, Warden};
+use super::{Approval, Chain, Message, Refused, Said, Warden, now};
 use crate::settings::Capture;
 
 /// How long a client waits for the cluster.
@@ -256,6 +256,15 @@ impl Warden {
     pub async fn end(&self, chain: &Chain) {
         let done = self.backend.run_durably(chain, None, |step: &mut Step<'_, '_, '_>| step.end());
         let _ = tokio::time::timeout(PATIENCE, done.known()).await;
+    }
+
+    /// A session's host says that it is over. Its next call opens it again.
+    pub fn finish(&self, chain: &Chain) {
+        let Some(session) = chain.session() else { return };
+        let at = now();
+        session.finish(at);
+        self.mark(session);
+        self.tell_nodes(Message::Finished { key: session.id.key.clone(), at });
     }
 
     /// Whether a call was admitted by this node while the cluster was unreachable.

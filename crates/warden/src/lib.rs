@@ -44,7 +44,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_core::{FailMode, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Fleet, Redis};
-use deadstop_store::{Numbers, Store, StoreError, StoredScope};
+use deadstop_store::{Numbers, SessionState, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -60,7 +60,7 @@ pub use events::{Event, Events};
 pub use govern::{Booked, Proposed};
 pub use listing::Tools;
 pub use nodes::{Message, Reload};
-pub use observe::{Taken, Told};
+pub use observe::{OBSERVED, Taken, Told};
 pub use once::{Allowed, NotAllowed, Once, Onces};
 pub use project::{Policies, Project};
 pub use recent::{Recent, Said};
@@ -579,6 +579,7 @@ impl Warden {
             }
             ScopeKind::Session => match store.session(&place.project, number).await? {
                 Some(session) => Tally {
+                    over: (session.state == SessionState::Ended).then_some(session.used),
                     loops: session.counters.loops,
                     looped: None,
                     incidents: session.counters.incidents,

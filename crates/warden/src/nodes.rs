@@ -52,6 +52,13 @@ pub enum Message {
         /// Its key.
         key: String,
     },
+    /// A session's host said that it is over.
+    Finished {
+        /// Its key.
+        key: String,
+        /// When.
+        at: Time,
+    },
     /// Policies, prices, keys or settings of a project have changed.
     Project {
         /// Its name.
@@ -405,6 +412,11 @@ impl Warden {
                 let scope = self.any_scope(&key);
                 if let Some(cell) = scope.as_ref().and_then(|scope| scope.cell()) {
                     let _ = node.refresh(std::slice::from_ref(cell)).await;
+                }
+            }
+            Message::Finished { key, at } => {
+                if let Some(scope) = self.any_scope(&key) {
+                    scope.finish(at);
                 }
             }
             Message::Project { name } => self.read_again(Some(name)).await,

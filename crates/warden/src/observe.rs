@@ -73,7 +73,10 @@ impl Warden {
     }
 }
 
+/// The end of the sentence of a trip that telemetry gave rise to.
+pub const OBSERVED: &str = "; observed through telemetry, after the call had run";
+
 /// People must not take it for a call that was stopped before it ran.
 fn mark(trip: &mut Trip) {
-    trip.because.push_str("; observed through telemetry, after the call had run");
+    trip.because.push_str(OBSERVED);
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use deadstop_core::{Call, Kill, Millis, NanoUsd, Outcome, Time, Trip, Usage, Verdict};
-use deadstop_core::{Digest, GuardId, Measure, ScopeKind};
+use deadstop_core::{Digest, Failure, GuardId, How, Measure, ScopeKind};
 use deadstop_store::{AuditEvent, CallKind, IncidentFilter, Paging, StoredCall};
 use deadstop_store::{StoredIncident, StoredRung};
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,14 @@ impl Facts {
             // Another version: the call counts, but cannot be replayed.
             _ => None,
         }
+    }
+}
+
+/// Why a call failed, in short.
+fn cause(failure: Failure) -> String {
+    match failure.how {
+        How::Unsaid => failure.blame.name().to_owned(),
+        how => how.to_string(),
     }
 }
 
@@ -380,7 +388,9 @@ impl Warden {
         }
         let row = self.row(chain, call, id, admitted, trip);
         let duration = Some(Millis(at.0.saturating_sub(admitted.0)));
-        let row = StoredCall { duration, status: Some(outcome.status), usage, cost, ..row };
+        let cause = outcome.failure(call).map(cause);
+        let (status, first) = (Some(outcome.status), outcome.first);
+        let row = StoredCall { duration, first, status, cause, usage, cost, ..row };
         log::call(chain, &row, incident.as_deref());
         self.export(chain, &row, incident.as_ref(), trip);
         if self.store().is_none() {
@@ -502,6 +512,8 @@ impl Warden {
             cost: NanoUsd(0),
             incident: None,
             facts: None,
+            first: None,
+            cause: None,
         }
     }
 

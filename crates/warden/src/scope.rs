@@ -153,6 +153,8 @@ pub struct Tally {
     pub provider: Option<String>,
     /// The model that was used last.
     pub model: Option<String>,
+    /// When its host said that it is over. What it does later takes that back.
+    pub over: Option<Time>,
 }
 
 impl Tally {
@@ -252,6 +254,17 @@ impl Scope {
         self.tally.lock().looped
     }
 
+    /// Whether its host said that it is over, and it did nothing since.
+    pub fn finished(&self) -> bool {
+        let over = self.tally.lock().over;
+        over.is_some_and(|over| self.used() <= over)
+    }
+
+    /// Notes that its host said that it is over.
+    pub(crate) fn finish(&self, at: Time) {
+        self.tally.lock().over = Some(at);
+    }
+
     /// Its row number, unique among scopes.
     pub fn number(&self) -> i64 {
         match self.cell.get() {
@@ -333,6 +346,7 @@ impl Scope {
         own.tags.extend(tally.tags);
         own.provider = own.provider.take().or(tally.provider);
         own.model = own.model.take().or(tally.model);
+        own.over = own.over.or(tally.over);
     }
 
     /// Frees the memory of a killed scope; keeps the kill and what was spent. False if it is not
@@ -480,6 +494,9 @@ impl Scope {
                 let (state, why) = match (state.killed(), state.paused()) {
                     (Some(kill), _) => (SessionState::Killed, Some(kill.because.clone())),
                     (None, Some(pause)) => (SessionState::Paused, Some(pause.because.clone())),
+                    (None, None) if tally.over.is_some_and(|over| used <= over) => {
+                        (SessionState::Ended, None)
+                    }
                     (None, None) => (SessionState::Running, None),
                 };
                 Seen::Session(StoredSession {

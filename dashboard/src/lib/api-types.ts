@@ -1,5 +1,89 @@
 // Generated from the server's OpenAPI document by `npm run types`. Do not edit.
 export interface paths {
+    "/api/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How many calls were made over time: those that `/api/calls` lists. Steps without a call are left out.
+         *     Without `from`, the last 60 steps.
+         */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description How wide the steps are; a minute if it is left out. */
+                    step?: "10s" | "minute" | "hour" | "day";
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Steps in their order */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_Activity"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agent-health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How many agents there are, and how they are: of all of them, however many pages the list has. */
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Numbers of agents */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AgentHealth"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/agents": {
         parameters: {
             query?: never;
@@ -1118,6 +1202,8 @@ export interface paths {
                     number?: string;
                     /** @description Only this session's. */
                     session?: string;
+                    /** @description Only those that ended so. */
+                    status?: "ok" | "error" | "fault" | "cancelled";
                     /** @description Before this time, in milliseconds since 1970. */
                     to?: number;
                     /** @description Only calls of this tool. */
@@ -3949,6 +4035,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/speed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How fast models answered and how often they failed, from stored calls. */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description Only this agent's. */
+                    agent?: string;
+                    /** @description What they are told apart by; by model if it is left out. */
+                    by?: "model" | "provider";
+                    /** @description Not before this time, in milliseconds since 1970. */
+                    from?: number;
+                    /** @description Before this time, in milliseconds since 1970. */
+                    to?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The one with the most calls first */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Page_SpeedLine"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/spend": {
         parameters: {
             query?: never;
@@ -4463,6 +4594,29 @@ export interface components {
             /** @description Ids of no incident. */
             missing: string[];
         };
+        /** @description How many calls were made in one step. */
+        Activity: {
+            /**
+             * Format: int64
+             * @description The first millisecond of the step.
+             */
+            at_ms: number;
+            /**
+             * Format: int64
+             * @description Calls of models and tools, also those that were refused.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description Those that failed: of the provider, the tool or the caller.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Those that were refused or cut.
+             */
+            refused: number;
+        };
         /** @description An address to send to. */
         Address: {
             /** @description What it is signed with; made here if it is left out. */
@@ -4533,6 +4687,19 @@ export interface components {
             reason?: string;
             /** @description Replaces its tags. */
             tags?: string[] | null;
+        };
+        /** @description How many agents there are, and how they are. */
+        AgentHealth: {
+            /** @description All that lists name. */
+            agents: number;
+            /** @description Those with nothing to look at. */
+            ok: number;
+            /** @description Those that are paused. */
+            paused: number;
+            /** @description Those that are stopped. */
+            stopped: number;
+            /** @description Those with incidents or loops in the last 24 hours. */
+            warning: number;
         };
         AgentPolicy: {
             kill_switch: null | components["schemas"]["KillSwitch"];
@@ -5045,6 +5212,11 @@ export interface components {
              */
             cache_write_tokens: number;
             /**
+             * @description Why it failed, in short: the provider's HTTP status, such as `503`, or what happened, such as
+             *     `time-out`. Null for a call that did not fail.
+             */
+            cause: string | null;
+            /**
              * Format: double
              * @description Dollars.
              */
@@ -5054,6 +5226,12 @@ export interface components {
              * @description How long it took; null while it runs.
              */
             duration_ms: number | null;
+            /**
+             * Format: int64
+             * @description How long its streamed answer took to begin; null for other calls, and where the door has not seen
+             *     it.
+             */
+            first_ms: number | null;
             /** @description The guard that tripped. */
             guard: string | null;
             /** @description Its id. */
@@ -5986,7 +6164,10 @@ export interface components {
              *     may look up again.
              */
             compacted?: boolean;
-            /** @description Whether the sub-agent of `scope` has ended: it no longer counts as at work. */
+            /**
+             * @description Whether the sub-agent of `scope` has ended: it no longer counts as at work. Without `scope`, whether
+             *     the session is over; its next call opens it again.
+             */
             done?: boolean;
             /**
              * @description What a person has just said to it, where no model call tells that: new words let calls be
@@ -6114,6 +6295,34 @@ export interface components {
             usual_usd: number | null;
         };
         /** @description A page of a list. */
+        Page_Activity: {
+            /** @description What is on it. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description The first millisecond of the step.
+                 */
+                at_ms: number;
+                /**
+                 * Format: int64
+                 * @description Calls of models and tools, also those that were refused.
+                 */
+                calls: number;
+                /**
+                 * Format: int64
+                 * @description Those that failed: of the provider, the tool or the caller.
+                 */
+                failed: number;
+                /**
+                 * Format: int64
+                 * @description Those that were refused or cut.
+                 */
+                refused: number;
+            }[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
         Page_Agent: {
             /** @description What is on it. */
             items: (components["schemas"]["Totals"] & {
@@ -6177,6 +6386,11 @@ export interface components {
                  */
                 cache_write_tokens: number;
                 /**
+                 * @description Why it failed, in short: the provider's HTTP status, such as `503`, or what happened, such as
+                 *     `time-out`. Null for a call that did not fail.
+                 */
+                cause: string | null;
+                /**
                  * Format: double
                  * @description Dollars.
                  */
@@ -6186,6 +6400,12 @@ export interface components {
                  * @description How long it took; null while it runs.
                  */
                 duration_ms: number | null;
+                /**
+                 * Format: int64
+                 * @description How long its streamed answer took to begin; null for other calls, and where the door has not seen
+                 *     it.
+                 */
+                first_ms: number | null;
                 /** @description The guard that tripped. */
                 guard: string | null;
                 /** @description Its id. */
@@ -6615,6 +6835,63 @@ export interface components {
                 /** @description Why it is in this state. */
                 why: string | null;
             })[];
+            /** @description The cursor of the next page; null if this is the last. */
+            next: string | null;
+        };
+        /** @description A page of a list. */
+        Page_SpeedLine: {
+            /** @description What is on it. */
+            items: {
+                /**
+                 * Format: int64
+                 * @description Calls that ended.
+                 */
+                calls: number;
+                /**
+                 * Format: int64
+                 * @description Those that were cut off or abandoned.
+                 */
+                cancelled: number;
+                /**
+                 * Format: double
+                 * @description Faults and errors, over all calls that were not cancelled: 0 to 1.
+                 */
+                error_rate: number;
+                /**
+                 * Format: int64
+                 * @description Those that were answered with an error of the caller's: a wrong key, a malformed request.
+                 */
+                errors: number;
+                /**
+                 * Format: int64
+                 * @description Those that the provider failed to answer: 5xx, 429, time-outs, broken answers.
+                 */
+                faults: number;
+                /**
+                 * Format: int64
+                 * @description Half of the streamed answers took this long or less to begin; null if there was none.
+                 */
+                first_half_ms: number | null;
+                /**
+                 * Format: int64
+                 * @description 95 of 100 streamed answers took this long or less to begin.
+                 */
+                first_most_ms: number | null;
+                /**
+                 * Format: int64
+                 * @description Half of the whole answers took this long or less; null if there was none.
+                 */
+                half_ms: number | null;
+                /** @description The model; empty for a line a provider. */
+                model: string;
+                /**
+                 * Format: int64
+                 * @description 95 of 100 whole answers took this long or less.
+                 */
+                most_ms: number | null;
+                /** @description The provider; empty where it is not known. */
+                provider: string;
+            }[];
             /** @description The cursor of the next page; null if this is the last. */
             next: string | null;
         };
@@ -7208,6 +7485,11 @@ export interface components {
             limit: number;
             next: components["schemas"]["Next"] | null;
             /**
+             * @description Whether telemetry told of the call, after it had run: then the step holds from
+             *     the next call on.
+             */
+            observed: boolean;
+            /**
              * @description What the agent was told: the note to the model, or the reason of the refusal. Null where
              *     only people were told.
              */
@@ -7406,6 +7688,58 @@ export interface components {
              * @description Until when; null if for good.
              */
             until_ms: number | null;
+        };
+        /** @description How a model, or a provider, did. */
+        SpeedLine: {
+            /**
+             * Format: int64
+             * @description Calls that ended.
+             */
+            calls: number;
+            /**
+             * Format: int64
+             * @description Those that were cut off or abandoned.
+             */
+            cancelled: number;
+            /**
+             * Format: double
+             * @description Faults and errors, over all calls that were not cancelled: 0 to 1.
+             */
+            error_rate: number;
+            /**
+             * Format: int64
+             * @description Those that were answered with an error of the caller's: a wrong key, a malformed request.
+             */
+            errors: number;
+            /**
+             * Format: int64
+             * @description Those that the provider failed to answer: 5xx, 429, time-outs, broken answers.
+             */
+            faults: number;
+            /**
+             * Format: int64
+             * @description Half of the streamed answers took this long or less to begin; null if there was none.
+             */
+            first_half_ms: number | null;
+            /**
+             * Format: int64
+             * @description 95 of 100 streamed answers took this long or less to begin.
+             */
+            first_most_ms: number | null;
+            /**
+             * Format: int64
+             * @description Half of the whole answers took this long or less; null if there was none.
+             */
+            half_ms: number | null;
+            /** @description The model; empty for a line a provider. */
+            model: string;
+            /**
+             * Format: int64
+             * @description 95 of 100 whole answers took this long or less.
+             */
+            most_ms: number | null;
+            /** @description The provider; empty where it is not known. */
+            provider: string;
         };
         /** @description What was spent in one step. */
         Spent: {

@@ -18,12 +18,6 @@ export function steps(things: { at: number; value: number }[], from: number, to:
   return { times, values };
 }
 
-/** A step's width such that there are not more than so many: a round number of seconds, minutes, hours. */
-export function width(span: number, most: number): number {
-  const sizes = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800].map((s) => s * 1000);
-  return sizes.find((size) => span / size <= most) ?? 2_592_000_000;
-}
-
 export interface Spent {
   at: number;
   value: number;

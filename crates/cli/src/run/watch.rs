@@ -187,6 +187,17 @@ impl Watch {
         let _ = timeout(PATIENCE, client.post(&path, &order)).await;
     }
 
+    /// Tells the server that the session is over, so that it does not count as running. Under our own
+    /// name only, as for [`Watch::kill`].
+    pub(super) async fn finished(&self) {
+        let Ok(client) = self.server.client() else { return };
+        if self.look_with(&client).await.is_ok_and(|look| look.named && look.ended.is_none()) {
+            let over = json!({ "agent": self.agent, "session": self.session, "done": true });
+            // If the server is not reached, the session is idle after a while.
+            let _ = timeout(PATIENCE, client.post("/api/sessions", &over)).await;
+        }
+    }
+
     /// Only what is about this agent: a server may have very many others.
     fn status_path(&self) -> String {
         format!("/api/status?agent={}", encoded(&self.agent))

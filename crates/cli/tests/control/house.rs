@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -128,6 +128,11 @@ impl House {
         deadstop(self.folder.path(), &variables, args, "")
     }
 
+    /// The program, which goes on: what it prints is read while it runs.
+    pub(crate) fn begin(&self, args: &[&str]) -> Child {
+        begin(self.folder.path(), &[("DEADSTOP_SERVER", self.url())], args)
+    }
+
     /// The program without a server.
     pub(crate) fn alone(&self, args: &[&str]) -> Said {
         deadstop(self.folder.path(), &[], args, "")
@@ -238,11 +243,21 @@ impl House {
 
 /// The program in a folder, with nothing of this machine's environment that could change it.
 fn deadstop(folder: &Path, variables: &[(&str, &str)], args: &[&str], stdin: &str) -> Said {
+    let mut child = begin(folder, variables, args);
+    // A program that does not read its stdin may be gone already.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// The same, which goes on.
+fn begin(folder: &Path, variables: &[(&str, &str)], args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deadstop"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DEADSTOP")) {
         command.env_remove(name);
     }
-    let mut child = command
+    command
         .args(args)
         .current_dir(folder)
         .envs([("TZ", "UTC"), ("USER", "tester"), ("NO_COLOR", "1")])
@@ -253,10 +268,5 @@ fn deadstop(folder: &Path, variables: &[(&str, &str)], args: &[&str], stdin: &st
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    // A program that does not read its stdin may be gone already.
-    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+        .unwrap()
 }

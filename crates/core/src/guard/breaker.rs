@@ -189,7 +189,8 @@ impl super::Guard for Guard {
         // Each round after the first began with a trial call that failed.
         let failures = most + u64::from(round);
         (trip.measured, trip.limit) = (Measure::Count(failures), Measure::Count(most));
-        let left = circuit.cooldown(settings, round) - seat.now.since(since);
+        // Whole seconds, as a client is told to wait: less would be too early.
+        let left = (circuit.cooldown(settings, round) - seat.now.since(since)).whole_seconds();
         trip.waits = Some(Wait::For(left));
         let (who, failed) = (name(seat.call), times(failures));
         let last = match circuit.last {

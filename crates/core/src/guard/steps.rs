@@ -57,7 +57,8 @@ impl super::Guard for Guard {
         }
         let mut trip = seat.trip(GuardId::Steps, reason, settings.action);
         trip.drains = true;
-        trip.measured = Measure::Count(used + 1);
+        // Of those that were allowed: the call that is refused is none of them.
+        trip.measured = Measure::Count(used);
         trip.limit = Measure::Count(limit);
         trip.because = format!("all {limit} {what} of {} are used up", seat.who());
         Some(trip)

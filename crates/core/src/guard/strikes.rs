@@ -175,7 +175,7 @@ fn failed(seat: &Seat<'_>, failure: Failure, count: u32, limit: u32) -> String {
         Call::Tool(call) => ("calls without an answer", call.server.as_deref()),
     };
     if failure.how == How::Unsaid && failure.blame == Blame::Tool {
-        return format!("{count} calls in a row got no answer (limit {limit})");
+        return format!("{count} tool calls in a row were not answered (limit {limit})");
     }
     let from = server.map(|server| format!(" from {server}")).unwrap_or_default();
     format!("{count} {what} in a row ({}{from}, limit {limit})", failure.how)

@@ -69,7 +69,7 @@ fn e6_open_for_the_cool_down_and_for_that_server_only() {
     assert_eq!(verdict, Verdict::Allow, "a provider's circuit is its own, by credential and model");
     assert_eq!(
         meets(&mut world, "db", Time(39_999)).unwrap(),
-        "the server db failed 5 times in a row and is left alone for another 1 ms"
+        "the server db failed 5 times in a row and is left alone for another 1 s"
     );
     assert_eq!(meets(&mut world, "db", at(40)), None);
 }

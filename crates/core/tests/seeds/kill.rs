@@ -65,7 +65,10 @@ fn b4_three_faults_in_a_row_kill_the_session() {
             let trips = world.run("acme/coder/s1", &call, &outcome, at(1));
             if let [trip] = &trips[..] {
                 assert_eq!(trip.reason, "consecutive_errors");
-                assert_eq!(trip.explain(), "stopped: 3 calls in a row got no answer (limit 3)");
+                assert_eq!(
+                    trip.explain(),
+                    "stopped: 3 tool calls in a row were not answered (limit 3)"
+                );
                 assert_eq!((trip.measured, trip.limit), (Measure::Count(3), Measure::Count(3)));
             }
             !trips.is_empty()

@@ -21,7 +21,7 @@ mod message;
 
 pub use message::message;
 
-use deadstop_core::{Measure, RefusalKind, Trip, Wait};
+use deadstop_core::{Measure, Millis, RefusalKind, Trip, Wait};
 use serde_json::{Value, json};
 
 use super::Dialect;
@@ -161,8 +161,10 @@ fn wait(trip: &Trip) -> u64 {
         let seconds = over.div_ceil(u128::from(measured.max(1)));
         u64::try_from(seconds).unwrap_or(60).clamp(5, 60)
     };
-    if let Some(Wait::Settle) = trip.waits {
-        return SETTLE_SECONDS;
+    match trip.waits {
+        Some(Wait::Settle) => return SETTLE_SECONDS,
+        Some(Wait::For(left)) => return left.whole_seconds().0 / 1000,
+        None => {}
     }
     match (trip.measured, trip.limit) {
         (Measure::Time(passed), Measure::Time(cooldown)) => {
@@ -222,7 +224,7 @@ fn error(dialect: Dialect, kind: Kind, trip: &Trip, incident: Option<&str>) -> V
 fn sentence(kind: Kind, trip: &Trip) -> String {
     let advice = match kind {
         Kind::Stopped | Kind::UsedUp => "do not retry".to_owned(),
-        Kind::Throttled { seconds } => format!("retry in {seconds} s"),
+        Kind::Throttled { seconds } => format!("retry in {}", Millis::from_secs(seconds)),
     };
     format!("deadstop {}; {advice}", trip.explain())
 }

@@ -173,6 +173,8 @@ impl Seed {
             cost,
             incident: None,
             facts: postcard::to_extend(&(call, outcome), vec![FACTS_VERSION]).ok(),
+            first: None,
+            cause: None,
         }
     }
 }

@@ -250,6 +250,8 @@ impl Month<'_> {
             cost,
             incident: None,
             facts: postcard::to_extend(&(call, outcome), vec![FACTS_VERSION]).ok(),
+            first: None,
+            cause: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use deadstop_core::{GuardId, Kill, Millis, Verdict};
 use deadstop_protocol::policy_views::FieldFault;
-use deadstop_store::{AgentFilter, Counters, IncidentFilter, Paging, Period, Store, StoredAgent};
+use deadstop_store::{AgentFilter, Counters, Paging, Store, StoredAgent};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
@@ -178,6 +178,53 @@ pub(crate) async fn list(
     })))
 }
 
+/// How many agents there are, and how they are.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct AgentHealth {
+    /// All that lists name.
+    agents: usize,
+    /// Those with nothing to look at.
+    ok: usize,
+    /// Those with incidents or loops in the last 24 hours.
+    warning: usize,
+    /// Those that are paused.
+    paused: usize,
+    /// Those that are stopped.
+    stopped: usize,
+}
+
+/// How many agents there are, and how they are: of all of them, however many pages the list has.
+#[utoipa::path(
+    get, path = "/api/agent-health", tag = "agents",
+    responses((status = 200, description = "Numbers of agents", body = AgentHealth))
+)]
+pub(crate) async fn health(
+    State(app): State<Arc<App>>,
+    who: Who,
+) -> Result<Json<AgentHealth>, Problem> {
+    let store = app.store()?;
+    let recent = Recent::read(store, &who.project, None).await?;
+    let (mut health, mut cursor) = (AgentHealth::default(), None);
+    loop {
+        let paging = Paging { cursor, ..Paging::first(1000) };
+        let page = store.agents(&who.project, &AgentFilter::default(), &paging).await?;
+        for agent in page.items {
+            let live = app.warden.live_agent(&who.project, &agent.name);
+            health.agents += 1;
+            *match Agent::of(agent, live.as_deref(), &recent).health {
+                "warning" => &mut health.warning,
+                "paused" => &mut health.paused,
+                "stopped" => &mut health.stopped,
+                _ => &mut health.ok,
+            } += 1;
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(Json(health));
+        }
+    }
+}
+
 /// The agents that had an incident or a loop in the last day, on whichever node.
 struct Recent(HashSet<String>);
 
@@ -185,18 +232,12 @@ impl Recent {
     /// Of one agent, or of all.
     async fn read(store: &Store, project: &str, agent: Option<&str>) -> Result<Recent, Problem> {
         let from = deadstop_core::Time(now().0.saturating_sub(RECENT.0));
-        let filter = IncidentFilter {
-            agent: agent.map(str::to_owned),
-            period: Period { from: Some(from), to: None },
-            ..IncidentFilter::default()
-        };
-        let groups = store.incident_groups(project, &filter, &Paging::first(1000)).await?;
         // A loop that only warns is no incident.
         let loops = GuardId::ALL.into_iter();
         let loops: Vec<_> =
             loops.filter(|guard| guard.tag(Verdict::Warn) == "loop_detected").collect();
         let mut found = store.tripped_since(project, agent, &loops, from).await?;
-        found.extend(groups.items.into_iter().map(|group| group.fingerprint.agent));
+        found.extend(store.troubled_since(project, agent, from).await?);
         Ok(Recent(found))
     }
 }

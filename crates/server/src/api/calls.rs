@@ -49,6 +49,10 @@ pub(crate) struct Call {
     /// How long it took; null while it runs.
     #[schema(required)]
     duration_ms: Option<u64>,
+    /// How long its streamed answer took to begin; null for other calls, and where the door has not seen
+    /// it.
+    #[schema(required)]
+    first_ms: Option<u64>,
     /// `allow`, `warn`, `steer`, `ask`, `block` or `kill`.
     verdict: String,
     /// The guard that tripped.
@@ -60,6 +64,10 @@ pub(crate) struct Call {
     /// `ok`, `error`, `fault` or `cancelled`; null while it runs, and if it never ran.
     #[schema(required)]
     status: Option<&'static str>,
+    /// Why it failed, in short: the provider's HTTP status, such as `503`, or what happened, such as
+    /// `time-out`. Null for a call that did not fail.
+    #[schema(required)]
+    cause: Option<String>,
     /// Input tokens.
     input_tokens: u64,
     /// Output tokens.
@@ -90,6 +98,7 @@ impl From<ListedCall> for Call {
             server: call.server,
             at_ms: call.at.0,
             duration_ms: call.duration.map(|duration| duration.0),
+            first_ms: call.first.map(|first| first.0),
             verdict: call.verdict.to_string(),
             guard: call.guard.map(deadstop_core::GuardId::name),
             reason: call.reason,
@@ -99,6 +108,7 @@ impl From<ListedCall> for Call {
                 Status::Fault => "fault",
                 Status::Cancelled => "cancelled",
             }),
+            cause: call.cause,
             input_tokens: call.usage.input.0,
             output_tokens: call.usage.output.0,
             cache_read_tokens: call.usage.cache_read.0,
@@ -168,6 +178,34 @@ pub(crate) struct CallsAsked {
     /// Only those about which this was decided.
     #[param(inline)]
     verdict: Option<VerdictAsked>,
+    /// Only those that ended so.
+    #[param(inline)]
+    status: Option<StatusAsked>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StatusAsked {
+    /// It did what it should.
+    Ok,
+    /// It was answered with an error.
+    Error,
+    /// It was not answered: time ran out, the connection was lost, the provider failed.
+    Fault,
+    /// It was cut off or abandoned.
+    Cancelled,
+}
+
+impl From<StatusAsked> for Status {
+    fn from(asked: StatusAsked) -> Status {
+        match asked {
+            StatusAsked::Ok => Status::Ok,
+            StatusAsked::Error => Status::Error,
+            StatusAsked::Fault => Status::Fault,
+            StatusAsked::Cancelled => Status::Cancelled,
+        }
+    }
 }
 
 /// What was decided about a call.
@@ -243,6 +281,7 @@ pub(crate) async fn list(
         name,
         verdict: asked.verdict.map(Verdict::from),
         guard: filter.guard()?,
+        status: asked.status.map(Status::from),
         period: filter.period(),
         order: Order::Newest,
     };
@@ -251,7 +290,7 @@ pub(crate) async fn list(
 }
 
 /// Waits a moment for the newest calls to reach the disk.
-async fn written(app: &App) {
+pub(super) async fn written(app: &App) {
     let _ = tokio::time::timeout(WRITTEN, app.warden.flush()).await;
 }
 
@@ -375,6 +414,7 @@ pub(crate) async fn timeline(
         name: None,
         verdict: None,
         guard: filter.guard()?,
+        status: None,
         period: filter.period(),
         order: match ordered.order {
             Some(OrderAsked::Newest) => Order::Newest,

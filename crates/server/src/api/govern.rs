@@ -105,7 +105,8 @@ pub(crate) async fn open(
         app.warden.compacted(&chain).await;
     }
     match (opening.scope.is_empty(), opening.done) {
-        (true, _) => {}
+        (true, true) => app.warden.finish(&chain),
+        (true, false) => {}
         (false, true) => app.warden.end(&chain).await,
         (false, false) => {
             let Decision { verdict, trips, .. } = app.warden.begin(&chain).await;

@@ -233,7 +233,10 @@ impl Place<'_> {
     fn standing(&self, stored: &StoredSession) -> Standing {
         let live = self.app.warden.live_session(&self.project.name, &stored.agent, &stored.name);
         let own = match live.filter(|live| live.number() == stored.number) {
-            Some(live) if stored.state != SessionState::Ended => Standing::live(&live, now()),
+            // Of a session that is over, a node that was not told may know less than the row.
+            Some(live) if stored.state != SessionState::Ended || live.used() > stored.used => {
+                Standing::live(&live, now())
+            }
             _ => Standing::stored(stored, now()),
         };
         self.under(own, &stored.agent, &stored.name)

@@ -19,6 +19,19 @@ use super::problem::{Code, Problem};
 /// Steps that one answer spans at most.
 const MOST_STEPS: u64 = 2000;
 
+/// The span of a series. Without `from`, the last 60 steps.
+pub(super) fn span_of(step: SpendStep, span: &Span) -> Result<Period, Problem> {
+    let period = span.period();
+    let to = period.to.unwrap_or_else(now);
+    let from = period.from.unwrap_or(Time(to.0.saturating_sub(60 * step.width())));
+    if to.0.saturating_sub(from.0) / step.width() > MOST_STEPS {
+        let text =
+            format!("spans more than {MOST_STEPS} steps; ask for wider steps or a shorter time");
+        return Err(Problem::fields(Code::InvalidQuery, vec![FieldFault::invalid("from", &text)]));
+    }
+    Ok(Period { from: Some(from), to: period.to })
+}
+
 /// What was spent in one step.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Spent {
@@ -53,6 +66,17 @@ pub(crate) enum StepAsked {
     Hour,
     /// A day, in UTC.
     Day,
+}
+
+impl From<StepAsked> for SpendStep {
+    fn from(asked: StepAsked) -> SpendStep {
+        match asked {
+            StepAsked::TenSeconds => SpendStep::TenSeconds,
+            StepAsked::Minute => SpendStep::Minute,
+            StepAsked::Hour => SpendStep::Hour,
+            StepAsked::Day => SpendStep::Day,
+        }
+    }
 }
 
 /// What the series is split by.
@@ -98,26 +122,13 @@ pub(crate) async fn series(
     who: Who,
     AskedBoth(asked, span): AskedBoth<SpendAsked, Span>,
 ) -> Result<Json<Page<Spent>>, Problem> {
-    let step = match asked.step.unwrap_or_default() {
-        StepAsked::TenSeconds => SpendStep::TenSeconds,
-        StepAsked::Minute => SpendStep::Minute,
-        StepAsked::Hour => SpendStep::Hour,
-        StepAsked::Day => SpendStep::Day,
-    };
+    let step = SpendStep::from(asked.step.unwrap_or_default());
     let by = match asked.by.unwrap_or_default() {
         SplitAsked::Total => SpendBy::Total,
         SplitAsked::Agent => SpendBy::Agent,
         SplitAsked::Model => SpendBy::Model,
     };
-    let period = span.period();
-    let to = period.to.unwrap_or_else(now);
-    let from = period.from.unwrap_or(Time(to.0.saturating_sub(60 * step.width())));
-    if to.0.saturating_sub(from.0) / step.width() > MOST_STEPS {
-        let text =
-            format!("spans more than {MOST_STEPS} steps; ask for wider steps or a shorter time");
-        return Err(Problem::fields(Code::InvalidQuery, vec![FieldFault::invalid("from", &text)]));
-    }
-    let period = Period { from: Some(from), to: period.to };
+    let period = span_of(step, &span)?;
     let filter = CostFilter { agent: asked.agent, model: asked.model, period };
     let found = app.store()?.spend(&who.project, step, by, &filter).await?;
     Ok(Json(Page::all(found.into_iter().map(Spent::from).collect())))

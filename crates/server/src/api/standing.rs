@@ -51,6 +51,7 @@ impl Standing {
             (Some(kill), _) => Standing::stopped(kill),
             (None, Some(_)) => Standing::Paused,
             (None, None) if state.ledger().in_flight > 0 => Standing::Running,
+            (None, None) if scope.finished() => Standing::Finished,
             (None, None) => Standing::since(scope.used(), now),
         }
     }

@@ -105,6 +105,8 @@ impl World<'_> {
             cost: NanoUsd(0),
             incident: None,
             facts: Facts::write(&call, &Outcome::default(), 0),
+            first: None,
+            cause: None,
         };
         match admission.ticket {
             Some(ticket) => self.open[session].running.push((row, call, ticket)),

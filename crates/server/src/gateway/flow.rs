@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, GuardId, How, NanoUsd, Outcome, Progress, Quota,
-    Status, Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, GuardId, How, Millis, NanoUsd, Outcome, Progress,
+    Quota, Status, Time, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -26,7 +26,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Scope, Terms, Thread, Warden};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Scope, Terms, Thread, Warden, now};
 
 /// A call in flight.
 pub(super) struct Flow {
@@ -75,6 +75,11 @@ pub(super) struct Flow {
     pub(super) quota: Vec<Quota>,
     /// How long its upstream takes; nothing before it was sent, and for what is no model's answer.
     watch: Option<Watch>,
+    /// When it was admitted, and how long a streamed answer took to begin.
+    began: Time,
+    first: Option<Millis>,
+    /// Whether the answer comes as a stream.
+    pub(super) streams: bool,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -180,6 +185,9 @@ impl Flow {
             booking: None,
             quota: Vec::new(),
             watch: None,
+            began: now(),
+            first: None,
+            streams: false,
             _place: place,
         }
     }
@@ -245,6 +253,9 @@ impl Flow {
     /// Takes in what an answer has brought; a tool call that is refused ends it.
     pub(super) fn take(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut refused = None;
+        if self.streams && self.first.is_none() && pieces.iter().any(is_content) {
+            self.first = Some(now().since(self.began));
+        }
         for piece in pieces {
             match piece {
                 Piece::Text(text) => {
@@ -458,8 +469,9 @@ impl Flow {
         let billed = Some(self.bill(&usage));
         let answer = Some(answer);
         let quota = std::mem::take(&mut self.quota);
+        let first = self.first;
         let outcome =
-            Outcome { status, failure, billed, usage, answer, quota, ..Outcome::default() };
+            Outcome { status, failure, billed, usage, answer, quota, first, ..Outcome::default() };
         let request = std::mem::take(&mut self.request);
         let response = std::mem::take(&mut self.response);
         let response = match status {
@@ -510,6 +522,11 @@ impl Flow {
         let (warden, chain) = (Arc::clone(&self.warden), self.chain.clone());
         async move { warden.settle_kills(&chain).await }
     }
+}
+
+/// Whether it is a part of the answer itself.
+fn is_content(piece: &Piece) -> bool {
+    matches!(piece, Piece::Text(_) | Piece::ToolCall { .. })
 }
 
 impl Drop for Flow {

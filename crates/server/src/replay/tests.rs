@@ -31,6 +31,8 @@ fn call(index: u64, tool: &str) -> StoredCall {
         cost: NanoUsd(0),
         incident: None,
         facts: Facts::write(&Call::Tool(facts), &outcome, 0),
+        first: None,
+        cause: None,
     }
 }
 

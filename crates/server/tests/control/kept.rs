@@ -23,7 +23,7 @@ pub(crate) const AGENT: &str = "wall-agent";
 pub(crate) const SESSION: &str = "wall-session";
 
 /// A trip as the kill switch gives it, on the seed page's numbers.
-fn trip() -> Trip {
+pub(crate) fn trip() -> Trip {
     let mut policy = Policy::none();
     policy.destructive.enabled = true;
     policy.destructive.max_deletes = 1;
@@ -48,6 +48,33 @@ fn trip() -> Trip {
     trip
 }
 
+/// A model call of an agent and a session, by their numbers, in the default project.
+pub(crate) fn call(id: i64, at: Time, owner: (i64, i64)) -> StoredCall {
+    StoredCall {
+        id,
+        project: "default".into(),
+        agent_number: owner.0,
+        session_number: owner.1,
+        nested: None,
+        position: 1,
+        kind: CallKind::Model,
+        name: "gpt-4o".into(),
+        server: Some("openai".into()),
+        at,
+        duration: Some(Millis(100)),
+        first: None,
+        verdict: Verdict::Allow,
+        guard: None,
+        reason: None,
+        status: Some(Status::Ok),
+        cause: None,
+        usage: Usage { input: Tokens(60), output: Tokens(40), ..Usage::default() },
+        cost: NanoUsd::DOLLAR,
+        incident: None,
+        facts: None,
+    }
+}
+
 /// Puts an agent with a session, four calls and an incident into a project of a server's database.
 pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
     let store = gate.store().await;
@@ -65,25 +92,9 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         version: 0,
     };
     let call = |at: Time, position| StoredCall {
-        id: store.number(at),
         project: project.to_owned(),
-        agent_number,
-        session_number,
-        nested: None,
         position,
-        kind: CallKind::Model,
-        name: "gpt-4o".into(),
-        server: Some("openai".into()),
-        at,
-        duration: Some(Millis(100)),
-        verdict: Verdict::Allow,
-        guard: None,
-        reason: None,
-        status: Some(Status::Ok),
-        usage: Usage { input: Tokens(60), output: Tokens(40), ..Usage::default() },
-        cost: NanoUsd::DOLLAR,
-        incident: None,
-        facts: None,
+        ..call(store.number(at), at, (agent_number, session_number))
     };
     let calls: Vec<_> = (0..4).map(|n| call(Time(started.0 + n * 20_000), n + 1)).collect();
     let incident = StoredIncident {

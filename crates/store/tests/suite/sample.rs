@@ -114,6 +114,8 @@ pub(crate) fn call(session: &StoredSession, id: i64) -> StoredCall {
         cost: NanoUsd(1_000_000),
         incident: None,
         facts: None,
+        first: None,
+        cause: None,
     }
 }
 

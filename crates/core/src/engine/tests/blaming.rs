@@ -93,11 +93,11 @@ fn a_breaker_is_for_one_provider_credential_and_model_and_backs_off() {
     let refused = world.admit("p/a/s", &call, 1500);
     assert_eq!(
         (refused.verdict, refused.trips[0].waits),
-        (Verdict::Block, Some(Wait::For(Millis(1500))))
+        (Verdict::Block, Some(Wait::For(Millis(2000))))
     );
     assert_eq!(
         refused.trips[0].because,
-        "openai (m) failed 5 times in a row (last failure: 503) and is left alone for another 1 s"
+        "openai (m) failed 5 times in a row (last failure: 503) and is left alone for another 2 s"
     );
     // Each failed trial doubles the back-off, up to the cool-down of the policy.
     let mut now = 1000;

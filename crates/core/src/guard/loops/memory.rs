@@ -573,8 +573,8 @@ impl Pattern {
                 format!("{tool} failed the same way {count}, whatever it was asked")
             }
             Kind::Cycle => format!(
-                "the same {round} calls, {tool} next, go round with the same results: {} calls \
-                 repeated",
+                "alternates between the same {round} calls, {tool} next, with identical results: \
+                 {} calls repeated",
                 self.count
             ),
             Kind::Mix => return no_progress(self.count, tool, limit),

@@ -278,7 +278,8 @@ fn ping_pong_is_a_round_of_two() {
     assert_eq!(trip.evidence, [1, 2, 3, 4, 5, 6]);
     assert_eq!(
         trip.because,
-        "the same 2 calls, run next, go round with the same results: 5 calls repeated (limit 5)"
+        "alternates between the same 2 calls, run next, with identical results: 5 calls repeated \
+         (limit 5)"
     );
 }
 
@@ -294,8 +295,8 @@ fn cycles_of_three_to_eight() {
         assert_eq!(
             trip.because,
             format!(
-                "the same {period} calls, run next, go round with the same results: 5 calls \
-                 repeated (limit 5)"
+                "alternates between the same {period} calls, run next, with identical results: 5 \
+                 calls repeated (limit 5)"
             )
         );
     }

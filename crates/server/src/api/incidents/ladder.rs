@@ -4,6 +4,7 @@ use deadstop_core::Verdict;
 use deadstop_store::{
     CallFilter, CallKind, Order, Paging, Period, Store, StoredIncident, StoredRung,
 };
+use deadstop_warden::OBSERVED;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -27,6 +28,9 @@ pub(crate) struct Rung {
     last_count: u64,
     /// The count from which on it is done.
     limit: u64,
+    /// Whether telemetry told of the call, after it had run: then the step holds from
+    /// the next call on.
+    observed: bool,
     /// Why, in a sentence, at the last count.
     explain: String,
     /// What the agent was told: the note to the model, or the reason of the refusal. Null where
@@ -60,8 +64,11 @@ pub(super) async fn of(
     let mut ladder = Vec::new();
     for rung in store.rungs(project, &incident.id).await? {
         let next = next(store, project, incident, &rung).await?;
+        let observed = rung.sentence.ends_with(OBSERVED);
         let said = match rung.verdict {
+            // The model gets it with the next request that passes a door.
             Verdict::Steer => rung.advice,
+            Verdict::Block | Verdict::Kill if observed => None,
             Verdict::Block | Verdict::Kill => Some(rung.sentence.clone()),
             Verdict::Allow | Verdict::Warn | Verdict::Ask => None,
         };
@@ -72,6 +79,7 @@ pub(super) async fn of(
             count: rung.count,
             last_count: rung.last_count,
             limit: rung.limit,
+            observed,
             explain: rung.sentence,
             said,
             next,

@@ -159,6 +159,8 @@ mod tests {
             cost: NanoUsd(cost),
             incident: None,
             facts: None,
+            first: None,
+            cause: None,
         }
     }
 
