@@ -3,8 +3,8 @@
 
 use deadstop_core::{HarmKind, Reach, Recovery};
 use serde::Serialize;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::openapi::{RefBuilder, RefOr};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, RefBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 /// What a call would do to the world.
@@ -23,7 +23,7 @@ impl PartialSchema for HarmSeen {
     fn schema() -> RefOr<Schema> {
         let text = |about| ObjectBuilder::new().schema_type(Type::String).description(Some(about));
         let one_of = |name: std::borrow::Cow<'_, str>, about: &str| {
-            RefBuilder::new().ref_location_from_schema_name(name).description(about)
+            RefBuilder::new().ref_location_from_schema_name(name).description(Some(about))
         };
         let about =
             "What a call would do to the world, from a hook that has looked at the machine.";
