@@ -69,7 +69,24 @@ const PIECES: [&str; 40] = [
     "../",
 ];
 
+/// Words and signs in any order, for what no case has: above all documents inside substitutions.
+fn spelled(dice: &mut Dice) -> String {
+    const DOCUMENTS: [&str; 10] =
+        ["<<E", "<<-E", "E", "\tE\n", "\nE\n", "cat ", " ", "$(", ")", "<<'E'\n"];
+    let mut text = String::new();
+    for _ in 0..=dice.below(30) {
+        text.push_str(match dice.below(2) {
+            0 => DOCUMENTS[dice.below(DOCUMENTS.len())],
+            _ => PIECES[dice.below(PIECES.len())],
+        });
+    }
+    text
+}
+
 fn mutated(dice: &mut Dice, cases: &[String]) -> String {
+    if dice.below(10) == 0 {
+        return spelled(dice);
+    }
     let mut text = cases[dice.below(cases.len())].clone();
     for _ in 0..=dice.below(6) {
         let at = text.floor_char_boundary(dice.below(text.len() + 1));

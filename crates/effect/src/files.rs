@@ -48,7 +48,7 @@ pub(super) fn tool(
         effects.harm(HarmKind::DisablesDeadstop, verb, path, Reach::System, Recovery::None);
     }
     let system = ["/etc/", "/usr/", "/boot/", "/bin/", "/sbin/", "/lib/", "/System/"];
-    let own = full.contains("/.ssh/") || full.contains("/.git/hooks/");
+    let own = full.contains("/.ssh/") || is_git_hook(&full);
     if own || system.iter().any(|start| full.starts_with(start)) {
         let (reach, recovery) = (Reach::System, Recovery::Elsewhere);
         effects.harm(HarmKind::Destroys, "write", path, reach, recovery);
@@ -63,6 +63,10 @@ pub(super) fn tool(
     if changes.is_empty() {
         effects.make(full);
     }
+}
+
+fn is_git_hook(path: &str) -> bool {
+    path.contains("/.git/hooks/") || path.starts_with(".git/hooks/")
 }
 
 /// Files that a shell, git or a scheduler runs by itself.
@@ -81,7 +85,7 @@ fn runs_at_start(path: &str) -> bool {
         ".envrc",
     ];
     shells.contains(&name)
-        || path.contains("/.git/hooks/")
+        || is_git_hook(path)
         || path.contains("/cron.")
         || path.contains("/crontabs/")
 }

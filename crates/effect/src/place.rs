@@ -507,7 +507,7 @@ fn is_disposable(path: &str) -> bool {
     if is_kept_by_system(path) {
         return false;
     }
-    is_temporary(path) || path.split('/').any(is_product) || is_byproduct(path)
+    is_temporary(path) || path.split(['/', '\\']).any(is_product) || is_byproduct(path)
 }
 
 pub(super) fn is_temporary(path: &str) -> bool {

@@ -307,6 +307,7 @@ impl Git<'_> {
             .chain(self.paths.iter().map(String::as_str))
             .collect();
         let paths: Vec<&str> = if paths.is_empty() { vec!["."] } else { paths };
+        let (ignored, only_ignored) = (short(words, 'x'), short(words, 'X'));
         for path in paths {
             if walk.is_throwaway(path) {
                 continue;
@@ -314,8 +315,8 @@ impl Git<'_> {
             let kept = walk.here.kept(&self.full(walk, path));
             let recovery = match kept {
                 Kept::Clean => Recovery::VersionControl,
-                Kept::Ignored if !short(words, 'x') => Recovery::VersionControl,
-                _ if short(words, 'X') => Recovery::Elsewhere,
+                Kept::Ignored if !ignored => Recovery::VersionControl,
+                _ if only_ignored => Recovery::Elsewhere,
                 _ => Recovery::None,
             };
             self.discards(walk, "git clean", path, Reach::Workspace, recovery);

@@ -218,7 +218,10 @@ impl Walk<'_> {
         let reference = arguments.iter().any(|word| word.starts_with("--ref"));
         let mut operands: Vec<&String> =
             arguments.iter().filter(|word| !word.starts_with('-')).collect();
-        let mode = match (reference, operands.is_empty()) {
+        // `setfacl -b` names files only.
+        let bare = name == "setfacl"
+            && arguments.iter().any(|word| matches!(word.as_str(), "-b" | "-k" | "--remove-all"));
+        let mode = match (reference || bare, operands.is_empty()) {
             (false, false) => operands.remove(0).as_str(),
             _ => "",
         };

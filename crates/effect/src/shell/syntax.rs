@@ -4,6 +4,8 @@
 //! a few dozen open brackets would cost seconds or the stack. The nesting is measured first, on the
 //! text and then on its tokens; what nests deeper than any sane script is not parsed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use brush_parser::ast::Program;
 use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 
@@ -31,11 +33,16 @@ pub(super) fn parse(text: &str) -> Option<Program> {
         return None;
     }
     let options = ParserOptions::default();
-    let tokens = uncached_tokenize_str(text, &options.tokenizer_options()).ok()?;
-    if !is_tame(&tokens) {
-        return None;
-    }
-    parse_tokens(&tokens, &options).ok()
+    // The tokenizer panics over a here-document that a substitution cuts off, as in
+    // `$(cat <<E`, `)`, `E`. To us that is one more text that it cannot read.
+    let read = || {
+        let tokens = uncached_tokenize_str(text, &options.tokenizer_options()).ok()?;
+        if !is_tame(&tokens) {
+            return None;
+        }
+        parse_tokens(&tokens, &options).ok()
+    };
+    catch_unwind(AssertUnwindSafe(read)).ok().flatten()
 }
 
 /// The part of a text that is read, up to the end of a line, and the rest.

@@ -33,6 +33,8 @@ fn deep_nesting_is_given_up() {
         "$(')' ".repeat(400),
         "$(cat <<E\n)\nE\n".repeat(400),
         "$xcat <<'' ".to_owned(),
+        "X=$(cat <<-E; ls\n)\n\tE".to_owned(),
+        "=$(cat <<E\n)\nE".to_owned(),
         "cat <<-\"\"".to_owned(),
         "cat <<\\\nrm x".to_owned(),
         "C[=x ".repeat(30),
@@ -69,6 +71,14 @@ fn deep_nesting_is_given_up() {
 }
 
 /// A megabyte of anything is read in part, or not at all, and takes no longer for that.
+/// The parser's own panic is no way past the reader: what it cannot read is read line by line.
+#[test]
+fn a_panic_of_the_parser_hides_nothing() {
+    let script = "rm -rf ~/work\nX=$(cat <<-E; ls\n)\n\tE";
+    let effects = of("bash", &json!({ "command": script }));
+    assert!(effects.harms.iter().any(|harm| harm.target == "~/work"), "{effects:?}");
+}
+
 #[test]
 fn a_megabyte_is_bounded() {
     let megabyte = |text: &str| text.repeat((1 << 20) / text.len() + 1);
