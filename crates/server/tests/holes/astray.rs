@@ -60,7 +60,6 @@ async fn hole_03_other_methods_are_inspected() {
 /// A response in the background is asked for once and fetched later.
 #[tokio::test]
 async fn hole_05_answers_that_are_fetched_later_are_inspected() {
-    let events = Speech::Responses.events(&evil()).concat();
     for (path, speech, stream) in [
         ("/openai/v1/responses/resp_1", Speech::Responses, false),
         ("/openai/v1/responses/resp_1?include[]=x", Speech::Responses, false),
@@ -69,7 +68,7 @@ async fn hole_05_answers_that_are_fetched_later_are_inspected() {
         ("/openai/v1/chat/completions/c_1", Speech::Chat, false),
     ] {
         let reply = match stream {
-            true => Reply::of(200, "text/event-stream", &events),
+            true => Reply::events(&speech.events(&evil())),
             false => Reply::json(200, &speech.whole(&evil())),
         };
         let gate = answering(reply).await;
@@ -119,7 +118,7 @@ async fn hole_05_answers_that_cannot_be_unpacked_do_not_pass() {
             let gate = answering(reply).await;
             let got = gate.ask(&asks(Speech::Chat, stream)).await;
             let passed = got.body.windows(bytes.len()).any(|window| window == bytes);
-            assert!(!passed && (stream || got.status == 502), "{what}: {}", got.status);
+            assert!(!passed && (stream || got.status >= 400), "{what}: {}", got.status);
         }
     }
 }
