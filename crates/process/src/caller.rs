@@ -4,6 +4,9 @@
 //! Some coding agents let a hook refuse a tool but not end the turn. Their model then asks again and
 //! again. An interrupt is what their user would do.
 
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::OpenOptionsExt;
+
 /// A program above us.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
@@ -76,9 +79,6 @@ impl Caller {
 #[cfg(target_os = "linux")]
 const NOT_OURS: i32 =
     (rustix::fs::OFlags::NOCTTY.bits() | rustix::fs::OFlags::NONBLOCK.bits()) as i32;
-
-#[cfg(target_os = "linux")]
-use std::os::unix::fs::OpenOptionsExt;
 
 /// The names of a process: of its program, what it was called as, and the script that an interpreter runs.
 #[cfg(target_os = "linux")]
