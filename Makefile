@@ -119,7 +119,7 @@ cast: program ## Record the README's animation anew
 # Those that take seconds here; `make hosts HOSTS=` and `make frameworks FRAMEWORKS=` have all, and DEADSTOP_NEWER=1
 # takes the newest versions instead of the pinned ones.
 HOSTS ?= claude codex
-FRAMEWORKS ?= openai-agents smolagents ai-sdk
+FRAMEWORKS ?= openai-agents smolagents
 
 hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run

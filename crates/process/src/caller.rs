@@ -4,6 +4,9 @@
 //! Some coding agents let a hook refuse a tool but not end the turn. Their model then asks again and
 //! again. An interrupt is what their user would do.
 
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::OpenOptionsExt;
+
 /// A program above us.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
@@ -77,24 +80,20 @@ impl Caller {
 const NOT_OURS: i32 =
     (rustix::fs::OFlags::NOCTTY.bits() | rustix::fs::OFlags::NONBLOCK.bits()) as i32;
 
-#[cfg(target_os = "linux")]
-use std::os::unix::fs::OpenOptionsExt;
-
-/// The names of a process: of its program, and of the script that an interpreter runs.
+/// The names of a process: of its program, what it was called as, and the script that an interpreter runs.
 #[cfg(target_os = "linux")]
 fn programs(pid: u32) -> Vec<String> {
-    let name =
-        |path: &std::path::Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    use std::path::{Path, PathBuf};
+
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let script = words
-        .split(|byte| *byte == 0)
-        .nth(1)
-        .map(|word| String::from_utf8_lossy(word).into_owned());
-    let script = script.and_then(|script| name(std::path::Path::new(&script)));
-    let script =
-        script.map(|script| script.trim_end_matches(".js").trim_end_matches(".mjs").to_owned());
-    program.and_then(|path| name(&path)).into_iter().chain(script).collect()
+    let words = words.split(|byte| *byte == 0).take(2);
+    let words = words.map(|word| PathBuf::from(String::from_utf8_lossy(word).into_owned()));
+    let name = |path: &Path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some(name.trim_end_matches(".mjs").trim_end_matches(".js").to_owned())
+    };
+    program.into_iter().chain(words).filter_map(|path| name(&path)).collect()
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -16,8 +16,14 @@ const TOLD: &str = "told of the stop";
 pub(super) fn end(host: Host, gate: &Gate, place: &Place, event: &Event, reply: &Reply) {
     let Reply::End(why) = reply else { return };
     let moment = host.moment(&event.name);
-    // Claude Code ends its turn, but with -p it prints nothing.
-    let silent = host == Host::ClaudeCode && matches!(moment, Moment::Stop | Moment::Prompt);
+    // Claude Code and Qwen Code end their turn, but print nothing without a terminal; nor does
+    // `codex exec` for a session that is taken up again.
+    let silent = matches!(
+        (host, moment),
+        (Host::ClaudeCode, Moment::Stop | Moment::Prompt)
+            | (Host::Codex, Moment::Start | Moment::Prompt)
+            | (Host::Qwen, Moment::Prompt)
+    );
     let goes_on = !host.ends_turn(moment) && matches!(moment, Moment::Before | Moment::Prompt);
     if !silent && !goes_on {
         return;

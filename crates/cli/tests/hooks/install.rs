@@ -92,7 +92,7 @@ fn walk(folder: &Path) -> Vec<String> {
 
 #[test]
 fn what_was_there_comes_back_to_the_byte() {
-    for host in [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor] {
+    for host in [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor, Host::Qwen] {
         let stage = Stage::new("");
         let path = stage.folder.path().join(file(host));
         write(&path, SETTINGS);
@@ -107,7 +107,7 @@ fn what_was_there_comes_back_to_the_byte() {
 
 #[test]
 fn what_others_have_changed_meanwhile_stays() {
-    for host in [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor] {
+    for host in [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::Cursor, Host::Qwen] {
         let stage = Stage::new("");
         let path = stage.folder.path().join(file(host));
         write(&path, SETTINGS);
@@ -163,13 +163,16 @@ fn base_urls_are_written_and_those_of_others_left() {
     }
     let with = read(&home.join(".codex/config.toml"));
     assert!(with.contains("# mine\n") && with.contains("# the big one"), "{with}");
-    assert!(with.contains("base_url = \"http://127.0.0.1:5555/openai/v1\""), "{with}");
+    assert!(with.contains("base_url = \"http://127.0.0.1:5555/agent/codex/openai/v1\""), "{with}");
     let claude: Value = serde_json::from_str(&read(&home.join(file(Host::ClaudeCode)))).unwrap();
-    assert_eq!(claude["env"]["ANTHROPIC_BASE_URL"], "http://127.0.0.1:5555/anthropic");
+    assert_eq!(
+        claude["env"]["ANTHROPIC_BASE_URL"],
+        "http://127.0.0.1:5555/agent/claude-code/anthropic"
+    );
     let variables = read(&home.join(".gemini/.env"));
     assert_eq!(
         variables,
-        "GEMINI_API_KEY=x\nGOOGLE_GEMINI_BASE_URL=http://127.0.0.1:5555/gemini\n"
+        "GEMINI_API_KEY=x\nGOOGLE_GEMINI_BASE_URL=http://127.0.0.1:5555/agent/gemini/gemini\n"
     );
     for host in [Host::ClaudeCode, Host::Codex, Host::Gemini, Host::OpenCode] {
         uninstall(&stage, host);
