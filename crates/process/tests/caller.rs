@@ -1,7 +1,6 @@
 //! The program above us: found, told and interrupted.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::process::{Command, Stdio};
 

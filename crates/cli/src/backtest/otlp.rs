@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn span(id: u8, ended: u64, attributes: Value) -> Value {
+    fn span(id: u8, ended: u64, attributes: &Value) -> Value {
         let attributes: Vec<Value> = attributes
             .as_object()
             .unwrap()
@@ -163,14 +163,15 @@ mod tests {
             "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "query", session: "s1",
             "gen_ai.tool.call.arguments": "{\"a\":1}", "gen_ai.tool.call.result": "none",
         });
-        [span(1, 1000, model.clone()), span(2, 2000, tool), span(3, 3000, model)]
+        [span(1, 1000, &model), span(2, 2000, &tool), span(3, 3000, &model)]
     }
 
     /// On lines in any order, sent twice, or as one printed document: the same run.
     #[test]
     fn spans_are_put_together_by_session() {
         let [first, tool, last] = run();
-        let lines = [&[last.clone(), first.clone()][..], &[tool.clone()], &[first.clone()]];
+        let back = [last.clone(), first.clone()];
+        let lines = [&back[..], std::slice::from_ref(&tool), std::slice::from_ref(&first)];
         let lines: Vec<String> = lines.map(|spans| export(spans).to_string()).into();
         let printed = serde_json::to_string_pretty(&export(&[first, tool, last])).unwrap();
         for text in [lines.join("\n"), printed] {

@@ -124,8 +124,8 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
 pub(crate) fn name(event: &[u8]) -> Option<&[u8]> {
     let lines =
         event.strip_prefix(MARK).unwrap_or(event).split(|byte| matches!(byte, b'\r' | b'\n'));
-    let values = lines.filter_map(|line| line.strip_prefix(b"event:"));
-    let named = values.last().map(|value| value.strip_prefix(b" ").unwrap_or(value));
+    let mut values = lines.filter_map(|line| line.strip_prefix(b"event:"));
+    let named = values.next_back().map(|value| value.strip_prefix(b" ").unwrap_or(value));
     named.filter(|name| !name.is_empty())
 }
 
