@@ -165,10 +165,10 @@ impl Walk<'_> {
             }
             self.sends.get_or_insert(sink);
         }
-        if matches!(name, "tar" | "zip" | "7z" | "cp") {
-            if let Some(folder) = arguments.iter().find(|word| secret::is_hidden_folder(word)) {
-                self.reads_secret(name, folder);
-            }
+        if matches!(name, "tar" | "zip" | "7z" | "cp")
+            && let Some(folder) = arguments.iter().find(|word| secret::is_hidden_folder(word))
+        {
+            self.reads_secret(name, folder);
         }
         if name == "tar" || name == "zip" || name == "7z" {
             self.bundle(name, arguments);
