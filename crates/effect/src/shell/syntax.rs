@@ -29,7 +29,11 @@ const MAX_ESACS: usize = 4;
 
 /// Parses a script, or gives up.
 pub(super) fn parse(text: &str) -> Option<Program> {
-    if text.contains('\0') || too_many_brackets(text) || has_nameless_document(text) {
+    if text.contains('\0')
+        || too_many_brackets(text)
+        || has_nameless_document(text)
+        || has_cut_document(text)
+    {
         return None;
     }
     let options = ParserOptions::default();
@@ -99,6 +103,18 @@ fn has_nameless_document(text: &str) -> bool {
         let word = word.split(ends).next().unwrap_or_default();
         word.chars().all(|c| "'\"\\$".contains(c))
     })
+}
+
+/// Whether a here-document may stand in a substitution that the end of the text cuts off, as in
+/// `$( <<E $(`: looking for its body, the tokenizer fills all memory.
+fn has_cut_document(text: &str) -> bool {
+    let last =
+        text.match_indices("<<").map(|(at, _)| at).filter(|at| !text[at + 2..].starts_with('<'));
+    let Some(last) = last.last() else { return false };
+    let count = |sign: char| text.bytes().filter(|byte| *byte == sign as u8).count();
+    let inside = ["$(", "<(", ">(", "${", "`"].iter().any(|start| text.contains(start));
+    let open = count('(') > count(')') || count('{') > count('}') || count('`') % 2 == 1;
+    inside && (open || !text[last..].contains('\n'))
 }
 
 /// Whether the tokens are safe to hand to the parser.

@@ -35,6 +35,7 @@ fn deep_nesting_is_given_up() {
         "$xcat <<'' ".to_owned(),
         "X=$(cat <<-E; ls\n)\n\tE".to_owned(),
         "=$(cat <<E\n)\nE".to_owned(),
+        "<<-EE]E$( <<E\u{1f4a5}E=~?[$(".to_owned(),
         "cat <<-\"\"".to_owned(),
         "cat <<\\\nrm x".to_owned(),
         "C[=x ".repeat(30),
