@@ -60,7 +60,7 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 
 # Most of these wait for clients, servers and timers: three at a time keep two cores busy.
 # The longest come first.
-SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts frameworks docs doc mcp-clients leaks packaging recorded
+SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts docs doc mcp-clients leaks packaging recorded
 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
@@ -119,10 +119,11 @@ cast: program ## Record the README's animation anew
 # Those that take seconds here; `make hosts HOSTS=` and `make frameworks FRAMEWORKS=` have all, and DEADSTOP_NEWER=1
 # takes the newest versions instead of the pinned ones.
 HOSTS ?= claude codex
+HOOKED ?= claude-code codex gemini
 FRAMEWORKS ?= openai-agents smolagents
 
 hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
-	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run $(HOOKED)
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/matrix $(HOSTS)
 
 frameworks: program ## Real frameworks behind serve, looping, stopped and healthy, against a stand-in provider
@@ -202,6 +203,7 @@ soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	$(CARGO) build --release --locked --package deadstop
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/api/leaks
+	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/run
 	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/hosts/matrix
 	DEADSTOP_BIN=$(TARGET)/release/deadstop tests/frameworks/run
 	DEADSTOP_SOAK=1 DEADSTOP_BIN=$(TARGET)/release/deadstop tests/clients/run chaos

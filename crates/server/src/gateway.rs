@@ -231,7 +231,7 @@ impl Gateway {
 
     /// The refusal of a call that was cut off.
     fn cut(&self, exchange: &Exchange, scope: &Scope, cut: &Cut) -> Response<Body> {
-        cut.note(scope);
+        cut.note(scope, exchange.dialect);
         match &cut.why {
             Why::Trip(trip) => self.refusal(exchange, scope, trip, cut.incident.as_deref()),
             Why::Unreachable(why) => answered(refusal::failed(exchange.dialect, 503, why)),

@@ -13,11 +13,11 @@ use deadstop_core::{
     Quota, Status, Time, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
-use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::answer::counted::Counted;
 use deadstop_protocol::llm::answer::echo::Echo;
 use deadstop_protocol::llm::words::Words;
+use deadstop_protocol::llm::{Dialect, Piece};
 use deadstop_protocol::prices::{self, PriceSource};
 use deadstop_warden::metrics::Reply;
 use deadstop_warden::trace::TRACEPARENT;
@@ -109,9 +109,12 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Notes the refusal of a loop with its scope, for a client that asks again. Of other refusals a
-    /// person may have allowed the call meanwhile, or the kill is lifted.
-    pub(super) fn note(&self, scope: &Scope) {
-        if let Why::Trip(trip) = &self.why
+    /// person may have allowed the call meanwhile, or the kill is lifted. Gemini CLI ends on an error in a
+    /// stream, and waits for its user on a 403.
+    pub(super) fn note(&self, scope: &Scope, dialect: Dialect) {
+        let asks_again = matches!(dialect, Dialect::OpenAiChat | Dialect::OpenAiResponses);
+        if asks_again
+            && let Why::Trip(trip) = &self.why
             && trip.guard == GuardId::Loop
             && trip.verdict != Verdict::Kill
         {
