@@ -83,6 +83,7 @@ fn trace(((agent, session), mut calls): (Session, Vec<Observed>)) -> Trace {
     // A report that was sent again is one report.
     let mut seen = std::collections::HashSet::new();
     calls.retain(|call| seen.insert(call.id.clone()));
+    let messages = calls.len();
     let mut turns: Vec<Turn> = Vec::new();
     for (number, call) in calls.into_iter().enumerate() {
         let at = Some(Time(call.ended_ms));
@@ -120,7 +121,6 @@ fn trace(((agent, session), mut calls): (Session, Vec<Observed>)) -> Trace {
         Turn::Answer { model, .. } => model.clone(),
         Turn::Prompt { .. } => None,
     });
-    let messages = turns.len();
     Trace { id: session, dataset: Some(agent), model, messages, turns, ..Trace::default() }
 }
 
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(found.len(), 1, "{found:?}");
             let trace = found.remove(0).unwrap();
             assert_eq!((&*trace.id, trace.dataset.as_deref()), ("s1", Some("shop")));
-            assert_eq!((trace.messages, trace.model.as_deref()), (2, Some("gpt-4o")));
+            assert_eq!((trace.messages, trace.model.as_deref()), (3, Some("gpt-4o")));
             let Turn::Answer { calls, usage, .. } = &trace.turns[0] else { panic!() };
             assert_eq!(usage.unwrap().output.0, 5);
             assert_eq!((calls.len(), &*calls[0].name), (1, "query"));
