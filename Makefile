@@ -65,7 +65,7 @@ SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts docs 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
 test: fmt page lint rules ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(SIDE_BY_SIDE)
+	$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target $(SIDE_BY_SIDE)
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 

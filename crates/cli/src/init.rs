@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(chosen("1"), Ok(Choice::Host(Host::ClaudeCode)));
         assert_eq!(chosen("cursor"), Ok(Choice::Host(Host::Cursor)));
         assert_eq!(chosen("none"), Ok(Choice::Nothing));
-        for wrong in ["0", "7", "-1", "vim"] {
+        for wrong in ["0", "99", "-1", "vim"] {
             assert!(chosen(wrong).is_err(), "{wrong}");
         }
         let both = [Choice::Host(Host::Codex), Choice::Nothing, Choice::Host(Host::Codex)];

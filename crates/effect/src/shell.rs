@@ -5,6 +5,7 @@
 //! from `rm -rf data`. What a single command does is in `command` and the files beside it.
 
 mod bombs;
+mod carried;
 mod code;
 mod command;
 mod disks;

@@ -229,7 +229,7 @@ fn handlers() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(keys::log_in))
         .routes(routes!(keys::log_out))
         .routes(routes!(sso::about))
-        .routes(routes!(sso::log_in))
+        .routes(routes!(sso::sign_in))
         .routes(routes!(sso::callback))
         .routes(routes!(keys::whoami))
         .routes(routes!(keys::list, keys::create))

@@ -19,7 +19,7 @@ mod watch;
 use std::sync::Arc;
 
 use axum::body::Body;
-use deadstop_core::{Digest, GuardId, RefusalKind, Status, Trip, Verdict};
+use deadstop_core::{Digest, GuardId, Status, Trip, Verdict};
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::conversation::Attempt;
@@ -204,9 +204,9 @@ impl Gateway {
 
     /// A refusal in the caller's own protocol.
     ///
-    /// A client that retries a refused request, although it was told not to, does not know our status.
-    /// From the third time on it gets 404, on which more libraries give up than on 403: LiteLLM makes a general error
-    /// of 402 and 403, which programs around it take for a passing fault.
+    /// A client of an ended session that sends a refused request again does not know our status. From
+    /// the third time on it gets 404, on which more libraries give up: LiteLLM makes a general error of
+    /// 402 and 403, which programs around it take for a passing fault.
     fn refusal(
         &self,
         exchange: &Exchange,
@@ -223,7 +223,8 @@ impl Gateway {
             _ => refusal::refuse(exchange.dialect, trip, incident),
         };
         refusal.status = exchange.client.status(refusal.status);
-        if again && refusal.status >= 400 && trip.refusal_kind() != RefusalKind::Throttled {
+        let ended = trip.verdict == Verdict::Kill || trip.guard == GuardId::Killed;
+        if ended && again && refusal.status >= 400 {
             refusal.status = 404;
         }
         answered(refusal)
@@ -231,7 +232,6 @@ impl Gateway {
 
     /// The refusal of a call that was cut off.
     fn cut(&self, exchange: &Exchange, scope: &Scope, cut: &Cut) -> Response<Body> {
-        cut.note(scope, exchange.dialect);
         match &cut.why {
             Why::Trip(trip) => self.refusal(exchange, scope, trip, cut.incident.as_deref()),
             Why::Unreachable(why) => answered(refusal::failed(exchange.dialect, 503, why)),

@@ -549,9 +549,10 @@ impl Warden {
             warden.carry_kills(&chain, judged.killed);
             let mut ended = Ended::default();
             for (at, waiting, decision) in judged.value {
-                let ResultIn { id, outcome, text, .. } = &results[at];
+                let ResultIn { id, name, outcome, text, .. } = &results[at];
                 let advice = waiting.advice(&decision);
-                let advice = advice.filter(|_| !id.is_empty());
+                // Behind what came as a user's text there is no place for it.
+                let advice = advice.filter(|_| !id.is_empty() || name.is_some());
                 ended.notes.extend(advice.map(|advice| (id.clone(), advice)));
                 warden.book_waiting(&chain, waiting, outcome, &decision, text);
                 ended.trips.extend(decision.trips);

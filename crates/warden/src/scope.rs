@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use deadstop_core::{Digest, GuardId, Kill, Millis, PolicySet, ScopeKind, ScopeState, Time, Trip};
+use deadstop_core::{Digest, GuardId, Kill, Millis, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Version};
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
@@ -47,18 +47,8 @@ pub struct Scope {
     used: AtomicU64,
     /// The incident that ended it, once it was looked up.
     pub(super) ended_by: Mutex<Option<String>>,
-    /// The refusal that cut its last answer off.
-    cut_off: Mutex<Option<CutOff>>,
     /// The request that was refused last.
     refused: Mutex<Option<Repeated>>,
-}
-
-/// A refusal inside an answer that was under way.
-#[derive(Clone)]
-struct CutOff {
-    at: Time,
-    trip: Trip,
-    incident: Option<String>,
 }
 
 /// A request that was refused several times.
@@ -73,8 +63,8 @@ struct Repeated {
 const RETRIES: u32 = 3;
 const RETRY_PAUSE: Millis = Millis(2_000);
 
-/// How long a request that was cut off is not taken again. Clients retry for less.
-const CUT_OFF_FOR: Millis = Millis(60_000);
+/// How long the retries of one request may take. The same request later is another one.
+const RETRIES_FOR: Millis = Millis(60_000);
 
 /// Tells calls in flight that their scope was killed, paused or resumed.
 struct Signal {
@@ -191,22 +181,8 @@ impl Scope {
             provisional: AtomicBool::new(false),
             used: AtomicU64::new(0),
             ended_by: Mutex::default(),
-            cut_off: Mutex::default(),
             refused: Mutex::default(),
         }
-    }
-
-    /// Notes that an answer was cut off by this refusal.
-    pub fn cut_off(&self, trip: &Trip, incident: Option<&str>) {
-        let (trip, incident) = (trip.clone(), incident.map(str::to_owned));
-        *self.cut_off.lock() = Some(CutOff { at: now(), trip, incident });
-    }
-
-    /// The refusal that cut the last answer off, for a client that asks for it again. Some clients take
-    /// an error inside a stream for a passing fault, and ask their model again and again.
-    pub fn was_cut_off(&self) -> Option<(Trip, Option<String>)> {
-        let cut = self.cut_off.lock().clone()?;
-        (now().since(cut.at) < CUT_OFF_FOR).then_some((cut.trip, cut.incident))
     }
 
     /// Notes that this request was refused. Tells whether its client has sent it again with pauses
@@ -215,18 +191,13 @@ impl Scope {
         let now = now();
         let mut refused = self.refused.lock();
         let before = refused.take().filter(|last| last.request == request);
-        let before = before.filter(|last| now.since(last.first) < CUT_OFF_FOR);
+        let before = before.filter(|last| now.since(last.first) < RETRIES_FOR);
         let this = before.map_or(Repeated { first: now, request, times: 1 }, |last| Repeated {
             times: last.times + 1,
             ..last
         });
         *refused = Some(this);
         this.times >= RETRIES && now.since(this.first) >= RETRY_PAUSE
-    }
-
-    /// Its conversation goes on.
-    pub fn goes_on(&self) {
-        *self.cut_off.lock() = None;
     }
 
     /// A read lock on its state. Only a step changes it.

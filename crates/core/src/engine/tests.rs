@@ -681,7 +681,7 @@ fn a_trip_says_where_it_happened() {
             accumulated_output: Tokens(44),
         }
     );
-    assert_eq!((trip.measured, trip.limit), (Measure::Count(2), Measure::Count(1)));
+    assert_eq!((trip.measured, trip.limit), (Measure::Count(1), Measure::Count(1)));
     assert_eq!(trip.explain(), "blocked: all 1 tool calls of the scope n are used up");
 }
 

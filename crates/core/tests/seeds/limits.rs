@@ -264,7 +264,7 @@ fn e3_steps_and_model_calls_are_counted_apart() {
         Some((
             reason.to_owned(),
             Verdict::Block,
-            Measure::Count(limit + 1),
+            Measure::Count(limit),
             Measure::Count(limit),
             vec![],
             format!("blocked: all {limit} {what} of the session s1 are used up"),

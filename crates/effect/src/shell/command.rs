@@ -5,7 +5,6 @@
 
 use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
-use super::super::place::Depth;
 use super::super::surroundings::Nowhere;
 use super::super::{http, sql, target};
 use super::{Input, Language, MAX_DEPTH, Walk, disks, files, git, reads, tools};
@@ -97,9 +96,6 @@ const REMOTES: &[&str] = &[
     "incus",
     "limactl",
 ];
-
-/// Words that `xargs` is fed, each of which becomes a command.
-const MAX_ITEMS: usize = 20;
 
 /// Names for commands that are remembered.
 const MAX_ALIASES: usize = 32;
@@ -465,102 +461,6 @@ impl Walk<'_> {
         true
     }
 
-    /// A script that a tool runs on other machines: `salt '*' cmd.run 'ls'`, `vagrant ssh -c 'ls'`; false
-    /// where it runs none.
-    fn remote(&mut self, name: &str, arguments: &[String]) -> bool {
-        let dashes = arguments.iter().position(|word| word == "--");
-        let after = |at: usize| arguments.get(at + 1..).unwrap_or(&[]).join(" ");
-        let named = ["cmd.run", "cmd.shell", "run-command", "ssh", "run", "shell", "exec"];
-        let script = value_of(arguments, &["-c", "-C", "--command", "--commands", "--scripts"])
-            .or_else(|| dashes.map(after))
-            .or_else(|| match name {
-                "salt" | "pdsh" | "pssh" | "clush" | "dsh" => {
-                    arguments.iter().rev().find(|word| word.contains(' ')).cloned()
-                }
-                "heroku" | "multipass" | "lxc" | "incus" | "limactl" => {
-                    let at = arguments.iter().position(|word| named.contains(&word.as_str()))?;
-                    Some(after(at))
-                }
-                _ => None,
-            });
-        if let Some(script) = &script {
-            self.elsewhere(script);
-        }
-        script.is_some()
-    }
-
-    /// Commands that an editor is told to run: `vim -c ':!make'`.
-    fn editor(&mut self, arguments: &[String]) {
-        for word in arguments.iter().take(50) {
-            let order = word.trim_start_matches(['+', ':']);
-            let script = order.strip_prefix('!').filter(|_| order.len() < word.len());
-            let called = order.find("system(").map(|at| &order[at + "system(".len()..]);
-            if let Some(script) = script {
-                self.script(script);
-            } else if let Some(script) = called {
-                self.script(script.trim_end_matches(')').trim_matches(['"', '\'']));
-            }
-        }
-    }
-
-    /// The recipes of a makefile that `make -f -` is fed.
-    fn recipe(&mut self, arguments: &[String], input: &Input) {
-        let fed = value_of(arguments, &["-f", "--file"]).is_some_and(|file| file == "-");
-        let Some(text) = input.text.as_ref().filter(|_| fed) else { return };
-        for line in text.lines().filter_map(|line| line.strip_prefix('\t')).take(50) {
-            self.script(line.trim_start_matches(['@', '-', '+']));
-        }
-    }
-
-    /// Commands inside a sed program: `1e command`.
-    fn sed(&mut self, arguments: &[String]) {
-        for program in arguments.iter().filter(|word| !word.starts_with('-')).take(4) {
-            for part in program.split([';', '\n', '{']).take(20) {
-                let address = |c: char| c.is_ascii_digit() || matches!(c, '$' | ',' | '!' | ' ');
-                if let Some(script) = part.trim_start_matches(address).strip_prefix("e ") {
-                    self.script(script);
-                }
-            }
-        }
-    }
-
-    /// Commands inside an awk program: `system("…")`, `"…" | getline`.
-    fn awk(&mut self, arguments: &[String]) {
-        for program in arguments.iter().filter(|word| word.contains("system(")) {
-            for part in program.split("system(").skip(1).take(8) {
-                let script =
-                    part.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
-                if let Some(script) = script {
-                    self.script(script);
-                }
-            }
-        }
-    }
-
-    /// `ansible hosts -m shell -a 'script'`, and files that are to be absent.
-    fn ansible(&mut self, arguments: &[String]) {
-        self.effects.raise(Effect::Changes);
-        let module = value_of(arguments, &["-m", "--module-name"]).unwrap_or_default();
-        let given = value_of(arguments, &["-a", "--args"]).unwrap_or_default();
-        match module.rsplit('.').next().unwrap_or_default() {
-            "shell" | "command" | "raw" | "" => self.elsewhere(&given),
-            "file" if given.contains("state=absent") => {
-                let path = given.split_whitespace().find_map(|word| word.strip_prefix("path="));
-                self.effects.destroy("ansible file absent", path.unwrap_or_default());
-            }
-            _ => {}
-        }
-    }
-
-    /// A script on another machine, where neither our directory nor our files are.
-    fn elsewhere(&mut self, script: &str) {
-        let cwd = std::mem::take(&mut self.cwd);
-        let made = std::mem::take(&mut self.made);
-        let here = std::mem::replace(&mut self.here, &Nowhere);
-        self.script(script);
-        (self.cwd, self.made, self.here) = (cwd, made, here);
-    }
-
     fn program(&mut self, name: &str, arguments: &[String], input: &Input) {
         self.effects.read_as(name, arguments);
         let options: Vec<&String> = arguments.iter().take_while(|word| *word != "--").collect();
@@ -716,77 +616,6 @@ impl Walk<'_> {
             }
         }
         self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
-    }
-
-    /// The commands that `xargs` and `parallel` make of words that are known; false where they are not.
-    fn for_each(&mut self, arguments: &[String], input: &Input) -> bool {
-        let valued = ["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"];
-        let replaced = value_of(arguments, &["-I", "--replace"]).unwrap_or_else(|| "{}".to_owned());
-        let rest = after_options(arguments, &valued);
-        let dots = rest.iter().position(|word| word == ":::");
-        let (command, items): (&[String], Vec<String>) = match (dots, &input.text) {
-            (Some(at), _) => (&rest[..at], rest[at + 1..].to_vec()),
-            (None, Some(text)) => (rest, text.split_whitespace().map(str::to_owned).collect()),
-            (None, None) => return false,
-        };
-        if command.is_empty() || items.is_empty() || items.len() > MAX_ITEMS {
-            return false;
-        }
-        // What stands between quotes to `xargs` is a script to the shell that it starts.
-        let holds = command.iter().any(|word| word.contains(&replaced));
-        for item in items {
-            let mut words: Vec<String> =
-                command.iter().map(|word| word.replace(&replaced, &item)).collect();
-            if !holds {
-                words.push(item);
-            }
-            self.run(&words, &Input::default());
-        }
-        true
-    }
-
-    fn xargs(&mut self, arguments: &[String], input: &Input) {
-        if self.for_each(arguments, input) {
-            return;
-        }
-        let rest =
-            after_options(arguments, &["-n", "-P", "-I", "-L", "-d", "-s", "-E", "-a", "-j"]);
-        let rest = unwrapped(rest);
-        let first = rest.first().map_or("", String::as_str);
-        let name = first.rsplit('/').next().unwrap_or(first);
-        let given = rest
-            .iter()
-            .skip(1)
-            .any(|word| !word.starts_with('-') && !matches!(word.as_str(), "{}" | "%" | ":::"));
-        let inline = SHELLS.contains(&name)
-            && rest.iter().any(|word| word.contains("{}") || word.contains('%') || word == "-c")
-            && !rest.iter().any(|word| word.starts_with("echo "));
-        if inline || (SHELLS.contains(&name) && rest.len() == 1) {
-            self.runs_unread("xargs", input.taint);
-        }
-        if !matches!(name, "rm" | "unlink" | "shred") || given {
-            if rest.is_empty() {
-                self.effects.raise(Effect::Reads);
-            }
-            self.run(rest, input);
-        } else if self.are_throwaway(&input.from) {
-            self.effects.raise(Effect::Changes);
-        } else {
-            let words: Vec<&str> = rest.iter().map(String::as_str).filter(|w| *w != "{}").collect();
-            let verb = format!("xargs {}", words.join(" "));
-            match input.from.first().map(String::as_str) {
-                Some("find") => self.lose_found(&verb, &input.from),
-                Some("ls") if input.from.iter().skip(1).any(|word| !word.starts_with('-')) => {
-                    let files = input.from[1..].to_vec();
-                    self.remove(&verb, &files, Depth::Single);
-                }
-                _ => {
-                    let target = target::join(&input.from);
-                    let kind = HarmKind::Destroys;
-                    self.effects.harm(kind, &verb, &target, Reach::Directory, Recovery::None);
-                }
-            }
-        }
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) async fn about(State(app): State<Arc<App>>) -> Json<SignOn> {
     get, path = "/api/sso/login", tag = "keys",
     responses((status = 303, description = "To the provider, or back to the page where that fails"))
 )]
-pub(crate) async fn log_in(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+pub(crate) async fn sign_in(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let Some(provider) = &app.sso else { return turned(Turned::Failed, &headers) };
     let Ok(attempt) = Attempt::begin() else { return turned(Turned::Failed, &headers) };
     match provider.address(&attempt).await {

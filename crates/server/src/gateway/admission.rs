@@ -100,16 +100,6 @@ impl Admission<'_> {
             fetches: route.fetches,
             model: facts.model.clone(),
         };
-        if !facts.again {
-            chain.innermost().goes_on();
-        } else if let Some((trip, incident)) = chain.innermost().was_cut_off() {
-            return Err(self.gateway.refusal(
-                &exchange,
-                chain.innermost(),
-                &trip,
-                incident.as_deref(),
-            ));
-        }
         let mut request = std::mem::take(&mut facts.said);
         // What is new in a request says little without its system prompt and its history.
         if chain.project.keeps_texts() {

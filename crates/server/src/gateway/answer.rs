@@ -474,7 +474,6 @@ impl Passing {
         self.upstream = None;
         self.flow.take_back();
         self.flow.settle(Status::Cancelled);
-        cut.note(self.flow.chain.innermost(), self.dialect);
         let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
         let readable = self.reader.is_some();
         match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use deadstop_core::{
-    Answer, Call, Decision, Digest, Failure, GuardId, How, Millis, NanoUsd, Outcome, Progress,
-    Quota, Status, Time, Tokens, Trip, Usage, Verdict,
+    Answer, Call, Decision, Digest, Failure, How, Millis, NanoUsd, Outcome, Progress, Quota,
+    Status, Time, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
+use deadstop_protocol::llm::Piece;
 use deadstop_protocol::llm::answer::Reader;
 use deadstop_protocol::llm::answer::counted::Counted;
 use deadstop_protocol::llm::answer::echo::Echo;
 use deadstop_protocol::llm::words::Words;
-use deadstop_protocol::llm::{Dialect, Piece};
 use deadstop_protocol::prices::{self, PriceSource};
 use deadstop_warden::metrics::Reply;
 use deadstop_warden::trace::TRACEPARENT;
@@ -26,7 +26,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Scope, Terms, Thread, Warden, now};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden, now};
 
 /// A call in flight.
 pub(super) struct Flow {
@@ -105,22 +105,6 @@ pub(super) struct Cut {
     pub(super) incident: Option<String>,
     /// Where, in the bytes just read, the part begins that must not be passed on.
     pub(super) from: usize,
-}
-
-impl Cut {
-    /// Notes the refusal of a loop with its scope, for a client that asks again. Of other refusals a
-    /// person may have allowed the call meanwhile, or the kill is lifted. Gemini CLI ends on an error in a
-    /// stream, and waits for its user on a 403.
-    pub(super) fn note(&self, scope: &Scope, dialect: Dialect) {
-        let asks_again = matches!(dialect, Dialect::OpenAiChat | Dialect::OpenAiResponses);
-        if asks_again
-            && let Why::Trip(trip) = &self.why
-            && trip.guard == GuardId::Loop
-            && trip.verdict != Verdict::Kill
-        {
-            scope.cut_off(trip, self.incident.as_deref());
-        }
-    }
 }
 
 /// The outcome of a tool call that needs a person's approval.
