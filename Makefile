@@ -58,14 +58,14 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-# Most of these wait for clients, servers and timers: three at a time keep two cores busy.
+# What has real clients mostly waits for them: two at a time.
 # The longest come first.
-SIDE_BY_SIDE := fleet unit page-test sdk-node sdk-python clients api hosts docs doc mcp-clients leaks packaging recorded
+REAL := page-test sdk-node sdk-python clients api hosts docs mcp-clients leaks packaging
 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
-test: fmt page lint rules ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
-	$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target $(SIDE_BY_SIDE)
+test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
+	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target $(REAL)
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 

@@ -144,31 +144,6 @@ def spoil_field(random, event):
                 pass
 
 
-# Members that some dialect knows, for an event that does not have them.
-MEMBERS = ["usage", "message", "error_", "delta", "content_block", "item", "response", "index", "text", "finish_reason",
-           "tool_calls", "function_call", "functionCall", "content", "parts", "name", "input", "args", "model", "id",
-           "usageMetadata", "promptFeedback", "output", "summary", "logprobs", "refusal", "reasoning", "custom"]
-
-
-# What is JSON to some parsers only.
-ODD_JSON = ["NaN", "-Infinity", "1e999", r'"\ud800"', r'"\udc00x"', "[" * 200 + "]" * 200, "1" * 400, '{"a": {"a": NaN}}']
-
-
-def spoil_members(random, event):
-    """Adds a member to some object of an event: a known one of an odd type, or in odd JSON."""
-    found = [event] + [value for path in places(event) if isinstance(value := parent(event, path)[path[-1]], dict)]
-    name = random.choice(MEMBERS)
-    value = random.choice(ODD) if random.random() < 0.5 else f"odd JSON {random.randrange(len(ODD_JSON))}"
-    random.choice(found).setdefault(name, value)
-
-
-def odd_json(text):
-    """Writes the odd JSON that `spoil_members` asked for."""
-    for number, form in enumerate(ODD_JSON):
-        text = text.replace(f'"odd JSON {number}"', form)
-    return text
-
-
 def spoil_order(random, events):
     at = random.randrange(len(events))
     match random.randrange(5):
@@ -209,12 +184,12 @@ def written(random, events):
     escape = random.random() < 0.3
     out = random.choice([""] * 8 + ["\ufeff", ": hello\n\n"])
     for name, data in events:
-        text = data if isinstance(data, str) else odd_json(json.dumps(data, ensure_ascii=escape))
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=escape)
         if isinstance(data, dict) and random.random() < 0.02:
             # A member twice: the last one counts.
             text = text[0] + random.choice(['"choices": [], ', '"type": "ping", ', '"candidates": null, ']) + text[1:]
         if isinstance(data, dict) and random.random() < 0.02:
-            text = odd_json(json.dumps(data, indent=1))
+            text = json.dumps(data, indent=1)
         lines = [f"event: {name}"] if name else []
         colon = random.choice([": "] * 6 + [":"])
         lines += [f"data{colon}{line}" for line in text.split("\n")]
@@ -240,8 +215,6 @@ def mutated(random, dialect):
             spoil_field(random, random.choice(with_data))
         elif kind < 0.7 and dialect == "chat":
             split_name(random, events)
-        elif kind < 0.8 and with_data:
-            spoil_members(random, random.choice(with_data))
         elif events:
             spoil_order(random, events)
     return written(random, events)

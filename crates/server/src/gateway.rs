@@ -19,7 +19,7 @@ mod watch;
 use std::sync::Arc;
 
 use axum::body::Body;
-use deadstop_core::{Digest, GuardId, Status, Trip, Verdict};
+use deadstop_core::{GuardId, Status, Trip, Verdict};
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::conversation::Attempt;
@@ -40,7 +40,7 @@ use crate::door::{
 use crate::page;
 use admission::{Admission, Passed};
 use deadstop_store::StoreError;
-use deadstop_warden::{Asking, Resolved, Scope, Thread, Warden};
+use deadstop_warden::{Asking, Resolved, Thread, Warden};
 use flow::{Cut, Flow, Why};
 use inbound::Inbound;
 use route::Route;
@@ -197,24 +197,13 @@ impl Gateway {
         flow.settle_kills().await;
         flow.booked().await;
         match why {
-            Some(cut) => self.cut(exchange, flow.chain.innermost(), &cut),
+            Some(cut) => self.cut(exchange, &cut),
             None => plain(StatusCode::FORBIDDEN, "stopped"),
         }
     }
 
     /// A refusal in the caller's own protocol.
-    ///
-    /// A client of an ended session that sends a refused request again does not know our status. From
-    /// the third time on it gets 404, on which more libraries give up: LiteLLM makes a general error of
-    /// 402 and 403, which programs around it take for a passing fault.
-    fn refusal(
-        &self,
-        exchange: &Exchange,
-        scope: &Scope,
-        trip: &Trip,
-        incident: Option<&str>,
-    ) -> Response<Body> {
-        let again = scope.refused_again(exchange.digest);
+    fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
         let mut refusal = match self.config.on_kill {
             // A loop that is refused ends a turn more gently than a failed request does.
             OnKill::Message if trip.verdict == Verdict::Kill || trip.guard == GuardId::Loop => {
@@ -223,17 +212,13 @@ impl Gateway {
             _ => refusal::refuse(exchange.dialect, trip, incident),
         };
         refusal.status = exchange.client.status(refusal.status);
-        let ended = trip.verdict == Verdict::Kill || trip.guard == GuardId::Killed;
-        if ended && again && refusal.status >= 400 {
-            refusal.status = 404;
-        }
         answered(refusal)
     }
 
     /// The refusal of a call that was cut off.
-    fn cut(&self, exchange: &Exchange, scope: &Scope, cut: &Cut) -> Response<Body> {
+    fn cut(&self, exchange: &Exchange, cut: &Cut) -> Response<Body> {
         match &cut.why {
-            Why::Trip(trip) => self.refusal(exchange, scope, trip, cut.incident.as_deref()),
+            Why::Trip(trip) => self.refusal(exchange, trip, cut.incident.as_deref()),
             Why::Unreachable(why) => answered(refusal::failed(exchange.dialect, 503, why)),
         }
     }
@@ -257,8 +242,6 @@ fn answered(refusal: Refusal) -> Response<Body> {
 struct Exchange {
     dialect: Dialect,
     client: Client,
-    /// Of the request's body.
-    digest: Digest,
     stream: bool,
     /// Whether only the content of the request says that it asks a model.
     guessed: bool,

@@ -325,7 +325,7 @@ fn serve(
         let service = service_fn(move |request: Request<Incoming>| {
             let (door, lines) = (Arc::clone(&door), Arc::clone(&lines));
             let span = tracing::info_span!(
-                target: log::REQUEST, "request", path = request.uri().path(),
+                target: log::REQUEST, "request", door = named(request.uri().path()),
                 project = Empty, agent = Empty, session = Empty
             );
             let answered =
@@ -391,6 +391,17 @@ impl Door {
             false => same,
         };
         if own { Ok(()) } else { Err("this server does not answer pages of other origins") }
+    }
+}
+
+/// The door that a path leads to, for the log. The path itself is the client's and may hold a secret.
+fn named(path: &str) -> &'static str {
+    let first = path.trim_start_matches('/').split('/').next();
+    match first.unwrap_or_default() {
+        "api" => "api",
+        "mcp" => "mcp",
+        "v1" => "telemetry",
+        _ => "gateway",
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use deadstop_core::{Digest, GuardId, Kill, Millis, PolicySet, ScopeKind, ScopeState, Time};
+use deadstop_core::{GuardId, Kill, PolicySet, ScopeKind, ScopeState, Time};
 use deadstop_fleet::{Cell, Version};
 use deadstop_store::{Counters, SessionState, StoredAgent, StoredScope, StoredSession};
 use parking_lot::Mutex;
@@ -47,24 +47,7 @@ pub struct Scope {
     used: AtomicU64,
     /// The incident that ended it, once it was looked up.
     pub(super) ended_by: Mutex<Option<String>>,
-    /// The request that was refused last.
-    refused: Mutex<Option<Repeated>>,
 }
-
-/// A request that was refused several times.
-#[derive(Clone, Copy)]
-struct Repeated {
-    first: Time,
-    request: Digest,
-    times: u32,
-}
-
-/// A client that sends a refused request so often, over so long, retries it.
-const RETRIES: u32 = 3;
-const RETRY_PAUSE: Millis = Millis(2_000);
-
-/// How long the retries of one request may take. The same request later is another one.
-const RETRIES_FOR: Millis = Millis(60_000);
 
 /// Tells calls in flight that their scope was killed, paused or resumed.
 struct Signal {
@@ -181,23 +164,7 @@ impl Scope {
             provisional: AtomicBool::new(false),
             used: AtomicU64::new(0),
             ended_by: Mutex::default(),
-            refused: Mutex::default(),
         }
-    }
-
-    /// Notes that this request was refused. Tells whether its client has sent it again with pauses
-    /// between, as a library does that takes the refusal for a passing fault.
-    pub fn refused_again(&self, request: Digest) -> bool {
-        let now = now();
-        let mut refused = self.refused.lock();
-        let before = refused.take().filter(|last| last.request == request);
-        let before = before.filter(|last| now.since(last.first) < RETRIES_FOR);
-        let this = before.map_or(Repeated { first: now, request, times: 1 }, |last| Repeated {
-            times: last.times + 1,
-            ..last
-        });
-        *refused = Some(this);
-        this.times >= RETRIES && now.since(this.first) >= RETRY_PAUSE
     }
 
     /// A read lock on its state. Only a step changes it.

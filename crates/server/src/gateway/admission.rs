@@ -94,7 +94,6 @@ impl Admission<'_> {
         let exchange = Exchange {
             dialect: route.answers(inbound.dialect),
             client: inbound.client,
-            digest: inbound.digest(),
             stream: facts.stream || route.asks_stream(),
             guessed: inbound.is_guessed(),
             fetches: route.fetches,
@@ -152,10 +151,7 @@ impl Admission<'_> {
         };
         let Refused { trips, incident, unreachable, .. } = refused;
         Err(match trips.first() {
-            Some(trip) => {
-                let scope = self.scopes.innermost();
-                self.gateway.refusal(exchange, scope, trip, incident.as_deref())
-            }
+            Some(trip) => self.gateway.refusal(exchange, trip, incident.as_deref()),
             None if unreachable.is_some() => unavailable(
                 "Deadstop cannot reach the state that its nodes share, and the policy says to refuse.",
             ),

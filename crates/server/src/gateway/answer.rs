@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -92,13 +91,12 @@ pub(super) async fn pass(
         reader.hold_calls();
     }
     if form == Form::Json {
-        let scope = Arc::clone(flow.chain.innermost());
         return match whole(body, flow, reader, decoder, &parts.headers).await {
             Whole::Fine(bytes, warnings, ended) => {
                 let response = Response::from_parts(parts, Body::from(bytes));
                 last_warned(warned(response, &warnings), ended.as_deref())
             }
-            Whole::Refused(cut) => gateway.cut(exchange, &scope, &cut),
+            Whole::Refused(cut) => gateway.cut(exchange, &cut),
             Whole::Broken(problem) => answered(refusal::failed(exchange.dialect, 502, &problem)),
             // Embeddings hold no tool calls, and many of them are large.
             Whole::TooLarge(passing) if exchange.dialect == Dialect::OpenAiEmbeddings => {

@@ -1,7 +1,6 @@
 //! A request that has arrived whole: its bytes, how they are read, and what is sent on instead.
 
 use bytes::Bytes;
-use deadstop_core::Digest;
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::{self, Notes};
@@ -58,11 +57,6 @@ impl<'a> Inbound<'a> {
     /// Whether its content alone says that it is a model request.
     pub(super) fn is_guessed(&self) -> bool {
         self.named != self.dialect
-    }
-
-    /// The digest of the body, to know it again.
-    pub(super) fn digest(&self) -> Digest {
-        Digest::of(self.clear())
     }
 
     /// What it says; `None` if it cannot be read.
