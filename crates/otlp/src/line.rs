@@ -30,7 +30,7 @@ pub struct Line {
 pub enum Severity {
     /// As intended.
     Info,
-    /// Somebody should look.
+    /// A person should look.
     Warn,
 }
 

@@ -1,6 +1,6 @@
 //! Our calls as spans, by the GenAI conventions, with what was decided about each as `deadstop.*`.
 //!
-//! A span's place in its trace is given: whoever keeps calls knows which trace they belong to.
+//! A span's place in its trace is given: the caller that keeps calls knows which trace they belong to.
 
 use deadstop_core::Usage;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

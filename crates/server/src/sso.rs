@@ -97,7 +97,7 @@ impl RawSso {
             roles.push((role, groups));
         }
         if roles.is_empty() {
-            return Err(bad("no roles: nobody could sign in; add `viewer = [\"GROUP\"]`"));
+            return Err(bad("no roles, so no person could sign in; add `viewer = [\"GROUP\"]`"));
         }
         roles.sort_by_key(|(role, _)| std::cmp::Reverse(*role));
         let scopes =
