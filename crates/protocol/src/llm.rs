@@ -83,8 +83,6 @@ pub struct Request {
     pub from_person: bool,
     /// Whether the history before it was rewritten to be shorter: the context was compacted.
     pub compacted: bool,
-    /// Whether it was sent before, and brings neither words nor results beside what the model said.
-    pub again: bool,
     /// That text as people read it: its beginning.
     pub said: Excerpt,
     /// Tool results that are new.

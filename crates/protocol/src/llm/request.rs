@@ -167,8 +167,6 @@ impl<'a> Open<'a> {
         let size = (self.body.len() as u64).div_ceil(BYTES_PER_TOKEN);
         request.input = Tokens(if self.free { 0 } else { size.saturating_sub(discount) });
         request.prompt = news.facts();
-        request.again =
-            again || head.is_some() && request.prompt.is_none() && news.results.is_empty();
         request.from_person = news.from_person;
         request.compacted = shortened || news.summary;
         request.said = news.said;
