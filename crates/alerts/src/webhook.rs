@@ -123,7 +123,7 @@ impl Post {
         }
     }
 
-    async fn once(&self, connector: &Connector, url: &Url) -> Result<Answer, DeliveryError> {
+    async fn once(&self, connector: &Connector, url: &Url) -> Result<Fetched, DeliveryError> {
         let host = url.host().ok_or(BadTarget::Host)?.to_owned();
         let port = url.port_or_known_default().ok_or(BadTarget::Host)?;
         let stream = connector.connect(&host, port, |_| true).await?;
@@ -160,14 +160,14 @@ impl Post {
 }
 
 /// What came back.
-struct Answer {
+struct Fetched {
     status: StatusCode,
     location: Option<String>,
     after: Option<Duration>,
     reply: String,
 }
 
-impl Answer {
+impl Fetched {
     fn receipt(self, redirects: u8) -> Result<Receipt, DeliveryError> {
         let status = self.status.as_u16();
         if self.status.is_success() {
@@ -199,7 +199,7 @@ async fn exchange(
     host: &Host<String>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<Answer, DeliveryError> {
+) -> Result<Fetched, DeliveryError> {
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(64 * 1024)
         .handshake(TokioIo::new(stream))
@@ -220,7 +220,7 @@ async fn exchange(
     answer.map_err(|error| unreachable(host, &error))
 }
 
-async fn read(response: Response<Incoming>) -> Answer {
+async fn read(response: Response<Incoming>) -> Fetched {
     let (parts, body) = response.into_parts();
     let text = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let location = text(header::LOCATION).map(str::to_owned);
@@ -236,7 +236,7 @@ async fn read(response: Response<Incoming>) -> Answer {
         }
     }
     let reply = shortened(one_line(&String::from_utf8_lossy(&bytes)).trim(), LONGEST_REPLY);
-    Answer { status: parts.status, location, after, reply }
+    Fetched { status: parts.status, location, after, reply }
 }
 
 #[cfg(test)]

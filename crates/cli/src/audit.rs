@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use deadstop_server::{Database, Place};
+use deadstop_server::{Database, DatabaseLocation};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -199,7 +199,7 @@ async fn verify_at(
 
 /// The chains of a database: one project's, or all.
 async fn verify_in(
-    place: &Place,
+    place: &DatabaseLocation,
     project: Option<&str>,
     since: Option<&str>,
 ) -> anyhow::Result<Vec<Value>> {

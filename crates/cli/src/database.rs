@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use deadstop_server::{Database, DatabaseError, Place, Secret};
+use deadstop_server::{Database, DatabaseError, DatabaseLocation, Secret};
 
 use crate::remote::{Server, filled};
 use crate::ui::Hinted;
@@ -24,7 +24,7 @@ pub(crate) struct Source {
 impl Source {
     /// Where the database is, if the command is to work on it. What is typed counts more than what
     /// the environment says; a server and a database at once is nothing to guess about.
-    pub(crate) fn place(&self, server: &Server) -> anyhow::Result<Option<Place>> {
+    pub(crate) fn place(&self, server: &Server) -> anyhow::Result<Option<DatabaseLocation>> {
         let typed = place(self.database.clone(), self.data.clone())?;
         let usual =
             || place(filled("DEADSTOP_DATABASE"), filled("DEADSTOP_DATA").map(PathBuf::from));
@@ -47,14 +47,17 @@ impl Source {
 }
 
 /// One of the two, the database before the folder, as for `deadstop serve`.
-fn place(database: Option<String>, data: Option<PathBuf>) -> anyhow::Result<Option<Place>> {
+fn place(
+    database: Option<String>,
+    data: Option<PathBuf>,
+) -> anyhow::Result<Option<DatabaseLocation>> {
     match database {
         Some(url) if !is_postgres(&url) => Err(Hinted::error(
             "that is no address of a database",
             "write it as postgres://user@host/name; a folder is named with --data",
         )),
-        Some(url) => Ok(Some(Place::Url(Secret::new(url)))),
-        None => Ok(data.map(Place::Folder)),
+        Some(url) => Ok(Some(DatabaseLocation::Url(Secret::new(url)))),
+        None => Ok(data.map(DatabaseLocation::Folder)),
     }
 }
 
@@ -63,7 +66,7 @@ fn is_postgres(url: &str) -> bool {
 }
 
 /// Opens a database; one in a folder is made only where that is said.
-pub(crate) async fn open(place: &Place, make: Make) -> anyhow::Result<Database> {
+pub(crate) async fn open(place: &DatabaseLocation, make: Make) -> anyhow::Result<Database> {
     let opened = match make {
         Make::IfMissing => Database::open_or_make(place).await,
         Make::Never => Database::open(place).await,

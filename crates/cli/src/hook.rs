@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use deadstop_client::{Key, Patience, Server};
 use deadstop_core::{FailMode, Outcome, Verdict};
-use deadstop_gate::{Answer, Ask, By, Found, Gate, Place, Setup, SubAgent};
+use deadstop_gate::{Ask, By, Found, Gate, Judgement, ScopePath, Setup, SubAgent};
 use deadstop_protocol::facts;
 use deadstop_protocol::hook::{Event, Host, Kind, Moment, Output, Reply, ToolUse};
 
@@ -55,9 +55,9 @@ pub(crate) struct Args {
 
 impl Args {
     /// Where a session's calls are charged.
-    pub(crate) fn place(&self, session: &str) -> Place {
+    pub(crate) fn place(&self, session: &str) -> ScopePath {
         let agent = self.agent.clone().unwrap_or_else(|| self.host.name().to_owned());
-        Place { agent, session: session.to_owned(), scope: Vec::new() }
+        ScopePath { agent, session: session.to_owned(), scope: Vec::new() }
     }
 
     /// Who decides.
@@ -215,7 +215,13 @@ fn working_directory(bytes: &[u8]) -> Option<PathBuf> {
     said.or_else(|| std::env::current_dir().ok())
 }
 
-fn ask(args: &Args, gate: &Gate, event: &Event, place: &Place, cwd: Option<PathBuf>) -> Answer {
+fn ask(
+    args: &Args,
+    gate: &Gate,
+    event: &Event,
+    place: &ScopePath,
+    cwd: Option<PathBuf>,
+) -> Judgement {
     match &event.kind {
         Kind::Before(tool) => {
             let id = tool.id.as_deref().map_or_else(made_up, short);
@@ -272,7 +278,7 @@ fn advice_for(id: &str) -> String {
 }
 
 /// The reply to the host for the gate's answer.
-fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Answer) -> Reply {
+fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Judgement) -> Reply {
     let why = answer.why();
     match answer.verdict {
         Verdict::Allow => Reply::Pass,

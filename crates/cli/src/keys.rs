@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use deadstop_server::{KeyWanted, Place};
+use deadstop_server::{DatabaseLocation, KeyWanted};
 use deadstop_store::Role;
 use serde_json::{Value, json};
 
@@ -204,7 +204,7 @@ fn show_written(made: &Value, path: &Path, server: &Server) -> anyhow::Result<Ex
 }
 
 /// Makes a key without a server.
-fn create_in(place: &Place, order: &Create, server: &Server) -> anyhow::Result<Value> {
+fn create_in(place: &DatabaseLocation, order: &Create, server: &Server) -> anyhow::Result<Value> {
     let wanted = KeyWanted {
         name: order.name.clone(),
         role: Role::named(&order.role).context("there is no such role")?,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::Patience;
 use crate::cancel::Cancel;
 use crate::error::ClientError;
-use crate::line::{Address, Line};
+use crate::line::{Address, Connection};
 use crate::server::Server;
 
 /// Most bytes of an answer's head, and of its body.
@@ -32,7 +32,7 @@ pub(crate) struct Pool {
     /// The headers that every request has.
     headers: Headers,
     patience: Patience,
-    idle: Mutex<Vec<Line>>,
+    idle: Mutex<Vec<Connection>>,
 }
 
 /// Headers with a key among them, which is not shown.
@@ -109,11 +109,17 @@ impl Pool {
                 done => return done.map_err(|fault| self.told(fault)),
             }
         }
-        let line = Line::open(&self.address, self.patience.connect).map_err(|e| self.lost(e))?;
+        let line =
+            Connection::open(&self.address, self.patience.connect).map_err(|e| self.lost(e))?;
         self.exchange(line, &request, cancel).map_err(|fault| self.told(fault))
     }
 
-    fn exchange(&self, mut line: Line, request: &[u8], cancel: &Cancel) -> Result<Reply, Fault> {
+    fn exchange(
+        &self,
+        mut line: Connection,
+        request: &[u8],
+        cancel: &Cancel,
+    ) -> Result<Reply, Fault> {
         let until = Instant::now() + self.patience.answer;
         cancel.watch(line.socket()).map_err(Fault::Io)?;
         line.hurry(until).map_err(Fault::Io)?;
@@ -181,7 +187,7 @@ enum Length {
 }
 
 struct Reader {
-    line: Line,
+    line: Connection,
     until: Instant,
     bytes: Vec<u8>,
     at: usize,

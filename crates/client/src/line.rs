@@ -62,16 +62,16 @@ impl Address {
 
 /// An open connection.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum Connection {
     /// In clear.
     Plain(TcpStream),
     /// By TLS.
     Secure(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Line {
+impl Connection {
     /// Opens one.
-    pub(crate) fn open(address: &Address, patience: Duration) -> io::Result<Line> {
+    pub(crate) fn open(address: &Address, patience: Duration) -> io::Result<Connection> {
         let until = Instant::now() + patience;
         let found = (address.host.as_str(), address.port).to_socket_addrs()?;
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
@@ -82,7 +82,7 @@ impl Line {
                     return if address.secure {
                         secure(stream, address)
                     } else {
-                        Ok(Line::Plain(stream))
+                        Ok(Connection::Plain(stream))
                     };
                 }
                 Err(error) => failed = error,
@@ -94,8 +94,8 @@ impl Line {
     /// Its socket, below TLS.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
-            Line::Plain(stream) => stream,
-            Line::Secure(stream) => &stream.sock,
+            Connection::Plain(stream) => stream,
+            Connection::Secure(stream) => &stream.sock,
         }
     }
 
@@ -115,7 +115,7 @@ fn left(until: Instant) -> io::Result<Duration> {
     }
 }
 
-fn secure(stream: TcpStream, address: &Address) -> io::Result<Line> {
+fn secure(stream: TcpStream, address: &Address) -> io::Result<Connection> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let config = ClientConfig::builder_with_provider(provider)
@@ -125,30 +125,30 @@ fn secure(stream: TcpStream, address: &Address) -> io::Result<Line> {
         .with_no_client_auth();
     let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-    Ok(Line::Secure(Box::new(StreamOwned::new(connection, stream))))
+    Ok(Connection::Secure(Box::new(StreamOwned::new(connection, stream))))
 }
 
-impl Read for Line {
+impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Line::Plain(stream) => stream.read(buffer),
-            Line::Secure(stream) => stream.read(buffer),
+            Connection::Plain(stream) => stream.read(buffer),
+            Connection::Secure(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Line {
+impl Write for Connection {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
-            Line::Plain(stream) => stream.write(buffer),
-            Line::Secure(stream) => stream.write(buffer),
+            Connection::Plain(stream) => stream.write(buffer),
+            Connection::Secure(stream) => stream.write(buffer),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Line::Plain(stream) => stream.flush(),
-            Line::Secure(stream) => stream.flush(),
+            Connection::Plain(stream) => stream.flush(),
+            Connection::Secure(stream) => stream.flush(),
         }
     }
 }

@@ -371,6 +371,7 @@ pub fn progress(
 
 /// The same on what the call holds already: it takes no further share of a limit. For a node that
 /// judges on a copy and asks the others for more.
+#[cfg(feature = "share")]
 pub fn progress_held(
     chain: &mut [Link<'_>],
     call: &Call,
@@ -668,7 +669,11 @@ fn blocked(chain: &mut [Link<'_>], view: &View<'_>, mut trips: Vec<Trip>) -> Adm
     let stops = |trip: &&Trip| trip.guard == GuardId::Loop && trip.verdict >= Verdict::Block;
     for trip in trips.iter().filter(stops) {
         let depth = trip.context.depth;
-        let place = if depth == last { loops::Place::Innermost } else { loops::Place::Above };
+        let place = if depth == last {
+            loops::ChainPosition::Innermost
+        } else {
+            loops::ChainPosition::Above
+        };
         if let (Some(link), Some(call)) = (chain.get_mut(depth), view.call.tool()) {
             loops::refused(link.state, call, place, view.now);
         }

@@ -72,7 +72,10 @@ impl Period {
             Period::Day => 2 * KINDS + now.0 / Millis::from_secs(86_400).0 % KINDS,
         }
     }
+}
 
+#[cfg(feature = "share")]
+impl Period {
     /// Whether two moments lie in one.
     pub(crate) fn same(self, one: Time, other: Time) -> bool {
         self.index(one) == self.index(other)
@@ -127,28 +130,6 @@ impl Ledger {
         }
     }
 
-    /// The number of the current period.
-    pub(crate) fn period_index(&self) -> u64 {
-        self.period_index
-    }
-
-    /// Says of which length the current period is, as far as its number does not say it yet.
-    pub(crate) fn name_period(&mut self, period: Period) {
-        if self.period_index < KINDS {
-            self.period_index += period.index(Time(0));
-        }
-    }
-
-    /// Takes over what an answer typically takes.
-    pub(crate) fn learn(&mut self, from: &Ledger) {
-        self.typical = from.typical;
-    }
-
-    /// Puts the period in the place of this one's.
-    pub(crate) fn set_period(&mut self, index: u64, cost: NanoUsd) {
-        (self.period_index, self.period_cost) = (index, cost);
-    }
-
     /// Money that is spent or set aside in the current period.
     pub fn committed(&self) -> NanoUsd {
         self.period_cost + self.reserved.cost
@@ -192,20 +173,6 @@ impl Ledger {
         self.period_cost += lost.cost;
     }
 
-    /// Takes back what was booked as spent, as far as it is there; gives what is not.
-    pub(crate) fn unbook(&mut self, booked: Reserved) -> Reserved {
-        let spent = &mut self.spent;
-        let left = Reserved {
-            input: booked.input - spent.input,
-            output: booked.output - spent.output,
-            cost: booked.cost - spent.cost,
-        };
-        spent.input = spent.input - booked.input;
-        spent.output = spent.output - booked.output;
-        spent.cost = spent.cost - booked.cost;
-        left
-    }
-
     /// Adds what was spent and set aside in another ledger of the same scope, which is the newer one.
     pub(crate) fn rejoin(&mut self, newer: &Ledger) {
         let spent = &newer.spent;
@@ -242,6 +209,46 @@ impl Ledger {
                 mean => mean - mean / 8 + seen / 8,
             };
         }
+    }
+}
+
+/// For counters that many nodes add to.
+#[cfg(feature = "share")]
+impl Ledger {
+    /// The number of the current period.
+    pub(crate) fn period_index(&self) -> u64 {
+        self.period_index
+    }
+
+    /// Says of which length the current period is, as far as its number does not say it yet.
+    pub(crate) fn name_period(&mut self, period: Period) {
+        if self.period_index < KINDS {
+            self.period_index += period.index(Time(0));
+        }
+    }
+
+    /// Takes over what an answer typically takes.
+    pub(crate) fn learn(&mut self, from: &Ledger) {
+        self.typical = from.typical;
+    }
+
+    /// Puts the period in the place of this one's.
+    pub(crate) fn set_period(&mut self, index: u64, cost: NanoUsd) {
+        (self.period_index, self.period_cost) = (index, cost);
+    }
+
+    /// Takes back what was booked as spent, as far as it is there; gives what is not.
+    pub(crate) fn unbook(&mut self, booked: Reserved) -> Reserved {
+        let spent = &mut self.spent;
+        let left = Reserved {
+            input: booked.input - spent.input,
+            output: booked.output - spent.output,
+            cost: booked.cost - spent.cost,
+        };
+        spent.input = spent.input - booked.input;
+        spent.output = spent.output - booked.output;
+        spent.cost = spent.cost - booked.cost;
+        left
     }
 }
 

@@ -20,6 +20,7 @@ mod pattern;
 mod policy;
 mod scope;
 mod settings;
+#[cfg(feature = "share")]
 pub mod share;
 pub mod text;
 mod trip;

@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Where a call is made: an agent's session, and the nested scopes inside it, the outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct ScopePath {
     /// The agent.
     pub agent: String,
     /// The session.
@@ -51,7 +51,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ask {
     /// Where.
-    pub place: Place,
+    pub place: ScopePath,
     /// The caller's id for it, with which it is settled; saying it twice is saying it once.
     pub id: String,
     /// The tool.
@@ -88,7 +88,7 @@ pub enum By {
 
 /// What was decided.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
     /// Every guard that has something to say, the strictest first.
@@ -101,7 +101,7 @@ pub struct Answer {
     pub notice: Option<String>,
 }
 
-impl Answer {
+impl Judgement {
     /// Whether the call may run.
     pub fn allowed(&self) -> bool {
         self.verdict <= Verdict::Steer
@@ -125,7 +125,7 @@ impl Answer {
     /// The same answer with advice that was given before the call ran, unless it is stricter or has
     /// advice of its own.
     #[must_use]
-    pub fn steered(mut self, advice: &str) -> Answer {
+    pub fn steered(mut self, advice: &str) -> Judgement {
         if self.verdict < Verdict::Steer {
             let advice = advice.strip_prefix("Deadstop: ").unwrap_or(advice).to_owned();
             self.verdict = Verdict::Steer;
@@ -134,11 +134,11 @@ impl Answer {
         self
     }
 
-    fn passed(by: By) -> Answer {
-        Answer { verdict: Verdict::Allow, trips: Vec::new(), incident: None, by, notice: None }
+    fn passed(by: By) -> Judgement {
+        Judgement { verdict: Verdict::Allow, trips: Vec::new(), incident: None, by, notice: None }
     }
 
-    fn said(verdict: Verdict, by: By, guard: &str, reason: &str, explain: String) -> Answer {
+    fn said(verdict: Verdict, by: By, guard: &str, reason: &str, explain: String) -> Judgement {
         let trip = Spoken {
             guard: guard.to_owned(),
             reason: reason.to_owned(),
@@ -147,10 +147,10 @@ impl Answer {
             limit: Value::Null,
             advice: None,
         };
-        Answer { verdict, trips: vec![trip], incident: None, by, notice: None }
+        Judgement { verdict, trips: vec![trip], incident: None, by, notice: None }
     }
 
-    fn noticed(mut self, notice: Option<String>) -> Answer {
+    fn noticed(mut self, notice: Option<String>) -> Judgement {
         self.notice = match (notice, self.notice) {
             (Some(first), Some(second)) => Some(format!("{first}; {second}")),
             (first, second) => first.or(second),
@@ -215,12 +215,12 @@ impl Gate {
     }
 
     /// May this call run?
-    pub fn ask(&self, ask: &Ask) -> Answer {
+    pub fn ask(&self, ask: &Ask) -> Judgement {
         self.asked(ask, |remote, harms| remote.ask(ask, harms))
     }
 
     /// May this call run? While its session is paused it is held, for so long.
-    pub fn ask_held(&self, ask: &Ask, hold: Duration) -> Answer {
+    pub fn ask_held(&self, ask: &Ask, hold: Duration) -> Judgement {
         self.asked(ask, |remote, harms| remote.ask_held(ask, harms, hold))
     }
 
@@ -228,8 +228,8 @@ impl Gate {
     fn asked(
         &self,
         ask: &Ask,
-        remotely: impl FnOnce(&Remote, Option<&[Harm]>) -> Result<Answer, Failed>,
-    ) -> Answer {
+        remotely: impl FnOnce(&Remote, Option<&[Harm]>) -> Result<Judgement, Failed>,
+    ) -> Judgement {
         let (call, makes) = self.local.facts(ask);
         let harms = ask.cwd.is_some().then_some(call.harms.as_slice());
         let answer = self.decide(
@@ -245,7 +245,13 @@ impl Gate {
     }
 
     /// This call has ended; it need not be on disk when this returns, unless its session has, too.
-    pub fn settle_soon(&self, place: &Place, id: &str, outcome: &Outcome, text: &str) -> Answer {
+    pub fn settle_soon(
+        &self,
+        place: &ScopePath,
+        id: &str,
+        outcome: &Outcome,
+        text: &str,
+    ) -> Judgement {
         self.decide(
             place,
             |remote| remote.settle_soon(place, id, outcome.status, text),
@@ -254,8 +260,8 @@ impl Gate {
     }
 
     /// Waits until a call that runs is to be stopped, but no longer than so; tells why.
-    pub fn watch(&self, place: &Place, id: &str, wait: Duration) -> Option<Answer> {
-        let stopped = |answer: Answer| (answer.verdict >= Verdict::Block).then_some(answer);
+    pub fn watch(&self, place: &ScopePath, id: &str, wait: Duration) -> Option<Judgement> {
+        let stopped = |answer: Judgement| (answer.verdict >= Verdict::Block).then_some(answer);
         if let Some(remote) = &self.remote
             && let Ok(answer) = remote.watch(place, id, wait)
         {
@@ -272,7 +278,7 @@ impl Gate {
     }
 
     /// A server has listed its tools: which of them are not to be seen, and which have changed.
-    pub fn listed(&self, place: &Place, server: &str, listing: &Listing<'_>) -> Judged {
+    pub fn listed(&self, place: &ScopePath, server: &str, listing: &Listing<'_>) -> Judged {
         if let Some(remote) = &self.remote
             && let Ok(judged) = remote.listed(place, server, listing)
         {
@@ -282,7 +288,13 @@ impl Gate {
     }
 
     /// This call has ended. The answer tells whether its session has, too.
-    pub fn settle(&self, place: &Place, id: &str, status: Status, text: Option<&str>) -> Answer {
+    pub fn settle(
+        &self,
+        place: &ScopePath,
+        id: &str,
+        status: Status,
+        text: Option<&str>,
+    ) -> Judgement {
         let outcome = Outcome {
             status,
             result: text.map(deadstop_protocol::facts::result),
@@ -297,7 +309,7 @@ impl Gate {
     }
 
     /// Is this session alive? `words` is what a person has just said to it, if it is about that.
-    pub fn standing(&self, place: &Place, words: Option<&str>) -> Answer {
+    pub fn standing(&self, place: &ScopePath, words: Option<&str>) -> Judgement {
         let answer = self.decide(
             place,
             |remote| remote.standing(place, words),
@@ -307,7 +319,7 @@ impl Gate {
     }
 
     /// May a sub-agent begin? Or one has ended: it no longer counts as at work.
-    pub fn sub_agent(&self, place: &Place, is: SubAgent) -> Answer {
+    pub fn sub_agent(&self, place: &ScopePath, is: SubAgent) -> Judgement {
         let answer = self.decide(
             place,
             |remote| remote.sub_agent(place, is),
@@ -317,60 +329,60 @@ impl Gate {
     }
 
     /// The agent's context was compacted: what it forgot it may look up again.
-    pub fn compacted(&self, place: &Place) -> Answer {
+    pub fn compacted(&self, place: &ScopePath) -> Judgement {
         let answer =
             self.decide(place, |remote| remote.compacted(place), |local| local.compacted(place));
         answer.noticed(self.notice.clone())
     }
 
     /// Ends a session here, for good, whatever a server says.
-    pub fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+    pub fn kill(&self, place: &ScopePath, by: &str, because: &str) -> Result<(), GateError> {
         self.local.kill(place, by, because)
     }
 
     /// Forgets all that local files know of a session, its end included.
-    pub fn forget(&self, place: &Place) -> Result<(), GateError> {
+    pub fn forget(&self, place: &ScopePath) -> Result<(), GateError> {
         self.local.forget(place)
     }
 
     /// Keeps a call's id for callers that do not know it when the call has ended. `what` is what
     /// they know then.
-    pub fn remember(&self, place: &Place, what: &str, id: &str) {
+    pub fn remember(&self, place: &ScopePath, what: &str, id: &str) {
         // If this fails, the call is not settled, as with an unknown id.
         let _ = self.local.remember(place, Digest::of(what.as_bytes()).0, id);
     }
 
     /// What was kept for something that does not end: it stays.
-    pub fn known(&self, place: &Place, what: &str) -> Option<String> {
+    pub fn known(&self, place: &ScopePath, what: &str) -> Option<String> {
         self.local.known(place, Digest::of(what.as_bytes()).0).ok().flatten()
     }
 
     /// The id of the oldest such call that has not ended.
-    pub fn recall(&self, place: &Place, what: &str) -> Option<String> {
+    pub fn recall(&self, place: &ScopePath, what: &str) -> Option<String> {
         self.local.recall(place, Digest::of(what.as_bytes()).0).ok().flatten()
     }
 
     /// The answer by fail mode, for a call that could not be read.
-    pub fn failed(&self, what: &str) -> Answer {
+    pub fn failed(&self, what: &str) -> Judgement {
         self.fail(what).noticed(self.notice.clone())
     }
 
-    fn fail(&self, what: &str) -> Answer {
+    fn fail(&self, what: &str) -> Judgement {
         match self.fail_mode {
-            FailMode::Open => Answer::passed(By::FailMode).noticed(Some(what.to_owned())),
+            FailMode::Open => Judgement::passed(By::FailMode).noticed(Some(what.to_owned())),
             FailMode::Closed => {
                 let explain = format!("blocked: {what}, and the policy's fail_mode says closed");
-                Answer::said(Verdict::Block, By::FailMode, "fail_mode", "fail_closed", explain)
+                Judgement::said(Verdict::Block, By::FailMode, "fail_mode", "fail_closed", explain)
             }
         }
     }
 
     fn decide(
         &self,
-        place: &Place,
-        remotely: impl FnOnce(&Remote) -> Result<Answer, Failed>,
-        locally: impl FnOnce(&Local) -> Result<Answer, GateError>,
-    ) -> Answer {
+        place: &ScopePath,
+        remotely: impl FnOnce(&Remote) -> Result<Judgement, Failed>,
+        locally: impl FnOnce(&Local) -> Result<Judgement, GateError>,
+    ) -> Judgement {
         if let Some(dead) = self.local.known_dead(place) {
             return dead;
         }

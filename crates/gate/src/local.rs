@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{Folder, GateError, Held, Lasts, file_name};
 use crate::machine::Machine;
-use crate::{Answer, Ask, By, Place, SubAgent};
+use crate::{Ask, By, Judgement, ScopePath, SubAgent};
 
 /// The version of the files.
 const VERSION: u8 = 1;
@@ -119,16 +119,16 @@ impl Local {
     }
 
     /// The refusal for a session that was killed in local files.
-    pub(crate) fn known_dead(&self, place: &Place) -> Option<Answer> {
+    pub(crate) fn known_dead(&self, place: &ScopePath) -> Option<Judgement> {
         self.death(place, |death| !death.from_server)
     }
 
     /// The same, also for a session that a server has killed, while that server is away.
-    pub(crate) fn told_dead(&self, place: &Place) -> Option<Answer> {
+    pub(crate) fn told_dead(&self, place: &ScopePath) -> Option<Judgement> {
         self.death(place, |_| true)
     }
 
-    fn death(&self, place: &Place, counts: impl Fn(&Death) -> bool) -> Option<Answer> {
+    fn death(&self, place: &ScopePath, counts: impl Fn(&Death) -> bool) -> Option<Judgement> {
         let folder = self.folder.as_ref()?;
         let notes = [killed("project"), killed(&agent_file(place)), killed(&session_file(place))];
         let found = notes.iter().find_map(|note| {
@@ -144,11 +144,11 @@ impl Local {
             counts(&death).then_some(death)
         })?;
         let explain = format!("stopped: {} was ended: {}", found.what, found.because);
-        Some(Answer::said(Verdict::Kill, By::Local, "killed", &found.code, explain))
+        Some(Judgement::said(Verdict::Kill, By::Local, "killed", &found.code, explain))
     }
 
     /// Remembers what a server has said about a session's life.
-    pub(crate) fn note(&self, place: &Place, answer: &Answer) {
+    pub(crate) fn note(&self, place: &ScopePath, answer: &Judgement) {
         let Some(folder) = &self.folder else { return };
         let note = killed(&session_file(place));
         if answer.verdict != Verdict::Kill {
@@ -176,7 +176,7 @@ impl Local {
         ask: &Ask,
         seen: &ToolCall,
         makes: &[String],
-    ) -> Result<Answer, GateError> {
+    ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, &ask.place)?;
         let mut tool = seen.clone();
@@ -185,7 +185,7 @@ impl Local {
         self.judge(&mut tool);
         // The same call, asked again, was judged already. Another call with its id was not.
         if chain.session.running.iter().any(|running| running.is(&ask.id, &tool)) {
-            return Ok(Answer::passed(By::Local).noticed(chain.notice));
+            return Ok(Judgement::passed(By::Local).noticed(chain.notice));
         }
         let signature = tool.signature;
         let allowed = match tool.harms.is_empty() {
@@ -203,7 +203,7 @@ impl Local {
         if let Some(by) = allowed.filter(|_| answer.verdict <= Verdict::Warn) {
             let explain = format!("warned: this call is allowed once, by {by}");
             let notice = answer.notice.take();
-            answer = Answer::said(Verdict::Warn, By::Local, "harm", "allowed_once", explain);
+            answer = Judgement::said(Verdict::Warn, By::Local, "harm", "allowed_once", explain);
             answer.notice = notice;
         }
         self.offer_code(&ask.place, signature, &admission, &mut answer)?;
@@ -239,10 +239,10 @@ impl Local {
     /// Adds the code with which a person may let a call pass that was held because of its harm.
     fn offer_code(
         &self,
-        place: &Place,
+        place: &ScopePath,
         call: Digest,
         admission: &Admission,
-        answer: &mut Answer,
+        answer: &mut Judgement,
     ) -> Result<(), GateError> {
         let held = matches!(answer.verdict, Verdict::Ask | Verdict::Block);
         let (Some(trip), Some(spoken)) = (admission.trips.first(), answer.trips.first_mut()) else {
@@ -259,7 +259,7 @@ impl Local {
     }
 
     /// Paths that a session created, as far as they are remembered.
-    fn made(&self, place: &Place) -> Vec<String> {
+    fn made(&self, place: &ScopePath) -> Vec<String> {
         let read = self.folder().and_then(|folder| folder.read(&made_file(place)));
         let bytes = read.ok().flatten().unwrap_or_default();
         let text = String::from_utf8(bytes).unwrap_or_default();
@@ -267,7 +267,11 @@ impl Local {
     }
 
     /// Remembers paths that a call creates which a server has admitted.
-    pub(crate) fn made_elsewhere(&self, place: &Place, makes: &[String]) -> Result<(), GateError> {
+    pub(crate) fn made_elsewhere(
+        &self,
+        place: &ScopePath,
+        makes: &[String],
+    ) -> Result<(), GateError> {
         if makes.is_empty() {
             return Ok(());
         }
@@ -276,7 +280,7 @@ impl Local {
     }
 
     /// Remembers paths that a call creates. Called while the folder is held.
-    fn note_made(&self, place: &Place, makes: &[String]) -> Result<(), GateError> {
+    fn note_made(&self, place: &ScopePath, makes: &[String]) -> Result<(), GateError> {
         if makes.is_empty() {
             return Ok(());
         }
@@ -293,15 +297,15 @@ impl Local {
 
     pub(crate) fn settle(
         &self,
-        place: &Place,
+        place: &ScopePath,
         id: &str,
         outcome: &Outcome,
-    ) -> Result<Answer, GateError> {
+    ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
         let found = chain.session.running.iter().position(|running| running.id == id);
         let Some(running) = found.map(|at| chain.session.running.remove(at)) else {
-            return Ok(Answer::passed(By::Local).noticed(chain.notice));
+            return Ok(Judgement::passed(By::Local).noticed(chain.notice));
         };
         let now = now();
         let Running { call, ticket, .. } = running;
@@ -317,13 +321,17 @@ impl Local {
         Ok(answer)
     }
 
-    pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, GateError> {
+    pub(crate) fn standing(
+        &self,
+        place: &ScopePath,
+        words: Option<&str>,
+    ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
         if let Some(dead) = chain.dead() {
             return Ok(dead);
         }
-        let answer = Answer::passed(By::Local).noticed(chain.notice.take());
+        let answer = Judgement::passed(By::Local).noticed(chain.notice.take());
         if let (Some(words), Some(innermost)) = (words, chain.scopes.last_mut()) {
             innermost.state.hear(&TextFacts::of(words));
             self.write(place, chain)?;
@@ -331,7 +339,11 @@ impl Local {
         Ok(answer)
     }
 
-    pub(crate) fn sub_agent(&self, place: &Place, is: SubAgent) -> Result<Answer, GateError> {
+    pub(crate) fn sub_agent(
+        &self,
+        place: &ScopePath,
+        is: SubAgent,
+    ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
         let now = now();
@@ -342,7 +354,7 @@ impl Local {
             }
             SubAgent::Ended => {
                 chain.with(&self.policies, |links| end(links, now));
-                chain.dead().unwrap_or_else(|| Answer::passed(By::Local))
+                chain.dead().unwrap_or_else(|| Judgement::passed(By::Local))
             }
         };
         if chain.dead().is_none() {
@@ -351,13 +363,13 @@ impl Local {
         Ok(answer)
     }
 
-    pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, GateError> {
+    pub(crate) fn compacted(&self, place: &ScopePath) -> Result<Judgement, GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
         if let Some(dead) = chain.dead() {
             return Ok(dead);
         }
-        let answer = Answer::passed(By::Local).noticed(chain.notice.take());
+        let answer = Judgement::passed(By::Local).noticed(chain.notice.take());
         if let Some(innermost) = chain.scopes.last_mut() {
             innermost.state.compacted();
             self.write(place, chain)?;
@@ -365,7 +377,7 @@ impl Local {
         Ok(answer)
     }
 
-    pub(crate) fn kill(&self, place: &Place, by: &str, because: &str) -> Result<(), GateError> {
+    pub(crate) fn kill(&self, place: &ScopePath, by: &str, because: &str) -> Result<(), GateError> {
         let held = self.hold()?;
         let mut chain = self.read(&held, place)?;
         let session = chain.scopes.iter_mut().find(|scope| scope.kind == ScopeKind::Session);
@@ -375,14 +387,14 @@ impl Local {
         self.write(place, chain)
     }
 
-    pub(crate) fn forget(&self, place: &Place) -> Result<(), GateError> {
+    pub(crate) fn forget(&self, place: &ScopePath) -> Result<(), GateError> {
         let _held = self.hold()?;
         remove_session(self.folder()?, place);
         Ok(())
     }
 
     /// Keeps the id under which a call was asked for, by what the caller knows of it later.
-    pub(crate) fn remember(&self, place: &Place, key: u64, id: &str) -> Result<(), GateError> {
+    pub(crate) fn remember(&self, place: &ScopePath, key: u64, id: &str) -> Result<(), GateError> {
         let _held = self.hold()?;
         let mut ids = self.ids(place)?;
         ids.push((key, id.to_owned()));
@@ -392,7 +404,7 @@ impl Local {
     }
 
     /// The id of the oldest call of that kind that runs.
-    pub(crate) fn recall(&self, place: &Place, key: u64) -> Result<Option<String>, GateError> {
+    pub(crate) fn recall(&self, place: &ScopePath, key: u64) -> Result<Option<String>, GateError> {
         let _held = self.hold()?;
         let mut ids = self.ids(place)?;
         let Some(at) = ids.iter().position(|(there, _)| *there == key) else { return Ok(None) };
@@ -402,18 +414,18 @@ impl Local {
     }
 
     /// What is kept under a key, which stays.
-    pub(crate) fn known(&self, place: &Place, key: u64) -> Result<Option<String>, GateError> {
+    pub(crate) fn known(&self, place: &ScopePath, key: u64) -> Result<Option<String>, GateError> {
         let ids = self.ids(place)?;
         Ok(ids.into_iter().find_map(|(there, id)| (there == key).then_some(id)))
     }
 
-    fn ids(&self, place: &Place) -> Result<Vec<(u64, String)>, GateError> {
+    fn ids(&self, place: &ScopePath) -> Result<Vec<(u64, String)>, GateError> {
         let bytes = self.folder()?.read(&ids_file(place))?.unwrap_or_default();
         // Ids that cannot be read are calls that are never settled, nothing worse.
         Ok(postcard::from_bytes(&bytes).unwrap_or_default())
     }
 
-    fn write_ids(&self, place: &Place, ids: &Vec<(u64, String)>) -> Result<(), GateError> {
+    fn write_ids(&self, place: &ScopePath, ids: &Vec<(u64, String)>) -> Result<(), GateError> {
         let bytes = postcard::to_extend(ids, Vec::new()).unwrap_or_default();
         self.folder()?.write(&ids_file(place), &bytes, Lasts::Eventually)
     }
@@ -428,7 +440,7 @@ impl Local {
 
     /// Reads the chain of a place. A damaged file is set aside and started afresh, unless the fail
     /// mode is closed.
-    fn read(&self, held: &Held<'_>, place: &Place) -> Result<Chain, GateError> {
+    fn read(&self, held: &Held<'_>, place: &ScopePath) -> Result<Chain, GateError> {
         let now = now();
         let mut notice = None;
         let mut chain = Vec::with_capacity(4);
@@ -509,7 +521,7 @@ impl Local {
     }
 
     /// Writes a chain back. Notes of kills go first, and are on disk before the states are written.
-    fn write(&self, place: &Place, chain: Chain) -> Result<(), GateError> {
+    fn write(&self, place: &ScopePath, chain: Chain) -> Result<(), GateError> {
         let folder = self.folder()?;
         let Chain { scopes, mut session, .. } = chain;
         let mut depth = 0;
@@ -542,7 +554,7 @@ impl Local {
     pub(crate) fn note_death(
         &self,
         folder: &Folder,
-        place: &Place,
+        place: &ScopePath,
         scope: &mut Scope,
     ) -> Result<Lasts, GateError> {
         let Some(kill) = scope.state.killed().cloned() else { return Ok(Lasts::Eventually) };
@@ -585,18 +597,18 @@ impl Chain {
         work(&mut links)
     }
 
-    fn dead(&self) -> Option<Answer> {
+    fn dead(&self) -> Option<Judgement> {
         self.scopes.iter().find_map(|scope| {
             let kill = scope.state.killed()?;
             let code = kill.guard.unwrap_or(GuardId::Killed).refusal();
             let what = format!("{} {}", scope.kind.name(), scope.name);
             let explain = format!("stopped: {what} was ended: {}", kill.because);
-            Some(Answer::said(Verdict::Kill, By::Local, "killed", code, explain))
+            Some(Judgement::said(Verdict::Kill, By::Local, "killed", code, explain))
         })
     }
 }
 
-fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
+fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Judgement {
     let measure = |measure| serde_json::to_value(measure).unwrap_or_default();
     let trips = trips
         .iter()
@@ -609,30 +621,30 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
             advice: trip.advice.clone(),
         })
         .collect();
-    Answer { verdict, trips, incident: None, by: By::Local, notice }
+    Judgement { verdict, trips, incident: None, by: By::Local, notice }
 }
 
 /// Removes all that is known of a session. Called while the folder is held.
-pub(crate) fn remove_session(folder: &Folder, place: &Place) {
+pub(crate) fn remove_session(folder: &Folder, place: &ScopePath) {
     let session = session_file(place);
     for file in [killed(&session), ids_file(place), made_file(place), session] {
         folder.remove(&file);
     }
 }
 
-pub(crate) fn agent_file(place: &Place) -> String {
+pub(crate) fn agent_file(place: &ScopePath) -> String {
     format!("{}.agent", file_name(&place.agent))
 }
 
-pub(crate) fn session_file(place: &Place) -> String {
+pub(crate) fn session_file(place: &ScopePath) -> String {
     format!("{}.session", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 
-fn ids_file(place: &Place) -> String {
+fn ids_file(place: &ScopePath) -> String {
     format!("{}.ids", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 
-fn made_file(place: &Place) -> String {
+fn made_file(place: &ScopePath) -> String {
     format!("{}.made", file_name(&format!("{}/{}", place.session, place.agent)))
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{GateError, Lasts};
 use crate::local::{Local, now, session_file};
 use crate::orders::{Entry, record};
-use crate::{Gate, Place};
+use crate::{Gate, ScopePath};
 
 /// Where codes are kept.
 const FILE: &str = "once.json";
@@ -80,7 +80,7 @@ impl Local {
     /// while the folder is held.
     pub(crate) fn offer(
         &self,
-        place: &Place,
+        place: &ScopePath,
         call: Digest,
         what: &str,
     ) -> Result<String, GateError> {
@@ -116,7 +116,7 @@ impl Local {
     /// Uses up a one-time code that allows this call; gives who allowed it. Needs the lock.
     pub(crate) fn take_once(
         &self,
-        place: &Place,
+        place: &ScopePath,
         call: Digest,
     ) -> Result<Option<String>, GateError> {
         let session = session_file(place);

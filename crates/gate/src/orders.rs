@@ -12,7 +12,7 @@ use crate::files::{Folder, GateError, Lasts};
 use crate::local::{
     Kept, Local, Scope, agent_file, bytes, killed, now, remove_session, session_file,
 };
-use crate::{Gate, Place};
+use crate::{Gate, ScopePath};
 
 /// The record of orders, a line each.
 const AUDIT: &str = "audit.jsonl";
@@ -281,14 +281,14 @@ impl Local {
         Ok(here(kind, name, &state))
     }
 
-    fn place_of(&self, whom: &Whom) -> (Place, ScopeKind) {
-        let place = |agent: &str, session: &str| Place {
+    fn place_of(&self, whom: &Whom) -> (ScopePath, ScopeKind) {
+        let place = |agent: &str, session: &str| ScopePath {
             agent: agent.to_owned(),
             session: session.to_owned(),
             scope: Vec::new(),
         };
         match whom {
-            Whom::All => (Place::default(), ScopeKind::Project),
+            Whom::All => (ScopePath::default(), ScopeKind::Project),
             Whom::Agent(agent) => (place(agent, ""), ScopeKind::Agent),
             Whom::Session { agent, session } => (place(agent, session), ScopeKind::Session),
         }

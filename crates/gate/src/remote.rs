@@ -10,7 +10,7 @@ use deadstop_core::{Harm, Status, Verdict};
 use deadstop_protocol::mcp::Listing;
 use serde_json::json;
 
-use crate::{Answer, Ask, By, Judged, Place, SubAgent};
+use crate::{Ask, By, Judged, Judgement, ScopePath, SubAgent};
 
 /// A server to ask.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl Remote {
         Ok(Remote { client, named, project, patience: patience.answer, approval })
     }
 
-    pub(crate) fn ask(&self, ask: &Ask, harms: Option<&[Harm]>) -> Result<Answer, Failed> {
-        let Place { agent, session, .. } = &ask.place;
+    pub(crate) fn ask(&self, ask: &Ask, harms: Option<&[Harm]>) -> Result<Judgement, Failed> {
+        let ScopePath { agent, session, .. } = &ask.place;
         let proposal = proposal(ask, harms, Duration::ZERO);
         let propose = || self.client.propose(agent, session, &proposal).map(|mut all| all.pop());
         let first = propose();
@@ -81,11 +81,11 @@ impl Remote {
 
     pub(crate) fn settle(
         &self,
-        place: &Place,
+        place: &ScopePath,
         id: &str,
         status: Status,
         text: Option<&str>,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Judgement, Failed> {
         let receipt = receipt(place, id, status, text);
         self.read(self.client.receipt(&place.agent, &place.session, &receipt).map(Some))
     }
@@ -95,7 +95,7 @@ impl Remote {
         ask: &Ask,
         harms: Option<&[Harm]>,
         hold: Duration,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Judgement, Failed> {
         let proposal = proposal(ask, harms, hold);
         let decided = self.client.post::<DecidedAll>(&path(&ask.place, "proposal"), &proposal);
         let decided = decided.map(|mut all| all.calls.pop());
@@ -112,17 +112,22 @@ impl Remote {
 
     pub(crate) fn settle_soon(
         &self,
-        place: &Place,
+        place: &ScopePath,
         id: &str,
         status: Status,
         text: &str,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Judgement, Failed> {
         let receipt = Receipt { wait: false, ..receipt(place, id, status, Some(text)) };
         self.read(self.client.post(&path(place, "receipt"), &receipt).map(Some))
     }
 
     /// Waits until a call is to be stopped.
-    pub(crate) fn watch(&self, place: &Place, id: &str, wait: Duration) -> Result<Answer, Failed> {
+    pub(crate) fn watch(
+        &self,
+        place: &ScopePath,
+        id: &str,
+        wait: Duration,
+    ) -> Result<Judgement, Failed> {
         let report = Report {
             id: id.to_owned(),
             scope: place.scope.clone(),
@@ -134,7 +139,7 @@ impl Remote {
 
     pub(crate) fn listed(
         &self,
-        place: &Place,
+        place: &ScopePath,
         server: &str,
         listing: &Listing<'_>,
     ) -> Result<Judged, ClientError> {
@@ -157,22 +162,26 @@ impl Remote {
         self.client.post("/api/mcp/tools", &body)
     }
 
-    pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, Failed> {
+    pub(crate) fn standing(
+        &self,
+        place: &ScopePath,
+        words: Option<&str>,
+    ) -> Result<Judgement, Failed> {
         let opened = self.client.open(&place.agent, Some(&place.session), words);
         self.read(opened.map(|_| None))
     }
 
     /// A sub-agent begins or ends.
-    pub(crate) fn sub_agent(&self, place: &Place, is: SubAgent) -> Result<Answer, Failed> {
+    pub(crate) fn sub_agent(&self, place: &ScopePath, is: SubAgent) -> Result<Judgement, Failed> {
         let done = is == SubAgent::Ended;
         self.opened(&Opening { scope: place.scope.clone(), done, ..opening(place) })
     }
 
-    pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, Failed> {
+    pub(crate) fn compacted(&self, place: &ScopePath) -> Result<Judgement, Failed> {
         self.opened(&Opening { compacted: true, ..opening(place) })
     }
 
-    fn opened(&self, opening: &Opening) -> Result<Answer, Failed> {
+    fn opened(&self, opening: &Opening) -> Result<Judgement, Failed> {
         match self.client.open_with(opening) {
             Err(ClientError::Refused(mut refusal)) if refusal.decision.is_some() => {
                 self.read(Ok(refusal.decision.take()))
@@ -181,15 +190,21 @@ impl Remote {
         }
     }
 
-    fn read(&self, answer: Result<Option<Decided>, ClientError>) -> Result<Answer, Failed> {
+    fn read(&self, answer: Result<Option<Decided>, ClientError>) -> Result<Judgement, Failed> {
         let error = match answer {
-            Ok(None) => return Ok(Answer::passed(By::Server)),
+            Ok(None) => return Ok(Judgement::passed(By::Server)),
             Ok(Some(decided)) => return Ok(judged(decided)),
             Err(error) => error,
         };
         if let Some(problem) = error.death() {
             let explain = format!("stopped: {}", problem.detail);
-            return Ok(Answer::said(Verdict::Kill, By::Server, "killed", &problem.code, explain));
+            return Ok(Judgement::said(
+                Verdict::Kill,
+                By::Server,
+                "killed",
+                &problem.code,
+                explain,
+            ));
         }
         if let ClientError::Refused(problem) = &error {
             match problem.code.as_str() {
@@ -198,7 +213,7 @@ impl Remote {
                 "store_failed" => {
                     let explain = format!("blocked: {}", problem.detail);
                     let code = &problem.code;
-                    return Ok(Answer::said(
+                    return Ok(Judgement::said(
                         Verdict::Block,
                         By::Server,
                         "fail_mode",
@@ -220,7 +235,7 @@ fn waiting(decided: &Decided) -> Option<String> {
     decided.approval.clone().filter(|_| decided.verdict == Verdict::Ask)
 }
 
-fn opening(place: &Place) -> Opening {
+fn opening(place: &ScopePath) -> Opening {
     let (agent, session) = (place.agent.clone(), Some(place.session.clone()));
     Opening { agent, session, ..Opening::default() }
 }
@@ -237,7 +252,7 @@ fn proposal(ask: &Ask, harms: Option<&[Harm]>, hold: Duration) -> Proposal {
     Proposal { calls: vec![call], scope: ask.place.scope.clone(), hold_s: hold.as_secs() }
 }
 
-fn receipt(place: &Place, id: &str, status: Status, text: Option<&str>) -> Receipt {
+fn receipt(place: &ScopePath, id: &str, status: Status, text: Option<&str>) -> Receipt {
     Receipt {
         id: id.to_owned(),
         status: status.into(),
@@ -247,15 +262,15 @@ fn receipt(place: &Place, id: &str, status: Status, text: Option<&str>) -> Recei
     }
 }
 
-fn path(place: &Place, what: &str) -> String {
+fn path(place: &ScopePath, what: &str) -> String {
     format!("/api/sessions/{}/{}/{what}", escaped(&place.agent), escaped(&place.session))
 }
 
-fn judged(decided: Decided) -> Answer {
+fn judged(decided: Decided) -> Judgement {
     let Decided { allowed, verdict, trips, incident, .. } = decided;
     // `allowed` and `verdict` must agree; the stricter of the two counts.
     let verdict = if allowed { verdict } else { verdict.max(Verdict::Ask) };
-    Answer { verdict, trips, incident, by: By::Server, notice: None }
+    Judgement { verdict, trips, incident, by: By::Server, notice: None }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::thread;
 
 use deadstop_client::Server;
 use deadstop_core::{Status, TopUp, Verdict};
-use deadstop_gate::{Answer, Ask, By, Gate, Given, Order, OrderError, Place, Setup, Whom};
+use deadstop_gate::{Ask, By, Gate, Given, Judgement, Order, OrderError, ScopePath, Setup, Whom};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -54,8 +54,8 @@ impl Stage {
     }
 }
 
-fn place() -> Place {
-    Place { agent: "coder".into(), session: "s1".into(), scope: Vec::new() }
+fn place() -> ScopePath {
+    ScopePath { agent: "coder".into(), session: "s1".into(), scope: Vec::new() }
 }
 
 fn ask(id: &str, tool: &str, argument: &str) -> Ask {
@@ -132,7 +132,7 @@ fn once(status: &'static str, body: &'static str) -> Server {
 #[test]
 fn fifty_at_once_get_exactly_what_is_left() {
     let stage = Stage::new("[steps]\nmax_steps = 10\n");
-    let answers: Vec<Answer> = thread::scope(|scope| {
+    let answers: Vec<Judgement> = thread::scope(|scope| {
         let asked: Vec<_> = (0..50)
             .map(|n| {
                 let stage = &stage;

@@ -7,7 +7,7 @@ mod harm {
     use std::process::Command;
 
     use deadstop_core::Verdict;
-    use deadstop_gate::{Answer, Ask, Gate, Place, Setup};
+    use deadstop_gate::{Ask, Gate, Judgement, ScopePath, Setup};
     use serde_json::{Value, json};
     use tempfile::TempDir;
 
@@ -44,10 +44,14 @@ mod harm {
             })
         }
 
-        fn call(&self, tool: &str, arguments: Value) -> Answer {
+        fn call(&self, tool: &str, arguments: Value) -> Judgement {
             self.calls.set(self.calls.get() + 1);
             self.gate().ask(&Ask {
-                place: Place { agent: "coder".into(), session: "s1".into(), ..Place::default() },
+                place: ScopePath {
+                    agent: "coder".into(),
+                    session: "s1".into(),
+                    ..ScopePath::default()
+                },
                 id: format!("c{}", self.calls.get()),
                 tool: tool.into(),
                 server: None,
@@ -57,7 +61,7 @@ mod harm {
             })
         }
 
-        fn shell(&self, command: &str) -> Answer {
+        fn shell(&self, command: &str) -> Judgement {
             self.call("Bash", json!({ "command": command }))
         }
 

@@ -10,7 +10,7 @@ use crate::write::{Sender, nanos, text};
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct LogEntry {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
     /// How grave it is.
@@ -35,7 +35,7 @@ pub enum Severity {
 }
 
 /// Lines as one request of an exporter.
-pub fn encode(lines: &[Line], sender: Sender<'_>) -> Vec<u8> {
+pub fn encode(lines: &[LogEntry], sender: Sender<'_>) -> Vec<u8> {
     let log_records = lines.iter().map(record).collect();
     let (resource, scope) = (sender.resource(), sender.scope());
     let scope_logs = vec![ScopeLogs { scope, log_records, schema_url: String::new() }];
@@ -43,7 +43,7 @@ pub fn encode(lines: &[Line], sender: Sender<'_>) -> Vec<u8> {
     ExportLogsServiceRequest { resource_logs: vec![logs] }.encode_to_vec()
 }
 
-fn record(line: &Line) -> LogRecord {
+fn record(line: &LogEntry) -> LogRecord {
     let (number, name) = match line.severity {
         Severity::Info => (SeverityNumber::Info, "INFO"),
         Severity::Warn => (SeverityNumber::Warn, "WARN"),
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_what_it_says() {
-        let line = Line {
+        let line = LogEntry {
             at_ms: 1000,
             severity: Severity::Warn,
             event: "deadstop.kill".into(),

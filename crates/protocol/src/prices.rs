@@ -47,7 +47,7 @@ const PRICED_AT: Duration = Duration::from_secs(1_793_361_600);
 const PROVIDERS: [&str; 3] = ["openai", "aws", "openrouter"];
 
 /// A price, and where it was found.
-type Known = (Price, Option<Place>);
+type Known = (Price, Option<CatalogueEntry>);
 
 /// What models charge.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct Prices {
 }
 
 /// Under which provider and name the catalogue knows a model.
-type Place = Arc<(Option<String>, String)>;
+type CatalogueEntry = Arc<(Option<String>, String)>;
 
 /// What a model charges, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Prices {
         self.found(model).0
     }
 
-    fn found(&self, model: &str) -> (Price, Option<Place>) {
+    fn found(&self, model: &str) -> (Price, Option<CatalogueEntry>) {
         let model = &model[..model.floor_char_boundary(MAX_NAME)];
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(model) {
@@ -149,7 +149,7 @@ impl Prices {
         Dated { source: "genai-prices", version: "0.2.1", date: "2026-10-30" }
     }
 
-    fn look_up(&self, model: &str) -> (Price, Option<Place>) {
+    fn look_up(&self, model: &str) -> (Price, Option<CatalogueEntry>) {
         if let Some((_, rates)) = self.own.iter().find(|(name, _)| prices_too(name, model)) {
             return (Price { rates: *rates, source: PriceSource::Own }, None);
         }
@@ -230,7 +230,7 @@ fn prices_too(name: &str, model: &str) -> bool {
 const SEPARATORS: [char; 5] = ['-', ':', '@', '_', '/'];
 
 /// The rates of the longest beginning of a name that the catalogue knows.
-fn in_catalogue(model: &str) -> Option<(Rates, Place)> {
+fn in_catalogue(model: &str) -> Option<(Rates, CatalogueEntry)> {
     let mut name = model;
     for _ in 0..=MAX_TRIMS {
         if let Some(found) = exactly(name) {
@@ -247,7 +247,7 @@ fn in_catalogue(model: &str) -> Option<(Rates, Place)> {
 }
 
 /// The rates for a name without anything left out at its end.
-fn exactly(name: &str) -> Option<(Rates, Place)> {
+fn exactly(name: &str) -> Option<(Rates, CatalogueEntry)> {
     let mut rest = name;
     for _ in 0..MAX_TRIMS {
         let Some((provider, model)) = rest.split_once('/') else { break };
@@ -261,11 +261,11 @@ fn exactly(name: &str) -> Option<(Rates, Place)> {
     anywhere(rest).or_else(|| makers.and_then(|(_, model)| anywhere(model)))
 }
 
-fn anywhere(name: &str) -> Option<(Rates, Place)> {
+fn anywhere(name: &str) -> Option<(Rates, CatalogueEntry)> {
     found_at(None, name).or_else(|| PROVIDERS.iter().find_map(|p| found_at(Some(p), name)))
 }
 
-fn found_at(provider: Option<&str>, model: &str) -> Option<(Rates, Place)> {
+fn found_at(provider: Option<&str>, model: &str) -> Option<(Rates, CatalogueEntry)> {
     let rates = rates_at(provider, model)?;
     Some((rates, Arc::new((provider.map(str::to_owned), model.to_owned()))))
 }

@@ -272,8 +272,12 @@ impl Run<'_> {
         self.report.model_calls += 1;
         self.charge(price.rates, &usage);
 
-        let at =
-            Place { turn: answered.turn, call: None, message: answered.message, at_call: None };
+        let at = TracePosition {
+            turn: answered.turn,
+            call: None,
+            message: answered.message,
+            at_call: None,
+        };
         let Some(mut ticket) = self.admit(&call, at) else { return };
         if !answered.text.is_empty() {
             self.stream(&call, &mut ticket, &usage, answered.text, at);
@@ -293,7 +297,7 @@ impl Run<'_> {
 
     fn tool_call(&mut self, call: &Call, recorded: &RecordedCall, turn: usize, nth: usize) {
         self.tool_calls += 1;
-        let at = Place {
+        let at = TracePosition {
             turn,
             call: Some(nth),
             message: recorded.message,
@@ -347,7 +351,7 @@ impl Run<'_> {
         }
     }
 
-    fn admit(&mut self, call: &Call, at: Place) -> Option<Ticket> {
+    fn admit(&mut self, call: &Call, at: TracePosition) -> Option<Ticket> {
         if self.stopped {
             return None;
         }
@@ -361,20 +365,27 @@ impl Run<'_> {
         Some(ticket)
     }
 
-    fn stream(&mut self, call: &Call, ticket: &mut Ticket, usage: &Usage, text: &str, at: Place) {
+    fn stream(
+        &mut self,
+        call: &Call,
+        ticket: &mut Ticket,
+        usage: &Usage,
+        text: &str,
+        at: TracePosition,
+    ) {
         let (now, new) = (self.now, Progress { output: usage.output, text });
         let Decision { trips, .. } = self.on_chain(|chain| progress(chain, call, ticket, new, now));
         self.note(trips, at);
     }
 
-    fn settle(&mut self, call: &Call, ticket: Ticket, outcome: &Outcome, at: Place) {
+    fn settle(&mut self, call: &Call, ticket: Ticket, outcome: &Outcome, at: TracePosition) {
         let now = self.now;
         let Decision { trips, .. } =
             self.on_chain(|chain| settle(chain, call, ticket, outcome, now));
         self.note(trips, at);
     }
 
-    fn note(&mut self, trips: Vec<Trip>, at: Place) {
+    fn note(&mut self, trips: Vec<Trip>, at: TracePosition) {
         for trip in trips {
             self.stopped |= trip.verdict == Verdict::Kill;
             self.report.events.push(Event {
@@ -410,7 +421,7 @@ struct Answered<'a> {
 
 /// Where in a trace a call stands.
 #[derive(Clone, Copy)]
-struct Place {
+struct TracePosition {
     turn: usize,
     call: Option<usize>,
     message: usize,

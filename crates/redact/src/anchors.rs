@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 
 use super::names::WORDS;
-use super::place::{Outcome, Place};
+use super::place::{Candidate, Outcome};
 use super::tokens::TOKENS;
 use super::{card, fields, shapes, tokens};
 
@@ -13,7 +13,7 @@ use super::{card, fields, shapes, tokens};
 pub(super) const LONGEST: usize = 32;
 
 /// Judges a place.
-type Shape = fn(&Place<'_>) -> Outcome;
+type Shape = fn(&Candidate<'_>) -> Outcome;
 
 #[derive(Clone, Copy, Debug)]
 enum Anchor {
@@ -107,7 +107,7 @@ impl Anchors {
     }
 
     /// Judges the place where an anchor stands.
-    pub(super) fn judge(&self, anchor: usize, place: &Place<'_>) -> Outcome {
+    pub(super) fn judge(&self, anchor: usize, place: &Candidate<'_>) -> Outcome {
         match self.anchors.get(anchor) {
             Some(Anchor::Token(number)) => tokens::check(place, &TOKENS[*number]),
             Some(Anchor::Word(number)) => fields::check(place, &WORDS[*number]),

@@ -1,12 +1,12 @@
 //! Numbers of payment cards: brand, length and check digit must all agree.
 
-use super::place::{Ending, Found, Outcome, Place, Wrap};
+use super::place::{Candidate, Ending, Found, Outcome, Wrap};
 use super::quote::Quote;
 
 /// A card's number, with single blanks or dashes between its groups or without.
 ///
 /// Whatever a run of digits is, it is looked at once: long numbers cost no more than short ones.
-pub(super) fn check(place: &Place<'_>) -> Outcome {
+pub(super) fn check(place: &Candidate<'_>) -> Outcome {
     let at = place.at;
     let run = place.from(at).iter().take_while(|unit| unit.is_ascii_digit()).count();
     let skip = Outcome::Skip(at + run.max(1));
@@ -34,7 +34,7 @@ pub(super) fn check(place: &Place<'_>) -> Outcome {
 }
 
 /// Where a valid number ends.
-fn number(place: &Place<'_>, at: usize, run: usize) -> Option<usize> {
+fn number(place: &Candidate<'_>, at: usize, run: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(19);
     let mut end = at;
     if run > 4 {
@@ -99,7 +99,7 @@ fn luhn(digits: &[u8]) -> bool {
 }
 
 /// A number that is a JSON value by itself must be followed by a JSON value.
-fn wrap(place: &Place<'_>, at: usize, end: usize) -> Wrap {
+fn wrap(place: &Candidate<'_>, at: usize, end: usize) -> Wrap {
     let back = place.back(at);
     let trimmed = back.trim_ascii_end();
     let next = place.from(end).iter().find(|unit| !unit.is_ascii_whitespace());

@@ -8,7 +8,7 @@
 use super::anchors::Anchors;
 use super::own::{Own, OwnMatches};
 use super::pem::{self, Step};
-use super::place::{AHEAD, BACK, Class, Ending, Found, Outcome, Place, Wrap, ends_line};
+use super::place::{AHEAD, BACK, Candidate, Class, Ending, Found, Outcome, Wrap, ends_line};
 use super::quote::{self, Quote};
 use super::shapes;
 use super::view::View;
@@ -34,7 +34,7 @@ pub(super) struct Engine {
     at: usize,
     /// Units before this have left.
     left: usize,
-    /// See [`Place`].
+    /// See [`Candidate`].
     floor: usize,
     beneath: Option<u8>,
     commands: u8,
@@ -107,7 +107,7 @@ impl Engine {
                 continue;
             }
             let Some((start, anchor)) = anchor else { break };
-            let place = Place {
+            let place = Candidate {
                 view: &self.view,
                 at: start,
                 floor: self.floor,

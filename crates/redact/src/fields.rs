@@ -7,7 +7,7 @@
 mod bare;
 
 use super::names::{self, Sort, Word};
-use super::place::{Class, Ending, Outcome, Place, ends_line, is_redacted, replacement};
+use super::place::{Candidate, Class, Ending, Outcome, ends_line, is_redacted, replacement};
 use super::quote::Quote;
 use super::shapes::is_template;
 use super::tokens::{self, looks_random};
@@ -28,7 +28,7 @@ const LONG_SCHEMES: [&str; 5] = ["digest", "hawk", "aws4-hmac-sha256", "oauth", 
 
 /// A name and what connects it with its value.
 struct Field<'a> {
-    place: &'a Place<'a>,
+    place: &'a Candidate<'a>,
     sort: Sort,
     kind: &'static str,
     /// Where the name starts.
@@ -63,12 +63,12 @@ enum Link {
 }
 
 /// Judges a place where a telling word stands.
-pub(super) fn check(place: &Place<'_>, word: &Word) -> Outcome {
+pub(super) fn check(place: &Candidate<'_>, word: &Word) -> Outcome {
     let Some(field) = field(place, word) else { return Outcome::Nothing };
     field.judge()
 }
 
-fn field<'a>(place: &'a Place<'a>, word: &Word) -> Option<Field<'a>> {
+fn field<'a>(place: &'a Candidate<'a>, word: &Word) -> Option<Field<'a>> {
     let after = place.at + word.text.len();
     let tail = place.from(after);
     let run = Class::Dashed.run(&tail[..tail.len().min(LONGEST_SUFFIX)]);
@@ -159,7 +159,7 @@ fn without_quote<'a>(back: &[u8], name: &'a [u8]) -> &'a [u8] {
 }
 
 /// `["cookie", "…"]`: a header as a pair, not a list of names.
-fn is_pair(place: &Place<'_>, at: usize) -> bool {
+fn is_pair(place: &Candidate<'_>, at: usize) -> bool {
     let at = at + blanks(place.from(at));
     Quote::at(place.from(at)).is_some_and(|(quote, length)| {
         let content = content(place, at + length, quote);
@@ -168,7 +168,7 @@ fn is_pair(place: &Place<'_>, at: usize) -> bool {
 }
 
 /// `{"name": "PASSWORD", "value": "…"}` and the same in YAML and XML.
-fn separate_value(place: &Place<'_>, at: usize) -> Option<(Link, usize, usize)> {
+fn separate_value(place: &Candidate<'_>, at: usize) -> Option<(Link, usize, usize)> {
     let gap = |unit: &&u8| unit.is_ascii_whitespace() || **unit == b',';
     let mut at = at + place.from(at).iter().take(40).take_while(gap).count();
     let quote = Quote::at(place.from(at));
@@ -367,7 +367,7 @@ impl Field<'_> {
         let jwt = self.place.from(start).starts_with(b"eyJ");
         match tokens::kind_of(self.place, start) {
             Some(kind) => kind,
-            None if jwt => match super::shapes::jwt(&Place { at: start, ..*self.place }) {
+            None if jwt => match super::shapes::jwt(&Candidate { at: start, ..*self.place }) {
                 Outcome::Secret(found) => found.kind,
                 _ => self.kind,
             },
@@ -377,7 +377,7 @@ impl Field<'_> {
 }
 
 /// The units of a quoted value, up to the most that is judged.
-fn content<'a>(place: &Place<'a>, start: usize, quote: Quote) -> &'a [u8] {
+fn content<'a>(place: &Candidate<'a>, start: usize, quote: Quote) -> &'a [u8] {
     let units = place.from(start);
     let mut slashes = 0;
     for at in 0..units.len().min(JUDGED) {

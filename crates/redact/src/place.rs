@@ -12,7 +12,7 @@ pub(super) const OPENING: &[u8] = b"[redacted:";
 
 /// A place where something that may start a secret was found.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Candidate<'a> {
     pub(super) view: &'a View,
     /// Where it was found.
     pub(super) at: usize,
@@ -26,7 +26,7 @@ pub(super) struct Place<'a> {
     pub(super) end: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Candidate<'a> {
     /// The units from one on, as far as can be seen.
     pub(super) fn from(&self, unit: usize) -> &'a [u8] {
         self.view.units().get(unit..self.end).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! Secrets that are known by their shape: JSON web tokens, passwords in URLs, credentials after a
 //! scheme's name, signatures in URLs, chat bot tokens, Deadstop's own keys, private keys.
 
-use super::place::{AHEAD, Class, Ending, Outcome, Place, is_redacted};
+use super::place::{AHEAD, Candidate, Class, Ending, Outcome, is_redacted};
 use super::quote::Quote;
 use super::tokens::{ending, looks_random};
 
@@ -26,7 +26,7 @@ const DATABASES: [&str; 14] = [
 ];
 
 /// `eyJ…`: three parts with dots between them, the first of which is JSON.
-pub(super) fn jwt(place: &Place<'_>) -> Outcome {
+pub(super) fn jwt(place: &Candidate<'_>) -> Outcome {
     let at = place.at;
     // In the middle of something longer, as far as it can be seen.
     let joined = matches!(place.before(at), Some(b'-' | b'_' | b'+' | b'/'))
@@ -51,7 +51,7 @@ pub(super) fn jwt(place: &Place<'_>) -> Outcome {
 }
 
 /// `://user:password@host`.
-pub(super) fn url(place: &Place<'_>) -> Outcome {
+pub(super) fn url(place: &Candidate<'_>) -> Outcome {
     let start = place.at + 3;
     let encoded = place.is_percent(place.at);
     let units = place.from(start);
@@ -102,7 +102,7 @@ pub(super) fn url(place: &Place<'_>) -> Outcome {
 }
 
 /// `Bearer` and a token, wherever it stands.
-pub(super) fn bearer(place: &Place<'_>) -> Outcome {
+pub(super) fn bearer(place: &Candidate<'_>) -> Outcome {
     let Some(start) = after_blanks(place, place.at + 6) else { return Outcome::Nothing };
     let units = place.from(start);
     let judged = &units[..Class::Token.run(&units[..units.len().min(64)])];
@@ -115,7 +115,7 @@ pub(super) fn bearer(place: &Place<'_>) -> Outcome {
 }
 
 /// `Basic` and a user's name with a password in base64.
-pub(super) fn basic(place: &Place<'_>) -> Outcome {
+pub(super) fn basic(place: &Candidate<'_>) -> Outcome {
     let Some(start) = after_blanks(place, place.at + 5) else { return Outcome::Nothing };
     let units = place.from(start);
     let run = Class::Base64.run(&units[..units.len().min(AHEAD / 2)]);
@@ -171,7 +171,7 @@ const OPTIONS: [(u8, Takes, &[&str]); 6] = [
 ];
 
 /// `curl -u user:password`, `sshpass -p password`, `mysql -ppassword` and the like.
-pub(super) fn argument(place: &Place<'_>) -> Outcome {
+pub(super) fn argument(place: &Candidate<'_>) -> Outcome {
     let long = place.from(place.at).starts_with(b"--");
     let letter = place.from(place.at).get(if long { 2 } else { 1 }).copied().unwrap_or(0);
     let starts = place.before(place.at).is_none_or(|unit| {
@@ -207,7 +207,7 @@ pub(super) fn argument(place: &Place<'_>) -> Outcome {
 }
 
 /// How the command before an option takes a password with it, if it does.
-fn taken_by(place: &Place<'_>, letter: u8) -> Option<Takes> {
+fn taken_by(place: &Candidate<'_>, letter: u8) -> Option<Takes> {
     let (commands, reaches) = commands(place.back(place.at));
     let beneath = if reaches && place.sees_floor() { place.commands } else { 0 };
     let named = commands | beneath;
@@ -231,7 +231,7 @@ pub(super) fn commands(units: &[u8]) -> (u8, bool) {
 }
 
 /// `sig=`, as in links that carry their own permission.
-pub(super) fn signature(place: &Place<'_>) -> Outcome {
+pub(super) fn signature(place: &Candidate<'_>) -> Outcome {
     let name = Class::Dashed.run(place.from(place.at));
     let start = place.at + name + 1;
     let units = place.from(start);
@@ -244,7 +244,7 @@ pub(super) fn signature(place: &Place<'_>) -> Outcome {
 }
 
 /// A bot's number, a colon and its token, as Telegram has them.
-pub(super) fn telegram(place: &Place<'_>) -> Outcome {
+pub(super) fn telegram(place: &Candidate<'_>) -> Outcome {
     let digits = place.back(place.at).iter().rev().take_while(|u| u.is_ascii_digit()).count();
     let units = place.from(place.at + 1);
     let run = Class::Dashed.run(&units[..units.len().min(64)]);
@@ -255,7 +255,7 @@ pub(super) fn telegram(place: &Place<'_>) -> Outcome {
 }
 
 /// `ds_o_<id>_<secret>`.
-pub(super) fn deadstop(place: &Place<'_>) -> Outcome {
+pub(super) fn deadstop(place: &Candidate<'_>) -> Outcome {
     let units = place.from(place.at);
     let [b'd', b's', b'_', b'a'..=b'z', b'_', rest @ ..] = units else { return Outcome::Nothing };
     let id = Class::Alnum.run(&rest[..rest.len().min(64)]);
@@ -268,7 +268,7 @@ pub(super) fn deadstop(place: &Place<'_>) -> Outcome {
 }
 
 /// An account's number, a colon and its token, as Twilio has them.
-pub(super) fn twilio(place: &Place<'_>) -> Outcome {
+pub(super) fn twilio(place: &Candidate<'_>) -> Outcome {
     let units = place.from(place.at);
     let Some(token) = units.get(35..67) else { return Outcome::Nothing };
     let account = units.starts_with(b"AC") && units[2..34].iter().all(u8::is_ascii_hexdigit);
@@ -281,7 +281,7 @@ pub(super) fn twilio(place: &Place<'_>) -> Outcome {
 }
 
 /// The secret that stands next to the id of a key of AWS: forty characters after a separator.
-pub(super) fn aws_secret(place: &Place<'_>, id_end: usize) -> Option<(usize, usize)> {
+pub(super) fn aws_secret(place: &Candidate<'_>, id_end: usize) -> Option<(usize, usize)> {
     let units = place.from(id_end);
     let gap = units.iter().take(6).take_while(|u| b" \t\r\n,;:|/\"'".contains(u)).count();
     let secret = units.get(gap..)?;
@@ -296,7 +296,7 @@ pub(super) fn aws_secret(place: &Place<'_>, id_end: usize) -> Option<(usize, usi
 }
 
 /// `-----BEGIN … PRIVATE KEY-----`.
-pub(super) fn private_key(place: &Place<'_>) -> Outcome {
+pub(super) fn private_key(place: &Candidate<'_>) -> Outcome {
     let units = place.from(place.at);
     let line = &units[..units.len().min(80)];
     let words =
@@ -336,7 +336,7 @@ pub(super) fn is_template(value: &[u8]) -> bool {
 }
 
 /// The place after one or more blanks.
-fn after_blanks(place: &Place<'_>, from: usize) -> Option<usize> {
+fn after_blanks(place: &Candidate<'_>, from: usize) -> Option<usize> {
     let blanks = place.from(from).iter().take(8).take_while(|u| b" \t+".contains(u)).count();
     (blanks > 0).then_some(from + blanks)
 }

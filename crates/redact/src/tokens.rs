@@ -1,6 +1,6 @@
 //! Secrets that say what they are: they start with a prefix of their issuer's.
 
-use super::place::{AHEAD, Class, Ending, Outcome, Place};
+use super::place::{AHEAD, Candidate, Class, Ending, Outcome};
 
 /// Units of a token that are looked at before it is believed. More would let a text made of
 /// prefixes cost too much.
@@ -133,7 +133,7 @@ use Class::Token as TokenClass;
 const Token: Class = TokenClass;
 
 /// The token that a place starts with, if it is one.
-pub(super) fn check(place: &Place<'_>, token: &Token) -> Outcome {
+pub(super) fn check(place: &Candidate<'_>, token: &Token) -> Outcome {
     let (at, body) = (place.at, place.at + token.prefix.len());
     if !place.is_fresh(at) || !place.from(at).starts_with(token.prefix.as_bytes()) {
         return Outcome::Nothing;
@@ -150,20 +150,20 @@ pub(super) fn check(place: &Place<'_>, token: &Token) -> Outcome {
 }
 
 /// The kind of token that a value starts with.
-pub(super) fn kind_of(place: &Place<'_>, at: usize) -> Option<&'static str> {
+pub(super) fn kind_of(place: &Candidate<'_>, at: usize) -> Option<&'static str> {
     let units = place.from(at);
     let token = TOKENS
         .iter()
         .filter(|token| units.starts_with(token.prefix.as_bytes()))
         .max_by_key(|token| token.prefix.len())?;
-    match check(&Place { at, ..*place }, token) {
+    match check(&Candidate { at, ..*place }, token) {
         Outcome::Secret(found) if found.start == at => Some(found.kind),
         _ => None,
     }
 }
 
 /// Where a run ends, without a full stop that belongs to the sentence.
-pub(super) fn ending(place: &Place<'_>, from: usize, class: Class) -> Ending {
+pub(super) fn ending(place: &Candidate<'_>, from: usize, class: Class) -> Ending {
     let units = &place.from(from);
     let run = class.run(units);
     if run >= units.len() && units.len() + (from - place.at) >= AHEAD {

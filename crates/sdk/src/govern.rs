@@ -71,7 +71,7 @@ impl Address {
 /// Opens a session at its server. A server that does not answer is tried again in the background.
 pub(crate) fn connect(session: &Session, address: &Address) -> Result<(), OpenError> {
     let server = address.server()?;
-    let line = Arc::new(Line::new(session, address, &server)?);
+    let line = Arc::new(ServerLink::new(session, address, &server)?);
     let noted = line.deliver();
     match line.open() {
         // It was killed in an earlier process, and the server has not heard of it yet.
@@ -103,12 +103,12 @@ fn killed(session: &Session, why: &str) -> OpenError {
 /// server, and its first call learns whether the server answers.
 pub(crate) fn connect_later(session: &Session, address: &Address) {
     let Ok(server) = address.server() else { return };
-    let Ok(line) = Line::new(session, address, &server) else { return };
+    let Ok(line) = ServerLink::new(session, address, &server) else { return };
     let _ = Arc::new(line).start(session, &server);
 }
 
 /// The connection to the server.
-struct Line {
+struct ServerLink {
     session: Weak<Inner>,
     client: Client,
     url: String,
@@ -166,9 +166,13 @@ enum Stands {
     Other,
 }
 
-impl Line {
-    fn new(session: &Session, address: &Address, server: &Server) -> Result<Line, ClientError> {
-        Ok(Line {
+impl ServerLink {
+    fn new(
+        session: &Session,
+        address: &Address,
+        server: &Server,
+    ) -> Result<ServerLink, ClientError> {
+        Ok(ServerLink {
             session: Arc::downgrade(&session.0),
             client: Client::patient(server, asking())?,
             url: server.url.clone(),
@@ -181,7 +185,11 @@ impl Line {
         })
     }
 
-    fn start(self: &Arc<Line>, session: &Session, server: &Server) -> Result<(), ClientError> {
+    fn start(
+        self: &Arc<ServerLink>,
+        session: &Session,
+        server: &Server,
+    ) -> Result<(), ClientError> {
         let listener = Client::patient(server, LISTENING)?;
         session.govern(Arc::clone(self) as Arc<dyn Authority>);
         let (tells, listens) = (Arc::clone(self), Arc::clone(self));
@@ -580,7 +588,7 @@ impl Line {
     }
 }
 
-impl Authority for Line {
+impl Authority for ServerLink {
     fn ask(&self, question: &Question<'_>, until: [&StopSignal; 2]) -> Told {
         let stopped = || until.iter().any(|signal| signal.is_stopped());
         let mut queue = self.queue();

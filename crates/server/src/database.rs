@@ -84,7 +84,7 @@ pub(crate) fn lock(folder: &Path) -> Result<std::fs::File, StartError> {
 
 /// Where a database is.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum DatabaseLocation {
     /// In a file in this folder.
     Folder(PathBuf),
     /// Elsewhere: `postgres://…`.
@@ -145,8 +145,8 @@ pub struct Database {
 
 impl Database {
     /// Opens the database that is there.
-    pub async fn open(place: &Place) -> Result<Database, DatabaseError> {
-        if let Place::Folder(folder) = place
+    pub async fn open(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
+        if let DatabaseLocation::Folder(folder) = place
             && !folder.join(FILE).is_file()
         {
             return Err(DatabaseError::Missing(folder.display().to_string()));
@@ -155,15 +155,15 @@ impl Database {
     }
 
     /// Opens the database; one that is to be a file is made if there is none.
-    pub async fn open_or_make(place: &Place) -> Result<Database, DatabaseError> {
+    pub async fn open_or_make(place: &DatabaseLocation) -> Result<Database, DatabaseError> {
         let store = match place {
-            Place::Folder(folder) => open(Some(folder), None).await?,
-            Place::Url(url) => open(None, Some(url)).await?,
+            DatabaseLocation::Folder(folder) => open(Some(folder), None).await?,
+            DatabaseLocation::Url(url) => open(None, Some(url)).await?,
         };
         let missing = || DatabaseError::Missing("the place that was named".to_owned());
         let notice = match place {
-            Place::Folder(folder) => Some(folder.join(NOTICE)),
-            Place::Url(_) => None,
+            DatabaseLocation::Folder(folder) => Some(folder.join(NOTICE)),
+            DatabaseLocation::Url(_) => None,
         };
         Ok(Database { store: store.ok_or_else(missing)?, notice })
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use deadstop_core::{Measure, Status};
 use deadstop_otlp::Sender;
-use deadstop_otlp::line::{self, Line, Severity};
+use deadstop_otlp::line::{self, LogEntry, Severity};
 use deadstop_otlp::names::{self, deadstop as ours};
 use deadstop_otlp::span::{self, Finished, What};
 use deadstop_store::CallKind;
@@ -64,8 +64,8 @@ pub(crate) fn start(telemetry: Telemetry, warden: &Arc<Warden>) {
         warden.export_lines_to(sender);
         let telemetry = telemetry.clone();
         tokio::spawn(async move {
-            let written = |lines: &[log::Line]| {
-                let lines: Vec<Line> = lines.iter().map(line).collect();
+            let written = |lines: &[log::LogLine]| {
+                let lines: Vec<LogEntry> = lines.iter().map(line).collect();
                 (line::encode(&lines, telemetry.sender()), lines.len() as u64)
             };
             let count = |sent: bool, lines: u64| {
@@ -219,10 +219,10 @@ fn finished(call: &Exported) -> Finished {
 }
 
 /// A line of the log as OTLP has it: `deadstop::kill` is the event `deadstop.kill`.
-fn line(line: &log::Line) -> Line {
+fn line(line: &log::LogLine) -> LogEntry {
     let severity = if line.target == log::KILL { Severity::Warn } else { Severity::Info };
     let fields = line.fields.iter().map(|(name, value)| (names::of_field(name), value.clone()));
-    Line {
+    LogEntry {
         at_ms: line.at.0,
         severity,
         event: line.target.replace("::", "."),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::support::{Ask, Gate, Reply, Said, Seen, Speech, Step};
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn evidence_has_the_whole_request_of_the_call_that_tripped() {
 on_both!(a_change_of_the_table_prevention_configs_counts,);
 
 /// Seed E: configs are stored in `prevention_configs`. Found from outside: an `UPDATE` had no effect.
-async fn a_change_of_the_table_prevention_configs_counts(place: &Place) {
+async fn a_change_of_the_table_prevention_configs_counts(place: &TestDatabase) {
     let answer = |_: &crate::support::Seen| Speech::Chat.reply(false, &Said::text("fine"));
     let gate = Gate::on(place, json!({}), answer, |_| {}).await;
     let config = |cost: f64| {

@@ -13,7 +13,7 @@ use deadstop_store::{
 use serde_json::{Value, json};
 
 use crate::control::kept;
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::support::{Ask, Dice, Gate, Reply, heavy, rounds};
 
 on_both![what_is_shown_agrees_with_the_calls, savings_agree_with_the_calls];
@@ -252,7 +252,7 @@ fn nearest(scope: &Value, book: &Book, sum: &Sum) {
     }
 }
 
-async fn what_is_shown_agrees_with_the_calls(place: &Place) {
+async fn what_is_shown_agrees_with_the_calls(place: &TestDatabase) {
     let _turn = heavy().await;
     let policy = json!({
         "preset": "observe",
@@ -467,7 +467,7 @@ async fn keep(store: &Store, seed: u64) -> Stop {
     Stop { id, last, calls, runs }
 }
 
-async fn savings_agree_with_the_calls(place: &Place) {
+async fn savings_agree_with_the_calls(place: &TestDatabase) {
     let _turn = heavy().await;
     let gate = Gate::on(place, json!({}), |_| Reply::json(200, &json!({})), |_| {}).await;
     let store = place.open().await;

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::support::{Ask, Gate, Got, Reply, Said, Speech, Upstream};
 
-async fn gate(place: &Place, policy: Value, answer: &'static str) -> Gate {
+async fn gate(place: &TestDatabase, policy: Value, answer: &'static str) -> Gate {
     let reply = move |_: &crate::support::Seen| Speech::Chat.reply(false, &Said::text(answer));
     Gate::on(place, policy, reply, |config| config.private_alerts = true).await
 }
@@ -91,7 +91,7 @@ on_both!(
 );
 
 /// Seed A: trip, agent inactive, incident with its breakdown, webhook and mail, switched on again.
-async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &Place) {
+async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &TestDatabase) {
     let gate = gate(place, json!({ "preset": "balanced" }), WORDS).await;
     let hook = Upstream::start(|_| Reply::json(200, &json!({}))).await;
     let (port, mail) = mailbox().await;
@@ -197,7 +197,7 @@ async fn similarity_switches_the_agent_off_and_a_person_switches_it_on(place: &P
 }
 
 /// Seed D: the loop is found in the model's own tool calls, and the audit has the sentence.
-async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &Place) {
+async fn a_delete_loop_ends_the_session_and_an_operator_resets_it(place: &TestDatabase) {
     let delete = |_: &crate::support::Seen| {
         let call = Said::call("c1", "delete_asset", json!({ "asset_id": "fact_sales" }));
         Speech::Chat.reply(false, &call)
@@ -342,7 +342,7 @@ async fn the_request_log_finds_calls(gate: &Gate) {
 }
 
 /// Seed E: an override, in force on the next call; back to the default; history kept.
-async fn an_agents_own_guards_and_back_to_the_default(place: &Place) {
+async fn an_agents_own_guards_and_back_to_the_default(place: &TestDatabase) {
     let gate = gate(place, json!({}), "fine").await;
     let path = "/api/agents/research-agent/prevention-config";
     let says = |n: u32| Speech::Chat.says(false, &format!("step {n}")).by("research-agent", "s1");
@@ -401,7 +401,7 @@ async fn an_agents_own_guards_and_back_to_the_default(place: &Place) {
 }
 
 /// An id of another project is not found, and its calls do not count here.
-async fn projects_are_walls(place: &Place) {
+async fn projects_are_walls(place: &TestDatabase) {
     let gate = gate(place, json!({}), "fine").await;
     let own = Speech::Chat.says(false, "hello").by("ours", "s1");
     let theirs =
@@ -422,7 +422,7 @@ async fn projects_are_walls(place: &Place) {
 }
 
 /// F5: yesterday's traffic under another policy.
-async fn a_policy_is_tried_on_what_was(place: &Place) {
+async fn a_policy_is_tried_on_what_was(place: &TestDatabase) {
     let gate = gate(place, json!({}), "fine").await;
     for n in 0..6 {
         let says = Speech::Chat.says(false, &format!("step {n}")).by("worker", "s1");
@@ -479,7 +479,7 @@ async fn tried(gate: &Gate, policy: &Value) -> Value {
 }
 
 /// An unknown model is charged at the fallback, until an operator sets its price.
-async fn own_prices_are_charged_from_the_next_call_on(place: &Place) {
+async fn own_prices_are_charged_from_the_next_call_on(place: &TestDatabase) {
     let gate = gate(place, json!({}), WORDS).await;
     let preflight = |id: &str| json!({ "id": id, "model": "house-llm-7", "input_tokens": 1000 });
     let used =

@@ -68,7 +68,7 @@ pub struct Approval {
 
 /// A decision about a waiting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum ApprovalOutcome {
     /// A person approved it.
     Approved,
     /// A person denied it.
@@ -81,19 +81,24 @@ pub enum Answer {
     Stopped,
 }
 
-impl Answer {
+impl ApprovalOutcome {
     /// All answers, in the order of their numbers.
-    pub const ALL: [Answer; 5] =
-        [Answer::Approved, Answer::Denied, Answer::Lapsed, Answer::Withdrawn, Answer::Stopped];
+    pub const ALL: [ApprovalOutcome; 5] = [
+        ApprovalOutcome::Approved,
+        ApprovalOutcome::Denied,
+        ApprovalOutcome::Lapsed,
+        ApprovalOutcome::Withdrawn,
+        ApprovalOutcome::Stopped,
+    ];
 
     /// The name of the answer.
     pub fn name(self) -> &'static str {
         match self {
-            Answer::Approved => "approved",
-            Answer::Denied => "denied",
-            Answer::Lapsed => "lapsed",
-            Answer::Withdrawn => "withdrawn",
-            Answer::Stopped => "stopped",
+            ApprovalOutcome::Approved => "approved",
+            ApprovalOutcome::Denied => "denied",
+            ApprovalOutcome::Lapsed => "lapsed",
+            ApprovalOutcome::Withdrawn => "withdrawn",
+            ApprovalOutcome::Stopped => "stopped",
         }
     }
 }
@@ -102,7 +107,7 @@ impl Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
     /// What was decided.
-    pub answer: Answer,
+    pub answer: ApprovalOutcome,
     /// Who decided.
     pub by: String,
     /// Why.
@@ -113,12 +118,12 @@ pub struct Word {
 
 impl Word {
     /// A person's decision.
-    pub fn said(answer: Answer, by: &str, reason: &str, at: Time) -> Word {
+    pub fn said(answer: ApprovalOutcome, by: &str, reason: &str, at: Time) -> Word {
         Word { answer, by: by.to_owned(), reason: reason.to_owned(), at }
     }
 
     /// A decision made without a person.
-    fn of(answer: Answer, at: Time) -> Word {
+    fn of(answer: ApprovalOutcome, at: Time) -> Word {
         Word::said(answer, "", "", at)
     }
 
@@ -126,14 +131,14 @@ impl Word {
     fn clause(&self, approval: &Approval) -> String {
         let Word { by, reason, .. } = self;
         match self.answer {
-            Answer::Approved => format!("approved by {by}: {reason}"),
-            Answer::Denied => format!("denied by {by}: {reason}"),
-            Answer::Lapsed => {
+            ApprovalOutcome::Approved => format!("approved by {by}: {reason}"),
+            ApprovalOutcome::Denied => format!("denied by {by}: {reason}"),
+            ApprovalOutcome::Lapsed => {
                 let waited = approval.until.since(approval.since);
                 format!("no approval within {waited}")
             }
-            Answer::Withdrawn => "withdrawn".to_owned(),
-            Answer::Stopped => "stopped while it waited".to_owned(),
+            ApprovalOutcome::Withdrawn => "withdrawn".to_owned(),
+            ApprovalOutcome::Stopped => "stopped while it waited".to_owned(),
         }
     }
 }
@@ -149,13 +154,15 @@ impl Approval {
         let mut word = self.word.subscribe();
         match word.wait_for(Option::is_some).await.map(|word| word.clone()) {
             Ok(Some(word)) => word,
-            _ => Word::of(Answer::Withdrawn, self.until),
+            _ => Word::of(ApprovalOutcome::Withdrawn, self.until),
         }
     }
 
     /// Whether a repeated request gets this approval's decision instead of a new one.
     pub fn counts(&self) -> bool {
-        self.word().is_none_or(|word| !matches!(word.answer, Answer::Withdrawn | Answer::Stopped))
+        self.word().is_none_or(|word| {
+            !matches!(word.answer, ApprovalOutcome::Withdrawn | ApprovalOutcome::Stopped)
+        })
     }
 
     /// Records a decision; false if there was one before, which stays.
@@ -185,8 +192,9 @@ impl Approval {
     /// Whether an approval still admits the call: for as long again as the time limit was.
     pub fn is_approved(&self, now: Time) -> bool {
         let wait = self.until.since(self.since);
-        self.word()
-            .is_some_and(|word| word.answer == Answer::Approved && now.since(word.at) <= wait)
+        self.word().is_some_and(|word| {
+            word.answer == ApprovalOutcome::Approved && now.since(word.at) <= wait
+        })
     }
 
     /// Whether it can be forgotten.
@@ -388,7 +396,7 @@ impl Question {
     pub fn detach(self) {
         tokio::spawn(async move {
             let word = self.wait().await;
-            if matches!(word.answer, Answer::Denied | Answer::Lapsed) {
+            if matches!(word.answer, ApprovalOutcome::Denied | ApprovalOutcome::Lapsed) {
                 self.refuse(&word);
             }
         });
@@ -402,8 +410,8 @@ impl Question {
         let answer = tokio::select! {
             biased;
             word = self.approval.decided() => return word,
-            _ = futures_util::future::select_all(stopped) => Answer::Stopped,
-            () = tokio::time::sleep(Duration::from_millis(left.0)) => Answer::Lapsed,
+            _ = futures_util::future::select_all(stopped) => ApprovalOutcome::Stopped,
+            () = tokio::time::sleep(Duration::from_millis(left.0)) => ApprovalOutcome::Lapsed,
         };
         let word = Word::of(answer, self.warden.time());
         match self.warden.first_word(&self.approval, word.clone()).await {
@@ -419,11 +427,11 @@ impl Question {
     async fn carry_out(&self, word: &Word) -> Result<(Running, Vec<Trip>), Refused> {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
         match word.answer {
-            Answer::Approved => {
+            ApprovalOutcome::Approved => {
                 let terms = self.terms.clone().approved(&self.approval);
                 warden.admit(chain, call, &self.request, &terms).await
             }
-            Answer::Stopped => {
+            ApprovalOutcome::Stopped => {
                 let refused = warden.admit(chain, call, &self.request, &self.terms).await;
                 // The client is told which kill refused it. If that was cleared meanwhile, the call
                 // is refused all the same.
@@ -432,7 +440,9 @@ impl Question {
                     other => other,
                 }
             }
-            Answer::Denied | Answer::Lapsed | Answer::Withdrawn => Err(self.refuse(word)),
+            ApprovalOutcome::Denied | ApprovalOutcome::Lapsed | ApprovalOutcome::Withdrawn => {
+                Err(self.refuse(word))
+            }
         }
     }
 
@@ -440,7 +450,7 @@ impl Question {
     fn refuse(&self, word: &Word) -> Refused {
         let (warden, chain, call) = (&self.warden, &self.chain, &self.approval.call);
         let mut trips = self.approval.judged(word);
-        if word.answer == Answer::Lapsed {
+        if word.answer == ApprovalOutcome::Lapsed {
             warden.offer_once(chain, call, &self.request, &mut trips);
         }
         let id = warden.number();
@@ -456,7 +466,7 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         if self.approval.word().is_none() {
-            let word = Word::of(Answer::Withdrawn, self.warden.time());
+            let word = Word::of(ApprovalOutcome::Withdrawn, self.warden.time());
             self.warden.decide_approval(&self.approval, word.clone());
             let (warden, approval) = (Arc::clone(&self.warden), Arc::clone(&self.approval));
             tokio::spawn(async move { warden.first_word(&approval, word).await });
@@ -560,7 +570,7 @@ impl Warden {
         let (warden, chain, request) = (Arc::clone(self), chain.clone(), request.clone());
         if !self.approvals.enter(&approval, since) {
             let why = format!("too many calls wait for a person (limit {MOST})");
-            let word = Word::said(Answer::Denied, "deadstop", &why, since);
+            let word = Word::said(ApprovalOutcome::Denied, "deadstop", &why, since);
             approval.word.send_replace(Some(word.clone()));
             let question = Question { warden, chain, approval, request, terms };
             return Err(question.refuse(&word));
@@ -601,13 +611,13 @@ impl Warden {
         let event = Event::new(word.answer.name(), project, agent, session, text);
         self.spread(Event { approval: Some(approval.id.clone()), ..event });
         let action = match word.answer {
-            Answer::Approved => "call.approve",
-            Answer::Denied => "call.deny",
-            Answer::Lapsed => "call.lapse",
-            Answer::Withdrawn | Answer::Stopped => return,
+            ApprovalOutcome::Approved => "call.approve",
+            ApprovalOutcome::Denied => "call.deny",
+            ApprovalOutcome::Lapsed => "call.lapse",
+            ApprovalOutcome::Withdrawn | ApprovalOutcome::Stopped => return,
         };
         let (who, reason) = match word.answer {
-            Answer::Lapsed => ("deadstop", word.clause(approval)),
+            ApprovalOutcome::Lapsed => ("deadstop", word.clause(approval)),
             _ => (word.by.as_str(), word.reason.clone()),
         };
         let known = self.projects.read().get(project).cloned();
@@ -693,7 +703,7 @@ impl Warden {
         word: &Word,
     ) -> Refused {
         let mut trips = approval.judged(word);
-        if word.answer == Answer::Lapsed {
+        if word.answer == ApprovalOutcome::Lapsed {
             self.offer_once(chain, &approval.call, request, &mut trips);
         }
         Refused { trips, ..Refused::default() }

@@ -52,7 +52,7 @@ use crate::alerts::Bunches;
 use crate::metrics::Metrics;
 use crate::pins::Pins;
 use crate::settings::Settings;
-pub use approvals::{Answer, Approval, Approvals, Word};
+pub use approvals::{Approval, ApprovalOutcome, Approvals, Word};
 use backend::{Backend, Node, Pending, Stores};
 pub use calls::{Admit, Advice, Ended, Refused, ResultIn, Running, Settled, Terms};
 pub use conversation::Turn;
@@ -135,7 +135,7 @@ pub struct Warden {
     /// Where calls go that are exported as telemetry.
     exports: OnceLock<Exports>,
     /// The same for lines of the log.
-    lines: OnceLock<mpsc::Sender<log::Line>>,
+    lines: OnceLock<mpsc::Sender<log::LogLine>>,
     /// Calls that wait for a person.
     pub approvals: Approvals,
     /// Refused calls that a person may allow once.

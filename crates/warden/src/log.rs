@@ -7,7 +7,7 @@ use deadstop_core::{ScopeKind, Time, Trip, Verdict};
 use deadstop_store::StoredCall;
 
 use super::{Chain, Order, Scope, Warden, now};
-use crate::trace::Place;
+use crate::trace::CallSpan;
 
 /// A guard warned, steered, asked or refused; level info.
 pub const TRIP: &str = "deadstop::trip";
@@ -22,7 +22,7 @@ pub const REQUEST: &str = "deadstop::request";
 
 /// A line for an exporter of logs.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct LogLine {
     /// When.
     pub at: Time,
     /// Its target.
@@ -32,7 +32,7 @@ pub struct Line {
     /// Names and values.
     pub fields: Vec<(&'static str, String)>,
     /// The call's place in its trace, if it is about one.
-    pub place: Option<Place>,
+    pub place: Option<CallSpan>,
 }
 
 /// A trip, or the kill that it led to.
@@ -66,7 +66,7 @@ pub(super) fn trip(warden: &Warden, chain: &Chain, trip: &Trip, call: i64, incid
         ]);
         fields.push(("call", call.to_string()));
         let target = if kills { KILL } else { TRIP };
-        Line { at: now(), target, text, fields, place: Some(chain.place(call)) }
+        LogLine { at: now(), target, text, fields, place: Some(chain.place(call)) }
     });
 }
 
@@ -91,7 +91,7 @@ pub(super) fn order(warden: &Warden, scope: &Scope, order: &Order<'_>) {
             ("who", Some(order.who)),
             ("reason", Some(order.reason)),
         ]);
-        Line { at: now(), target: ORDER, text: order.text(), fields, place: None }
+        LogLine { at: now(), target: ORDER, text: order.text(), fields, place: None }
     });
 }
 

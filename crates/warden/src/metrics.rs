@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use deadstop_core::{GuardId, NanoUsd, ProviderQuota, Usage, Verdict};
 
-use crate::Answer;
+use crate::ApprovalOutcome;
 use family::Family;
 use histogram::{DECISIONS, Histogram, WRITES};
 pub use labelled::{Labelled, Reply, Upstream};
@@ -72,7 +72,7 @@ pub struct Metrics {
     queued: AtomicU64,
     asked: AtomicI64,
     /// By decision.
-    answers: [AtomicU64; Answer::ALL.len()],
+    answers: [AtomicU64; ApprovalOutcome::ALL.len()],
     deliveries: AtomicU64,
     failed_deliveries: AtomicU64,
     degraded: AtomicBool,
@@ -217,7 +217,7 @@ impl Metrics {
     }
 
     /// A waiting call was decided.
-    pub fn answered(&self, answer: Answer) {
+    pub fn answered(&self, answer: ApprovalOutcome) {
         self.asked.fetch_sub(1, Ordering::Relaxed);
         if let Some(counter) = self.answers.get(answer as usize) {
             add(counter, 1);
@@ -358,7 +358,7 @@ impl Metrics {
     fn approvals(&self) -> Family {
         let help = "Decisions about calls that waited for a person.";
         let mut family = Family::counter("deadstop_approvals", help);
-        for (answer, counter) in Answer::ALL.iter().zip(&self.answers) {
+        for (answer, counter) in ApprovalOutcome::ALL.iter().zip(&self.answers) {
             family.push(&[("answer", answer.name())], get(counter));
         }
         family

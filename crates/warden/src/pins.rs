@@ -17,12 +17,12 @@ const LONGEST: usize = 200;
 const SETTLES_MS: u64 = 60_000;
 
 /// Project, server and tool.
-type Place = (String, String, String);
+type ToolKey = (String, String, String);
 
 /// All pinned tools.
 #[derive(Default)]
 pub struct Pins {
-    tools: RwLock<BTreeMap<Place, StoredTool>>,
+    tools: RwLock<BTreeMap<ToolKey, StoredTool>>,
     /// Servers whose list of tools was seen to its end, by project and name.
     complete: RwLock<BTreeSet<(String, String)>>,
     /// Held while tools are read from the database and taken over, so that an older read is not taken
@@ -187,7 +187,7 @@ impl Pins {
 
 /// Compares a listing with tools, changes them accordingly, and says what is new.
 fn compare(
-    all: &mut BTreeMap<Place, StoredTool>,
+    all: &mut BTreeMap<ToolKey, StoredTool>,
     listing: &Listing<'_>,
     complete: bool,
     now: Time,
@@ -195,7 +195,7 @@ fn compare(
 ) -> News {
     let Listing { project, server, tools, .. } = *listing;
     let mut news = News::default();
-    let first_of = |all: &BTreeMap<Place, StoredTool>| {
+    let first_of = |all: &BTreeMap<ToolKey, StoredTool>| {
         let theirs = |tool: &&StoredTool| tool.project == project && tool.server == server;
         all.values().filter(theirs).map(|tool| tool.first).min()
     };
@@ -257,8 +257,8 @@ fn compare(
 
 /// What is odd about a tool, one finding a line.
 fn odd(
-    all: &BTreeMap<Place, StoredTool>,
-    (project, server, name): &Place,
+    all: &BTreeMap<ToolKey, StoredTool>,
+    (project, server, name): &ToolKey,
     listed: &Listed,
 ) -> String {
     let mut notes = Vec::new();
@@ -276,16 +276,16 @@ fn odd(
     notes.join("\n")
 }
 
-fn place_of(tool: &StoredTool) -> Place {
+fn place_of(tool: &StoredTool) -> ToolKey {
     (tool.project.clone(), tool.server.clone(), tool.tool.clone())
 }
 
 /// Whether a tool that is not pinned never will be.
-fn is_unpinned((_, server, name): &Place, pinned: usize) -> bool {
+fn is_unpinned((_, server, name): &ToolKey, pinned: usize) -> bool {
     name.len() > LONGEST || server.len() > LONGEST || pinned >= MOST
 }
 
-fn first((project, server, name): &Place, listed: &Listed, now: Time) -> StoredTool {
+fn first((project, server, name): &ToolKey, listed: &Listed, now: Time) -> StoredTool {
     StoredTool {
         project: project.clone(),
         server: server.clone(),

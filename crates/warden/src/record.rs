@@ -19,7 +19,7 @@ use crate::alerts::{self, Alert};
 use crate::fingerprint;
 use crate::metrics::Kind;
 use crate::settings::Capture;
-use crate::trace::Place;
+use crate::trace::CallSpan;
 use deadstop_redact::Redactor;
 
 /// Calls shown as evidence of an incident whose trip names none.
@@ -53,7 +53,7 @@ pub struct Exported {
     /// What decided about it, redacted.
     pub trip: Option<Box<Trip>>,
     /// Where it stands in its trace.
-    pub place: Place,
+    pub place: CallSpan,
     /// Whether its caller records the trace; `None` if the caller names none.
     pub sampled: Option<bool>,
 }
@@ -453,7 +453,7 @@ impl Warden {
     }
 
     /// Hands a line of the log to the exporter, where there is one. It never waits.
-    pub(super) fn export_line(&self, line: impl FnOnce() -> log::Line) {
+    pub(super) fn export_line(&self, line: impl FnOnce() -> log::LogLine) {
         let Some(lines) = self.lines.get() else { return };
         if lines.try_send(line()).is_err() {
             self.metrics.lines_not_exported(1);
@@ -461,7 +461,7 @@ impl Warden {
     }
 
     /// Exports lines of the log from now on.
-    pub fn export_lines_to(&self, lines: mpsc::Sender<log::Line>) {
+    pub fn export_lines_to(&self, lines: mpsc::Sender<log::LogLine>) {
         // A server starts one exporter.
         let _ = self.lines.set(lines);
     }

@@ -19,7 +19,7 @@ use super::conversation::{Conversation, Heard};
 use super::now;
 use super::reported::ReportedCalls;
 use super::step::Counts;
-use super::trace::{Place, Trace};
+use super::trace::{CallSpan, Trace};
 
 /// A scope in use.
 pub struct Scope {
@@ -531,9 +531,9 @@ impl Chain {
     }
 
     /// Where a call of this chain stands in its trace.
-    pub fn place(&self, call: i64) -> Place {
+    pub fn place(&self, call: i64) -> CallSpan {
         let session = self.session().map_or(0, |scope| scope.number());
-        Place::of(self.trace.as_deref().copied(), &self.project.name, session, call)
+        CallSpan::of(self.trace.as_deref().copied(), &self.project.name, session, call)
     }
 
     /// Agent and session.

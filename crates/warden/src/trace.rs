@@ -22,7 +22,7 @@ pub struct Trace {
 
 /// A call's own place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct CallSpan {
     /// The trace.
     pub trace: [u8; 16],
     /// The call's span.
@@ -49,9 +49,9 @@ impl Trace {
     }
 }
 
-impl Place {
+impl CallSpan {
     /// The place of a call.
-    pub fn of(trace: Option<Trace>, project: &str, session: i64, call: i64) -> Place {
+    pub fn of(trace: Option<Trace>, project: &str, session: i64, call: i64) -> CallSpan {
         let place = format!("{project}/{session}");
         let half = |part: &str| Digest::of(format!("{part}{place}").as_bytes()).0.to_be_bytes();
         let own = || {
@@ -62,7 +62,7 @@ impl Place {
         };
         let span = Digest::of(format!("{place}/{call}").as_bytes()).0.to_be_bytes();
         let parent = trace.map(|trace| trace.parent);
-        Place { trace: trace.map_or_else(own, |trace| trace.id), span, parent }
+        CallSpan { trace: trace.map_or_else(own, |trace| trace.id), span, parent }
     }
 
     /// The `traceparent` of what this call asks for in turn.
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn a_call_stands_in_its_callers_trace_or_in_its_sessions() {
-        let (first, second) = (Place::of(None, "p", 1, 2), Place::of(None, "p", 1, 3));
+        let (first, second) = (CallSpan::of(None, "p", 1, 2), CallSpan::of(None, "p", 1, 3));
         assert_eq!((first.trace, first.parent), (second.trace, None));
         assert_ne!(first.span, second.span);
-        assert_ne!(first.trace, Place::of(None, "p", 2, 2).trace);
+        assert_ne!(first.trace, CallSpan::of(None, "p", 2, 2).trace);
         let caller = Trace { id: [7; 16], parent: [9; 8], sampled: true };
-        let inside = Place::of(Some(caller), "p", 1, 2);
+        let inside = CallSpan::of(Some(caller), "p", 1, 2);
         assert_eq!((inside.trace, inside.parent), ([7; 16], Some([9; 8])));
         let next = Trace::parse(&inside.header()).unwrap();
         assert_eq!((next.id, next.parent, next.sampled), ([7; 16], inside.span, true));

@@ -1164,7 +1164,7 @@ export interface paths {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/x-ndjson": components["schemas"]["Line"];
+                        "application/x-ndjson": components["schemas"]["TrialLine"];
                     };
                 };
             };
@@ -5999,17 +5999,6 @@ export interface components {
             /** @description What it measures, such as `cost`, `score` or `calls_without_news`. */
             what: string;
         };
-        /** @description A line of the answer: `progress` while it works, `result` at the end. */
-        Line: {
-            /** @description How far it is. */
-            progress: components["schemas"]["Far"];
-        } | {
-            /** @description What came of it. */
-            result: components["schemas"]["Outcome"];
-        } | {
-            /** @description It could not go on. */
-            failed: string;
-        };
         /** @description A document in the list. */
         Listed: {
             /** @description The agent; null for the project's default. */
@@ -8119,6 +8108,17 @@ export interface components {
              * @description Sessions that were opened before this time, in milliseconds since 1970.
              */
             to?: number | null;
+        };
+        /** @description A line of the answer: `progress` while it works, `result` at the end. */
+        TrialLine: {
+            /** @description How far it is. */
+            progress: components["schemas"]["Far"];
+        } | {
+            /** @description What came of it. */
+            result: components["schemas"]["Outcome"];
+        } | {
+            /** @description It could not go on. */
+            failed: string;
         };
         /** @description What would be said about it. */
         Tried: {

@@ -38,7 +38,7 @@ export async function backtest(
     const { done, value } = await reader.read();
     const ready = done ? lines.end() : lines.push(decoder.decode(value, { stream: true }));
     for (const text of ready) {
-      const line = JSON.parse(text) as Schemas['Line'];
+      const line = JSON.parse(text) as Schemas['TrialLine'];
       if ('progress' in line) progress(line.progress.done, line.progress.of);
       else if ('failed' in line) throw new Problem(500, 'backtest', line.failed);
       else return line.result;

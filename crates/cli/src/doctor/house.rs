@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use deadstop_client::{Client, ClientError, Key, Patience, Server};
 use deadstop_core::FailMode;
-use deadstop_gate::{Found, Gate, Place, Setup, state_folder};
+use deadstop_gate::{Found, Gate, ScopePath, Setup, state_folder};
 use deadstop_process::{Means, Tree};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub(super) fn states(chart: &mut Chart) {
         chart.add(what, State::Wrong, "neither HOME nor XDG_STATE_HOME is set");
         return;
     };
-    let place = Place { agent: "doctor".into(), session: canary(), scope: Vec::new() };
+    let place = ScopePath { agent: "doctor".into(), session: canary(), scope: Vec::new() };
     let gate = Gate::open(Setup { alone: true, ..Setup::default() });
     let done = gate.kill(&place, "doctor", "a canary");
     let dead = !gate.standing(&place, None).allowed();

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use deadstop_client::{Client, ClientError, Server};
-use deadstop_gate::{Gate, Place, Setup};
+use deadstop_gate::{Gate, ScopePath, Setup};
 use deadstop_protocol::hook::Host;
 use deadstop_protocol::mcp;
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ fn try_it(wrapped: &Wrapped) -> Result<(), String> {
     let variable =
         |name: &str| wrapped.env.get(name).cloned().or_else(|| crate::remote::filled(name));
     let agent = said("--agent").or_else(|| variable("DEADSTOP_AGENT"));
-    let place = Place {
+    let place = ScopePath {
         agent: agent.unwrap_or_else(|| "default".to_owned()),
         session: canary(),
         scope: Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use deadstop_gate::{Gate, Place};
+use deadstop_gate::{Gate, ScopePath};
 use deadstop_protocol::hook::{Event, Kind};
 
 /// Seconds within which a sub-agent begins after the call that starts it.
@@ -12,7 +12,7 @@ const SOON: u64 = 60;
 const CALLERS: &str = "started a sub-agent";
 
 /// The place of an event: its session, and the path down to its sub-agent.
-pub(super) fn place(gate: &Gate, session: Place, event: &Event) -> Place {
+pub(super) fn place(gate: &Gate, session: ScopePath, event: &Event) -> ScopePath {
     let Some(agent) = event.scope.first() else { return session };
     let above = match &event.kind {
         Kind::Begins { parent } => {
@@ -32,17 +32,17 @@ pub(super) fn place(gate: &Gate, session: Place, event: &Event) -> Place {
         _ => above(gate, &session, agent),
     };
     let scope = above.into_iter().chain(event.scope.iter().cloned()).collect();
-    Place { scope, ..session }
+    ScopePath { scope, ..session }
 }
 
 /// Notes that a tool call starts a sub-agent.
-pub(super) fn announce(gate: &Gate, place: &Place) {
-    let session = Place { scope: Vec::new(), ..place.clone() };
+pub(super) fn announce(gate: &Gate, place: &ScopePath) {
+    let session = ScopePath { scope: Vec::new(), ..place.clone() };
     gate.remember(&session, CALLERS, &format!("{} {}", seconds(), written(&place.scope)));
 }
 
 /// The path of the oldest caller whose sub-agent has not begun.
-fn caller(gate: &Gate, session: &Place) -> Vec<String> {
+fn caller(gate: &Gate, session: &ScopePath) -> Vec<String> {
     while let Some(noted) = gate.recall(session, CALLERS) {
         // The host may have started none, because its user declined.
         if let Some((at, path)) = noted.split_once(' ')
@@ -55,7 +55,7 @@ fn caller(gate: &Gate, session: &Place) -> Vec<String> {
 }
 
 /// The sub-agents above one that has begun.
-fn above(gate: &Gate, session: &Place, agent: &str) -> Vec<String> {
+fn above(gate: &Gate, session: &ScopePath, agent: &str) -> Vec<String> {
     gate.known(session, &parents_of(agent)).map(|path| read(&path)).unwrap_or_default()
 }
 

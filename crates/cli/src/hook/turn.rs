@@ -5,7 +5,7 @@
 //! interrupted, as Ctrl-C would. A host that reads keys itself (a full-screen one) is left alone: its
 //! user sees the refusals, and a signal would leave the terminal in disorder.
 
-use deadstop_gate::{Gate, Place};
+use deadstop_gate::{Gate, ScopePath};
 use deadstop_process::Caller;
 use deadstop_protocol::hook::{Event, Host, Moment, Reply};
 
@@ -13,7 +13,7 @@ use deadstop_protocol::hook::{Event, Host, Moment, Reply};
 const TOLD: &str = "told of the stop";
 
 /// Does what the answer to this event cannot do.
-pub(super) fn end(host: Host, gate: &Gate, place: &Place, event: &Event, reply: &Reply) {
+pub(super) fn end(host: Host, gate: &Gate, place: &ScopePath, event: &Event, reply: &Reply) {
     let Reply::End(why) = reply else { return };
     let moment = host.moment(&event.name);
     // Claude Code and Qwen Code end their turn, but print nothing without a terminal; nor does

@@ -8,7 +8,7 @@ const AROUND: usize = 2;
 const MOST: usize = 4000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line<'t> {
+enum DiffLine<'t> {
     Same(&'t str),
     Gone(&'t str),
     New(&'t str),
@@ -20,7 +20,7 @@ pub(super) fn diff(before: &str, after: &str) -> String {
     let near = |at: usize| {
         let from = at.saturating_sub(AROUND);
         let to = (at + AROUND + 1).min(lines.len());
-        lines[from..to].iter().any(|line| !matches!(line, Line::Same(_)))
+        lines[from..to].iter().any(|line| !matches!(line, DiffLine::Same(_)))
     };
     let colour = ui::colour();
     let mut out = String::new();
@@ -34,9 +34,9 @@ pub(super) fn diff(before: &str, after: &str) -> String {
             out.push_str("    …\n");
         }
         let (mark, text, shade) = match line {
-            Line::Same(text) => (' ', text, ""),
-            Line::Gone(text) => ('-', text, "\u{1b}[31m"),
-            Line::New(text) => ('+', text, "\u{1b}[32m"),
+            DiffLine::Same(text) => (' ', text, ""),
+            DiffLine::Gone(text) => ('-', text, "\u{1b}[31m"),
+            DiffLine::New(text) => ('+', text, "\u{1b}[32m"),
         };
         let text = ui::printable(text);
         match colour && !shade.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn diff(before: &str, after: &str) -> String {
     out
 }
 
-fn compare<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
+fn compare<'t>(before: &'t str, after: &'t str) -> Vec<DiffLine<'t>> {
     let (old, new): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let rest = old.len().min(new.len()) - head;
@@ -55,17 +55,17 @@ fn compare<'t>(before: &'t str, after: &'t str) -> Vec<Line<'t>> {
     let tail = pairs.take_while(|(a, b)| a == b).count();
     let (middle_old, middle_new) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);
 
-    let mut lines: Vec<_> = old[..head].iter().map(|line| Line::Same(line)).collect();
+    let mut lines: Vec<_> = old[..head].iter().map(|line| DiffLine::Same(line)).collect();
     lines.extend(middle(middle_old, middle_new));
-    lines.extend(old[old.len() - tail..].iter().map(|line| Line::Same(line)));
+    lines.extend(old[old.len() - tail..].iter().map(|line| DiffLine::Same(line)));
     lines
 }
 
 /// The longest common run of lines, by the table of lengths.
-fn middle<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Line<'t>> {
+fn middle<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<DiffLine<'t>> {
     if old.len() > MOST || new.len() > MOST {
-        let gone = old.iter().map(|line| Line::Gone(line));
-        return gone.chain(new.iter().map(|line| Line::New(line))).collect();
+        let gone = old.iter().map(|line| DiffLine::Gone(line));
+        return gone.chain(new.iter().map(|line| DiffLine::New(line))).collect();
     }
     let mut longest = vec![vec![0_u32; new.len() + 1]; old.len() + 1];
     for (i, a) in old.iter().enumerate().rev() {
@@ -80,13 +80,13 @@ fn middle<'t>(old: &[&'t str], new: &[&'t str]) -> Vec<Line<'t>> {
     let mut lines = Vec::new();
     while i < old.len() || j < new.len() {
         if i < old.len() && j < new.len() && old[i] == new[j] {
-            lines.push(Line::Same(old[i]));
+            lines.push(DiffLine::Same(old[i]));
             (i, j) = (i + 1, j + 1);
         } else if i < old.len() && (j == new.len() || longest[i + 1][j] >= longest[i][j + 1]) {
-            lines.push(Line::Gone(old[i]));
+            lines.push(DiffLine::Gone(old[i]));
             i += 1;
         } else {
-            lines.push(Line::New(new[j]));
+            lines.push(DiffLine::New(new[j]));
             j += 1;
         }
     }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use deadstop_core::{Digest, Outcome, Status, Verdict};
-use deadstop_gate::{Answer, Ask, By, Gate, Place};
+use deadstop_gate::{Ask, By, Gate, Judgement, ScopePath};
 use deadstop_protocol::mcp::{self, Envelope, Message, Why};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ const HOLD: Duration = Duration::from_secs(300);
 /// A relay between both ends.
 pub(super) struct Relay {
     gate: Gate,
-    place: Place,
+    place: ScopePath,
     server: String,
     timeout: Duration,
     json: bool,
@@ -83,7 +83,7 @@ struct End {
 /// What a relay is told.
 pub(super) struct Setup {
     pub(super) gate: Gate,
-    pub(super) place: Place,
+    pub(super) place: ScopePath,
     pub(super) server: String,
     pub(super) timeout: Duration,
     pub(super) json: bool,
@@ -342,7 +342,7 @@ impl Relay {
     }
 
     /// Asks the gate about one call. If the session is paused, the call is held.
-    fn ask(&self, ours: &str, asked: mcp::Asked) -> Answer {
+    fn ask(&self, ours: &str, asked: mcp::Asked) -> Judgement {
         // Calls that ended earlier are settled first, so that they count.
         let mut settling = lock(&self.settling);
         while *settling > 0 {
@@ -373,7 +373,7 @@ impl Relay {
         }
     }
 
-    fn refused(&self, answer: &Answer) -> Why {
+    fn refused(&self, answer: &Judgement) -> Why {
         let first = answer.trips.first();
         let (guard, reason) = first.map_or(("", "refused"), |trip| (&trip.guard, &trip.reason));
         let mut why = Why::said(answer.verdict, guard, reason, &answer.why());

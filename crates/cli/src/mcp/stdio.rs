@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use deadstop_client::{Patience, Server};
-use deadstop_gate::{Gate, Place, Setup};
+use deadstop_gate::{Gate, ScopePath, Setup};
 use deadstop_process::{Signal, Tree};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -60,7 +60,7 @@ async fn stay(args: &Stdio) -> anyhow::Result<ExitCode> {
     let run = uuid();
     let relay = Relay::new(relay::Setup {
         gate,
-        place: Place {
+        place: ScopePath {
             agent: args.agent.clone().unwrap_or_else(|| "default".to_owned()),
             session: args.session.clone().unwrap_or_else(|| format!("mcp-{run}")),
             scope: Vec::new(),

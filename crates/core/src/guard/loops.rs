@@ -267,16 +267,16 @@ impl super::Guard for Guard {
 }
 
 /// A call was refused by this guard in a scope: the refused repeat counts there.
-pub(crate) fn refused(scope: &mut ScopeState, call: &ToolCall, place: Place, now: Time) {
+pub(crate) fn refused(scope: &mut ScopeState, call: &ToolCall, place: ChainPosition, now: Time) {
     match place {
-        Place::Innermost => scope.memory.refuse(),
-        Place::Above => scope.spread.refuse(call, now),
+        ChainPosition::Innermost => scope.memory.refuse(),
+        ChainPosition::Above => scope.spread.refuse(call, now),
     }
 }
 
 /// Where in its chain a scope is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ChainPosition {
     /// The calls are made in it.
     Innermost,
     /// They are made below it.

@@ -67,6 +67,25 @@ impl Pace {
         slot.1 += tokens;
     }
 
+    fn last_minute(&self, now: Time) -> (NanoUsd, Tokens) {
+        let oldest = (now.0 / BUCKET_MS).saturating_sub(BUCKETS as u64 - 1);
+        let mut sum = (NanoUsd(0), Tokens(0));
+        for back in 0..BUCKETS as u64 {
+            let Some(bucket) = self.newest.checked_sub(back) else { break };
+            if bucket < oldest {
+                break;
+            }
+            let (cost, tokens) = self.buckets[(bucket % BUCKETS as u64) as usize];
+            sum.0 += cost;
+            sum.1 += tokens;
+        }
+        sum
+    }
+}
+
+/// For counters that many nodes add to.
+#[cfg(feature = "share")]
+impl Pace {
     /// What is in it, by the number of the five seconds.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, NanoUsd, Tokens)> {
         let oldest = self.newest.saturating_sub(BUCKETS as u64 - 1);
@@ -88,21 +107,6 @@ impl Pace {
             }
         }
         pace
-    }
-
-    fn last_minute(&self, now: Time) -> (NanoUsd, Tokens) {
-        let oldest = (now.0 / BUCKET_MS).saturating_sub(BUCKETS as u64 - 1);
-        let mut sum = (NanoUsd(0), Tokens(0));
-        for back in 0..BUCKETS as u64 {
-            let Some(bucket) = self.newest.checked_sub(back) else { break };
-            if bucket < oldest {
-                break;
-            }
-            let (cost, tokens) = self.buckets[(bucket % BUCKETS as u64) as usize];
-            sum.0 += cost;
-            sum.1 += tokens;
-        }
-        sum
     }
 }
 

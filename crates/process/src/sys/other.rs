@@ -32,7 +32,7 @@ struct Seen {
 
 /// A line of `ps`.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct ProcessRow {
     identity: Identity,
     parent: u32,
     group: i32,
@@ -74,7 +74,7 @@ impl System {
                 if line.group != own_group {
                     seen.groups.insert(line.group);
                 }
-                let Line { identity, parent, zombie, .. } = line;
+                let ProcessRow { identity, parent, zombie, .. } = line;
                 members.push(Member { identity, parent, zombie });
             }
             rest = others;
@@ -150,11 +150,11 @@ pub(crate) fn end_orphans(token: &str) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::TimedOut, "processes are left"))
 }
 
-fn processes() -> io::Result<Vec<Line>> {
+fn processes() -> io::Result<Vec<ProcessRow>> {
     ps(&["-A"])
 }
 
-fn ps(which: &[&str]) -> io::Result<Vec<Line>> {
+fn ps(which: &[&str]) -> io::Result<Vec<ProcessRow>> {
     let output = Command::new("ps")
         .args(which)
         .args(["-o", "pid=,ppid=,pgid=,state=,lstart="])
@@ -167,7 +167,7 @@ fn ps(which: &[&str]) -> io::Result<Vec<Line>> {
 
 /// Reads `4711 1 4711 Ss Sun Nov 15 05:53:19 2026`; the start becomes a number that only has to
 /// differ when the start does.
-fn parse(line: &str) -> Option<Line> {
+fn parse(line: &str) -> Option<ProcessRow> {
     let mut fields = line.split_ascii_whitespace();
     let pid = fields.next()?.parse().ok()?;
     let parent = fields.next()?.parse().ok()?;
@@ -176,5 +176,5 @@ fn parse(line: &str) -> Option<Line> {
     let start = fields
         .flat_map(str::bytes)
         .fold(0u64, |sum, byte| sum.wrapping_mul(257).wrapping_add(u64::from(byte)));
-    Some(Line { identity: Identity { pid, start }, parent, group, zombie })
+    Some(ProcessRow { identity: Identity { pid, start }, parent, group, zombie })
 }

@@ -15,7 +15,7 @@ pub(super) struct Assembly {
     messages: usize,
     /// The calls without a result, by id. The last one is the next to be answered: ids repeat, and
     /// a result belongs to the latest answer that has its id; inside one answer, to the first.
-    open: HashMap<String, Vec<Place>>,
+    open: HashMap<String, Vec<CallPosition>>,
     /// The turn that the last result came back to.
     answered: Option<usize>,
     /// Where the answers of a transcript are, by the id of the API's message.
@@ -33,7 +33,7 @@ pub(super) enum Speaker {
 
 /// Where a call is: its turn, and its number in it.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CallPosition {
     turn: usize,
     call: usize,
 }
@@ -209,7 +209,7 @@ impl Assembly {
             calls.push(RecordedCall { name, arguments, message, result: None });
         }
         for (number, id) in ids.into_iter().enumerate().rev() {
-            self.open.entry(id).or_default().push(Place { turn, call: first + number });
+            self.open.entry(id).or_default().push(CallPosition { turn, call: first + number });
         }
     }
 

@@ -80,7 +80,7 @@ enum Phase {
     Done,
 }
 
-enum Line {
+enum LineRead {
     Read,
     TooLong,
     End,
@@ -109,9 +109,9 @@ impl<R: BufRead> Reader<R> {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BUFFER);
         match self.read_line() {
-            Ok(Line::Read) => {}
-            Ok(Line::TooLong) => return self.bad(self.line, self.too_long("this line")),
-            Ok(Line::End) => return self.end(),
+            Ok(LineRead::Read) => {}
+            Ok(LineRead::TooLong) => return self.bad(self.line, self.too_long("this line")),
+            Ok(LineRead::End) => return self.end(),
             Err(error) => return self.fail(&error),
         }
         let buffer = std::mem::take(&mut self.buffer);
@@ -150,12 +150,12 @@ impl<R: BufRead> Reader<R> {
         while self.buffer[second..].trim_ascii().is_empty() {
             second = self.buffer.len();
             match self.read_line() {
-                Ok(Line::Read) => {}
-                Ok(Line::TooLong) => {
+                Ok(LineRead::Read) => {}
+                Ok(LineRead::TooLong) => {
                     self.bad(first, CUT.to_owned());
                     return self.bad(self.line, self.too_long("this line"));
                 }
-                Ok(Line::End) => break,
+                Ok(LineRead::End) => break,
                 Err(error) => return self.fail(&error),
             }
         }
@@ -322,19 +322,19 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Adds the next line to the buffer, or reads over it if it is too long.
-    fn read_line(&mut self) -> io::Result<Line> {
+    fn read_line(&mut self) -> io::Result<LineRead> {
         let most = self.limits.line.saturating_add(1) as u64;
         let read = self.input.by_ref().take(most).read_until(b'\n', &mut self.buffer)?;
         if read == 0 {
-            return Ok(Line::End);
+            return Ok(LineRead::End);
         }
         self.line += 1;
         if read <= self.limits.line || self.buffer.ends_with(b"\n") {
-            return Ok(Line::Read);
+            return Ok(LineRead::Read);
         }
         self.buffer.clear();
         self.input.skip_until(b'\n')?;
-        Ok(Line::TooLong)
+        Ok(LineRead::TooLong)
     }
 
     fn too_long(&self, what: &str) -> String {

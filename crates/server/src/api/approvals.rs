@@ -13,7 +13,7 @@ use super::App;
 use super::auth::Who;
 use super::extract::{Asked, At, Body, Strict};
 use super::problem::{Code, Problem, ProblemBody};
-use deadstop_warden::{Answer, Word};
+use deadstop_warden::{ApprovalOutcome, Word};
 
 /// Characters of a call that a list shows, and that can be approved without saying what was shown.
 pub(super) const LISTED: usize = 2000;
@@ -257,7 +257,7 @@ pub(crate) async fn approve(
     Body(Approving { reason, by, shown_chars }): Body<Approving>,
 ) -> Result<Json<Approval>, Problem> {
     shown(&*find(&app, &who, &id)?, shown_chars)?;
-    decide(&app, &who, &id, Answer::Approved, &Because { reason, by }).await
+    decide(&app, &who, &id, ApprovalOutcome::Approved, &Because { reason, by }).await
 }
 
 /// Whether a person was shown all of a tool call. Of a model call the prompt's beginning is enough:
@@ -311,14 +311,14 @@ pub(crate) async fn deny(
     At(id): At<String>,
     Body(because): Body<Because>,
 ) -> Result<Json<Approval>, Problem> {
-    decide(&app, &who, &id, Answer::Denied, &because).await
+    decide(&app, &who, &id, ApprovalOutcome::Denied, &because).await
 }
 
 async fn decide(
     app: &App,
     who: &Who,
     id: &str,
-    answer: Answer,
+    answer: ApprovalOutcome,
     because: &Because,
 ) -> Result<Json<Approval>, Problem> {
     let approval = find(app, who, id)?;

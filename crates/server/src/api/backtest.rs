@@ -56,7 +56,7 @@ impl Strict for Trial {}
 /// A line of the answer: `progress` while it works, `result` at the end.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Line {
+pub(crate) enum TrialLine {
     /// How far it is.
     Progress(Far),
     /// What came of it.
@@ -298,7 +298,7 @@ impl Outcome {
 /// Tries a policy on stored sessions.
 #[utoipa::path(
     post, path = "/api/backtest", tag = "policies", request_body = Trial,
-    responses((status = 200, description = "Lines of JSON", body = Line, content_type = "application/x-ndjson"))
+    responses((status = 200, description = "Lines of JSON", body = TrialLine, content_type = "application/x-ndjson"))
 )]
 pub(crate) async fn backtest(
     State(app): State<Arc<App>>,
@@ -310,12 +310,12 @@ pub(crate) async fn backtest(
     let store = app.store()?.clone();
     let flushed = app.warden.flush_everywhere().await;
     flushed.map_err(|error| Problem::new(Code::StoreFailed, error))?;
-    let (lines, receiver) = mpsc::channel::<Line>(16);
+    let (lines, receiver) = mpsc::channel::<TrialLine>(16);
     let project = who.project.clone();
     tokio::spawn(async move {
         let last = match run(&store, &project, &policies, &trial, &lines).await {
-            Ok(outcome) => Line::Result(Box::new(outcome)),
-            Err(error) => Line::Failed(error.detail().to_owned()),
+            Ok(outcome) => TrialLine::Result(Box::new(outcome)),
+            Err(error) => TrialLine::Failed(error.detail().to_owned()),
         };
         // Fails if the client has disconnected.
         let _ = lines.send(last).await;
@@ -334,7 +334,7 @@ async fn run(
     project: &str,
     policies: &PolicySet,
     trial: &Trial,
-    lines: &mpsc::Sender<Line>,
+    lines: &mpsc::Sender<TrialLine>,
 ) -> Result<Outcome, Problem> {
     let mut found = sessions(store, project, trial).await?;
     let of = found.len();
@@ -348,7 +348,7 @@ async fn run(
         let (agent, name) = (session.agent.clone(), session.name.clone());
         let opened = calls.first().map_or(session.opened, |call| call.at.min(session.opened));
         loaded.push(Session { agent, name, opened, calls });
-        if lines.send(Line::Progress(Far { done: done + 1, of })).await.is_err() {
+        if lines.send(TrialLine::Progress(Far { done: done + 1, of })).await.is_err() {
             break;
         }
     }
@@ -374,7 +374,7 @@ pub(super) async fn try_on_agent(
         from: None,
         to: None,
     };
-    let (lines, mut progress) = mpsc::channel::<Line>(16);
+    let (lines, mut progress) = mpsc::channel::<TrialLine>(16);
     let read = async { while progress.recv().await.is_some() {} };
     let tried = async {
         let tried = run(store, project, policies, &trial, &lines).await;

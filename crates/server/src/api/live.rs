@@ -291,7 +291,7 @@ impl StatusAsked {
     }
 
     /// Where a scope stands in the order: smaller comes first.
-    fn place(&self, running: &Running, number: i64) -> Place {
+    fn place(&self, running: &Running, number: i64) -> ListPosition {
         let share = match self.order.unwrap_or_default() {
             StatusOrder::Used => 0,
             // Shares are not negative, so that their bits are in their order.
@@ -301,13 +301,13 @@ impl StatusAsked {
     }
 }
 
-type Place = (Reverse<u64>, Reverse<u64>, i64);
+type ListPosition = (Reverse<u64>, Reverse<u64>, i64);
 
-fn written(place: &Place) -> String {
+fn written(place: &ListPosition) -> String {
     format!("{:x}.{:x}.{:x}", place.0.0, place.1.0, place.2)
 }
 
-fn read(cursor: &str) -> Result<Place, Problem> {
+fn read(cursor: &str) -> Result<ListPosition, Problem> {
     let mut parts = cursor.split('.').map(|part| u64::from_str_radix(part, 16).ok());
     let mut next = || parts.next().flatten();
     match (next(), next(), next().and_then(|number| i64::try_from(number).ok())) {
@@ -337,7 +337,7 @@ pub(crate) async fn status(
         .collect();
     let waiting = Waiting::of(&app, &project.name, now);
     let mut sessions = Standings::default();
-    let mut found: Vec<(Place, Running)> = Vec::new();
+    let mut found: Vec<(ListPosition, Running)> = Vec::new();
     let canaries = canary_owners(&scopes);
     let hidden = |scope: &Scope| match scope.kind() {
         ScopeKind::Agent => canaries.contains(scope.name()) && is_unused(scope),
@@ -363,7 +363,7 @@ pub(crate) async fn status(
     let next = (found.len() > most).then(|| written(&found[most - 1].0));
     found.truncate(most);
     let limits = asked.limits.map_or(usize::MAX, |limits| limits as usize);
-    let shorten = |(_, mut running): (Place, Running)| {
+    let shorten = |(_, mut running): (ListPosition, Running)| {
         running.limits.truncate(limits);
         running
     };

@@ -183,8 +183,11 @@ pub(crate) async fn list(
     };
     filter.guard()?;
     let project = app.project(&who).await?;
-    let place =
-        Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
+    let place = StandingInputs {
+        app: &app,
+        project: &project,
+        waiting: Waiting::of(&app, &who.project, now()),
+    };
     let fits =
         |stored: &StoredSession| asked.state.is_none_or(|state| state.fits(place.standing(stored)));
     let found = sessions(app.store()?, &who.project, &wanted, &filter.paging(), fits).await?;
@@ -222,13 +225,13 @@ async fn sessions(
 }
 
 /// What a session's standing depends on, apart from its row.
-struct Place<'a> {
+struct StandingInputs<'a> {
     app: &'a App,
     project: &'a Project,
     waiting: Waiting,
 }
 
-impl Place<'_> {
+impl StandingInputs<'_> {
     /// How a session stands: what is in memory is newer than its row.
     fn standing(&self, stored: &StoredSession) -> Standing {
         let live = self.app.warden.live_session(&self.project.name, &stored.agent, &stored.name);
@@ -306,8 +309,11 @@ pub(crate) async fn get(
         Some(live) => (live.row.state, live.row.standing, live.row.why.clone()),
         None => (session.state, session.standing, session.why.clone()),
     };
-    let place =
-        Place { app: &app, project: &project, waiting: Waiting::of(&app, &who.project, now()) };
+    let place = StandingInputs {
+        app: &app,
+        project: &project,
+        waiting: Waiting::of(&app, &who.project, now()),
+    };
     let standing = place.under(own, &agent, &name);
     let stopped_with = stopped_with(&app, &project, &session.agent);
     let session = Session { state, standing, why, stopped_with, ..session };

@@ -6,12 +6,12 @@ use std::time::Instant;
 use deadstop_warden::metrics::family::Exemplar;
 use deadstop_warden::metrics::{Reply, Upstream};
 use deadstop_warden::now;
-use deadstop_warden::trace::Place;
+use deadstop_warden::trace::CallSpan;
 
 /// A request that was sent on. It is counted when it is dropped, whatever ended it.
 pub(super) struct Watch {
     upstream: Arc<Upstream>,
-    place: Place,
+    place: CallSpan,
     sent: Instant,
     /// Whether the answer is a stream that has not begun.
     waits: bool,
@@ -19,7 +19,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(upstream: Arc<Upstream>, place: Place, streams: bool) -> Watch {
+    pub(super) fn new(upstream: Arc<Upstream>, place: CallSpan, streams: bool) -> Watch {
         let (sent, how) = (Instant::now(), Reply::Cancelled);
         Watch { upstream, place, sent, waits: streams, how }
     }
@@ -37,7 +37,7 @@ impl Watch {
     }
 
     fn exemplar(&self) -> Exemplar {
-        let Place { trace, span, .. } = self.place;
+        let CallSpan { trace, span, .. } = self.place;
         Exemplar { trace, span, took: self.sent.elapsed(), at: now() }
     }
 }

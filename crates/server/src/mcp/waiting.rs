@@ -25,12 +25,12 @@ const KEPT: Duration = Duration::from_secs(300);
 pub(super) type Session = (String, HeaderValue);
 
 /// A call, by its session and its id.
-type Place = (Session, Digest);
+type PendingKey = (Session, Digest);
 
 /// The calls that wait for an answer, and the refusals of those that were stopped.
 #[derive(Default)]
 pub(super) struct Waiting {
-    calls: Mutex<HashMap<Place, oneshot::Sender<Ended>>>,
+    calls: Mutex<HashMap<PendingKey, oneshot::Sender<Ended>>>,
     words: Mutex<HashMap<Session, Words>>,
 }
 

@@ -5,11 +5,11 @@ use serde_json::json;
 use crate::fleet::redis::{Redis, Way, free_port};
 use crate::fleet::steps::{everywhere, hello, relaxed};
 use crate::gate::aside;
-use crate::place::Place;
+use crate::place::TestDatabase;
 use crate::support::{Gate, until};
 
 async fn fleet(redis: Redis, way: Way) -> Gate {
-    let database = Place::postgres().await.address;
+    let database = TestDatabase::postgres().await.address;
     Gate::over(&database, (redis, way), relaxed(), hello, |_| {}).await
 }
 

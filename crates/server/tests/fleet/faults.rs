@@ -17,7 +17,7 @@ use crate::databases::{script, start};
 use crate::fleet::balancer::Balancer;
 use crate::fleet::redis::{Redis, Way};
 use crate::gate::aside;
-use crate::place::Place;
+use crate::place::TestDatabase;
 use crate::support::wire::Next;
 use crate::support::{Ask, Gate, Reply, Seen, Speech, Step, heavy, soon, until};
 
@@ -278,7 +278,7 @@ async fn redis_taken_over(fail_mode: &str) {
     .await;
     let door = Balancer::start(vec![master.place()]).await;
     let way = Way::to(&format!("redis://{}/0", door.address));
-    let database = Place::postgres().await.address;
+    let database = TestDatabase::postgres().await.address;
     let stores = (master.clone(), way);
     let gate = Gate::over(&database, stores, policy(fail_mode), answer, |_| {}).await;
     history(&gate).await;

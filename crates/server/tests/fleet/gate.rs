@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::fleet::balancer::Balancer;
 use crate::fleet::node::Node;
 use crate::fleet::redis::{Redis, Way};
-use crate::place::Place;
+use crate::place::TestDatabase;
 use crate::support::both::config;
 use crate::support::{Ask, Got, Reply, Seen, Upstream};
 
@@ -52,12 +52,12 @@ impl Gate {
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
     ) -> Gate {
-        Gate::at(&Place::postgres().await.address, policy, answer, change).await
+        Gate::at(&TestDatabase::postgres().await.address, policy, answer, change).await
     }
 
     /// Starts one on a database of its own.
     pub(crate) async fn on(
-        place: &Place,
+        place: &TestDatabase,
         policy: Value,
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
@@ -152,7 +152,7 @@ impl Gate {
     }
 
     /// The same; a fleet is on its database already.
-    pub(crate) async fn restart_on(self, place: &Place) -> Gate {
+    pub(crate) async fn restart_on(self, place: &TestDatabase) -> Gate {
         assert_eq!(place.address, self.database, "the fleet was started elsewhere");
         self.restart(json!({})).await
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::fleet::redis::{Redis, Way};
 use crate::fleet::steps::{call, everywhere, hello, relaxed};
 use crate::gate::aside;
-use crate::place::Place;
+use crate::place::TestDatabase;
 use crate::support::{Ask, Gate, heavy, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +24,7 @@ async fn nodes_are_replaced_one_by_one() {
     let other = std::env::var_os("DEADSTOP_OTHER").map_or_else(|| own.clone(), PathBuf::from);
     let redis = aside(Redis::start).await;
     let way = Way { program: other, ..redis.way() };
-    let database = Place::postgres().await.address;
+    let database = TestDatabase::postgres().await.address;
     let mut gate = Gate::over(&database, (redis, way), relaxed(), hello, |_| {}).await;
     everywhere(&gate, "spender", 200).await;
     everywhere(&gate, "dead", 200).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use deadstop_server::{Database, KeyWanted, Place};
+use deadstop_server::{Database, DatabaseLocation, KeyWanted};
 use deadstop_store::Role;
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ async fn hole_16_the_first_key_gives_running_agents_time() {
 async fn hole_16_a_running_server_enforces_the_first_key_at_once() {
     let gate = gate(Duration::ZERO).await;
     assert_eq!(status(&gate, &call("runner")).await, 200);
-    let place = Place::Folder(gate.folder.path().to_owned());
+    let place = DatabaseLocation::Folder(gate.folder.path().to_owned());
     let database = Database::open(&place).await.unwrap();
     let wanted = KeyWanted {
         name: "me".into(),

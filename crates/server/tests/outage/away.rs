@@ -213,14 +213,14 @@ async fn postgres_stops_and_comes_back_and_calls_wait_for_it() {
 }
 
 /// What lies between us and the database: passes bytes on, or holds all of them.
-struct Line {
+struct RawClient {
     address: SocketAddr,
     held: watch::Sender<bool>,
     open: Arc<AtomicUsize>,
 }
 
-impl Line {
-    async fn to(port: u16) -> Line {
+impl RawClient {
+    async fn to(port: u16) -> RawClient {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (held, holding) = watch::channel(false);
@@ -236,7 +236,7 @@ impl Line {
                 count.fetch_add(1, Ordering::SeqCst);
             }
         });
-        Line { address, held, open }
+        RawClient { address, held, open }
     }
 }
 
@@ -262,7 +262,7 @@ async fn postgres_falls_silent_and_speaks_again() {
     let _turn = crate::support::heavy().await;
     let postgres = Postgres::start();
     let port = postgres.address.rsplit_once(':').unwrap().1.split('/').next().unwrap();
-    let line = Line::to(port.parse().unwrap()).await;
+    let line = RawClient::to(port.parse().unwrap()).await;
     let gate = gate(&format!("postgres://app@{}/postgres", line.address), "open").await;
     assert_eq!(gate.ask(&call("warm", "s")).await.status, 200);
     assert!(line.open.load(Ordering::SeqCst) > 0);

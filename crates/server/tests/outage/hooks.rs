@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::{answer, call, get, metric, timed};
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::support::{Ask, Gate, Reply, Upstream, until};
 
 on_both![targets_that_take_nothing_disturb_nobody];
@@ -15,7 +15,7 @@ on_both![targets_that_take_nothing_disturb_nobody];
 /// Longer than a call takes that waits for nothing.
 const AT_ONCE: Duration = Duration::from_millis(700);
 
-async fn targets_that_take_nothing_disturb_nobody(place: &Place) {
+async fn targets_that_take_nothing_disturb_nobody(place: &TestDatabase) {
     for (allowed, expected) in [(true, ["refused", "500", "timed out"]), (false, ["public"; 3])] {
         let gate = Gate::with(json!({}), answer, |config| {
             config.database = Some(Secret::new(place.address.clone()));

@@ -6,7 +6,7 @@ use deadstop_server::{Config, Secret, Server};
 use deadstop_store::Store;
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::place::TestDatabase;
 use crate::support::both::config;
 use crate::support::{Reply, Seen, Upstream};
 
@@ -47,7 +47,7 @@ impl Gate {
 
     /// Starts one on a database of its own.
     pub(crate) async fn on(
-        place: &Place,
+        place: &TestDatabase,
         policy: Value,
         answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
@@ -90,7 +90,7 @@ impl Gate {
     }
 
     /// The same on a database of its own.
-    pub(crate) async fn restart_on(self, place: &Place) -> Gate {
+    pub(crate) async fn restart_on(self, place: &TestDatabase) -> Gate {
         self.server.stop().await;
         let mut config = config(self.upstream.address, json!({}));
         config.database = Some(Secret::new(place.address.clone()));

@@ -2,7 +2,7 @@
 
 use deadstop_store::{AuditEvent, AuditFilter, Batch, Paging, Period, Verified};
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{at, event};
 
 on_both![
@@ -13,7 +13,7 @@ on_both![
     what_was_said_cannot_imitate_a_border,
 ];
 
-async fn a_chain_that_nobody_touched(place: &Place) {
+async fn a_chain_that_nobody_touched(place: &TestDatabase) {
     let store = place.open().await;
     let verified = store.verify_audit("default").await.unwrap();
     assert_eq!(verified, Verified::Whole { entries: 0, head: String::new() });
@@ -47,7 +47,7 @@ async fn a_chain_that_nobody_touched(place: &Place) {
     assert_eq!(pieces[0].seq, 5);
 }
 
-async fn many_add_to_one_chain(place: &Place) {
+async fn many_add_to_one_chain(place: &TestDatabase) {
     let (here, there) = (place.open().await, place.open().await);
     let tasks: Vec<_> = (0..40)
         .map(|n| {
@@ -72,7 +72,7 @@ async fn many_add_to_one_chain(place: &Place) {
     }
 }
 
-async fn whatever_is_done_to_it_shows(place: &Place) {
+async fn whatever_is_done_to_it_shows(place: &TestDatabase) {
     let store = place.open().await;
     let cases = [
         ("a", 7, "UPDATE audit SET reason = 'nothing' WHERE project = 'a' AND seq = 7"),
@@ -113,7 +113,7 @@ async fn whatever_is_done_to_it_shows(place: &Place) {
     }
 }
 
-async fn entries_are_found(place: &Place) {
+async fn entries_are_found(place: &TestDatabase) {
     let store = place.open().await;
     let one = AuditEvent { who: "eve".into(), at: at(10), ..event(1) };
     let two = AuditEvent { action: "key.create".into(), at: at(20), ..event(2) };
@@ -139,7 +139,7 @@ async fn entries_are_found(place: &Place) {
 }
 
 /// Two entries whose words run together to the same text have different hashes.
-async fn what_was_said_cannot_imitate_a_border(place: &Place) {
+async fn what_was_said_cannot_imitate_a_border(place: &TestDatabase) {
     let store = place.open().await;
     store.audit(&AuditEvent { who: "ab".into(), action: "c".into(), ..event(1) }).await.unwrap();
     let mut entry = store.audit_after("default", 0, 1).await.unwrap().remove(0);

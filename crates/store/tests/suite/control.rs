@@ -6,7 +6,7 @@ use deadstop_store::{
     StoredKey, StoredLogin,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{at, event, target};
 
 on_both![
@@ -33,7 +33,7 @@ fn change(agent: Option<&str>, expected: Option<i64>, document: Option<&str>) ->
     }
 }
 
-async fn policies_have_versions(place: &Place) {
+async fn policies_have_versions(place: &TestDatabase) {
     let store = place.open().await;
     assert_eq!(store.policy("default", None).await.unwrap(), None);
     let put = async |change: PolicyChange| store.put_policy(&change, None).await;
@@ -66,7 +66,7 @@ async fn policies_have_versions(place: &Place) {
     assert_eq!(shown, [(None, 2), (Some("ada"), 2)]);
 }
 
-async fn of_many_who_change_a_policy_one_wins(place: &Place) {
+async fn of_many_who_change_a_policy_one_wins(place: &TestDatabase) {
     let (here, there) = (place.open().await, place.open().await);
     let tasks: Vec<_> = (0..10)
         .map(|n| {
@@ -93,7 +93,7 @@ async fn of_many_who_change_a_policy_one_wins(place: &Place) {
     assert_eq!(here.audit_after("default", 0, 100).await.unwrap().len(), 1);
 }
 
-async fn changes_without_a_version_all_count(place: &Place) {
+async fn changes_without_a_version_all_count(place: &TestDatabase) {
     let (here, there) = (place.open().await, place.open().await);
     let tasks: Vec<_> = (0..8)
         .map(|n| {
@@ -127,7 +127,7 @@ fn prevention() -> PreventionConfig {
     }
 }
 
-async fn prevention_configs_follow_the_policy(place: &Place) {
+async fn prevention_configs_follow_the_policy(place: &TestDatabase) {
     let store = place.open().await;
     let put = async |agent: Option<&str>, prevention: Option<PreventionConfig>| {
         let change = PolicyChange { prevention, ..change(agent, None, Some("{}")) };
@@ -200,7 +200,7 @@ fn login(id: &str, key: &str) -> StoredLogin {
     }
 }
 
-async fn keys_live_and_are_revoked(place: &Place) {
+async fn keys_live_and_are_revoked(place: &TestDatabase) {
     let store = place.open().await;
     assert_eq!(store.count_keys().await.unwrap(), KeyCount::default());
     let bound = StoredKey { agent: Some("ada".into()), made: at(2), ..key("k2", Role::Agent) };
@@ -242,7 +242,7 @@ async fn keys_live_and_are_revoked(place: &Place) {
     assert!(Role::Agent < Role::Viewer && Role::Operator < Role::Admin);
 }
 
-async fn logins_end(place: &Place) {
+async fn logins_end(place: &TestDatabase) {
     let store = place.open().await;
     store.create_login(&login("l1", "k1"), Some(&event(1))).await.unwrap();
     assert_eq!(store.login("l1", at(999)).await.unwrap(), Some(login("l1", "k1")));
@@ -255,7 +255,7 @@ async fn logins_end(place: &Place) {
     assert_eq!(store.login("l1", at(1)).await.unwrap(), None);
 }
 
-async fn settings_are_set(place: &Place) {
+async fn settings_are_set(place: &TestDatabase) {
     let store = place.open().await;
     let one = Setting {
         project: "default".into(),
@@ -276,7 +276,7 @@ async fn settings_are_set(place: &Place) {
     assert_eq!(store.audit_after("default", 0, 10).await.unwrap().len(), 2);
 }
 
-async fn targets_come_and_go(place: &Place) {
+async fn targets_come_and_go(place: &TestDatabase) {
     let store = place.open().await;
     store.create_target(&target(1), Some(&event(1))).await.unwrap();
     let exists = store.create_target(&target(1), Some(&event(2))).await;

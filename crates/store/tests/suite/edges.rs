@@ -7,7 +7,7 @@ use deadstop_store::{
     StoredAgent, StoredCall, StoredScope,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{agent, at, call, event, incident, number, scope, session};
 
 on_both![
@@ -32,7 +32,7 @@ const TEXTS: [&str; 9] = [
     "\u{10ffff}\u{feff}",
 ];
 
-async fn text_stays_text(place: &Place) {
+async fn text_stays_text(place: &TestDatabase) {
     let store = place.open().await;
     for (text, n) in TEXTS.into_iter().zip(0u64..) {
         let ada = StoredAgent { tags: vec![text.into()], ..agent(text, number(n)) };
@@ -94,7 +94,7 @@ async fn text_stays_text(place: &Place) {
     assert!(store.agent("default", &long).await.unwrap().is_some());
 }
 
-async fn numbers_without_end(place: &Place) {
+async fn numbers_without_end(place: &TestDatabase) {
     let store = place.open().await;
     let vast = Counters {
         calls: u64::MAX,
@@ -114,7 +114,7 @@ async fn numbers_without_end(place: &Place) {
 
 /// A provider's figures and a client's names are not ours: whatever they are, the batch that they are
 /// in is written, and the sums can still be read.
-async fn absurd_figures_and_names_of_others_do_no_harm(place: &Place) {
+async fn absurd_figures_and_names_of_others_do_no_harm(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(1));
@@ -149,7 +149,7 @@ async fn absurd_figures_and_names_of_others_do_no_harm(place: &Place) {
     assert_eq!(found.call.name, name);
 }
 
-async fn batches_of_every_size(place: &Place) {
+async fn batches_of_every_size(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(0));
@@ -179,7 +179,7 @@ async fn batches_of_every_size(place: &Place) {
     assert_eq!(found, next);
 }
 
-async fn many_write_at_once(place: &Place) {
+async fn many_write_at_once(place: &TestDatabase) {
     let (here, there) = (place.open().await, place.open().await);
     let tasks: Vec<_> = (0..20u64)
         .map(|task| {
@@ -217,7 +217,7 @@ async fn many_write_at_once(place: &Place) {
     assert!(matches!(verified, deadstop_store::Verified::Whole { entries: 100, .. }));
 }
 
-async fn all_or_nothing(place: &Place) {
+async fn all_or_nothing(place: &TestDatabase) {
     let store = place.open().await;
     place.tamper("DROP TABLE alert_deliveries").await;
     let batch = Batch {
@@ -239,7 +239,7 @@ async fn all_or_nothing(place: &Place) {
     assert!(store.scope("k").await.unwrap().is_some());
 }
 
-async fn every_start_makes_other_numbers(place: &Place) {
+async fn every_start_makes_other_numbers(place: &TestDatabase) {
     let (one, two) = (place.open().await, place.open().await);
     assert_ne!(one.number(at(0)), two.number(at(0)));
 }

@@ -12,7 +12,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Place, SERVER, on_both, script, start};
+use crate::place::{SERVER, TestDatabase, on_both, script, start};
 use crate::sample::{agent, event, incident, number, scope};
 
 on_both![what_was_acknowledged_survives_a_kill];
@@ -21,7 +21,7 @@ on_both![what_was_acknowledged_survives_a_kill];
 const VICTIM: &str = "DEADSTOP_TEST_VICTIM";
 
 /// The same program once more, as the victim: it writes and says so, until it is killed.
-async fn what_was_acknowledged_survives_a_kill(place: &Place) {
+async fn what_was_acknowledged_survives_a_kill(place: &TestDatabase) {
     if let Ok(address) = std::env::var(VICTIM) {
         let store = Store::connect(&address).await.unwrap();
         for n in 0.. {
@@ -92,7 +92,7 @@ async fn a_server_that_is_not_there_is_a_clear_error_without_its_password() {
 /// PostgreSQL and the nodes start at the same time, after a power cut or with compose.
 #[tokio::test]
 async fn a_server_that_is_still_starting_is_waited_for() {
-    let place = Place::postgres().await;
+    let place = TestDatabase::postgres().await;
     let (before, database) = place.address.rsplit_once('/').unwrap();
     let real = before.rsplit_once('@').unwrap().1.to_owned();
     let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -206,7 +206,7 @@ async fn a_server_that_comes_back_is_used_again() {
 /// While nodes are upgraded one by one, the first new one changes tables under the others' hands.
 #[tokio::test]
 async fn a_table_that_gets_another_column_is_still_read() {
-    let place = Place::postgres().await;
+    let place = TestDatabase::postgres().await;
     let store = place.open().await;
     let one = scope("default/a/s");
     store.write(&Batch { scopes: vec![one.clone()], ..Batch::default() }).await.unwrap();

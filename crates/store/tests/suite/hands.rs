@@ -3,9 +3,9 @@
 use deadstop_store::Store;
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::place::Place;
+use crate::place::TestDatabase;
 
-impl Place {
+impl TestDatabase {
     pub(crate) async fn open(&self) -> Store {
         Store::connect(&self.address).await.unwrap()
     }

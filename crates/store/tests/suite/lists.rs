@@ -8,7 +8,7 @@ use deadstop_store::{
     StoredIncident, StoredSession, Strip,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{agent, at, call, delivery, event, incident, number, session, target};
 
 on_both![
@@ -27,7 +27,7 @@ fn span(from: u64, to: u64) -> Period {
     Period { from: Some(at(from)), to: Some(at(to)) }
 }
 
-async fn calls_are_found_by_everything(place: &Place) {
+async fn calls_are_found_by_everything(place: &TestDatabase) {
     let store = place.open().await;
     let (ada, bob) = (agent("ada", number(0)), agent("bob", number(1)));
     let runs = [session(&ada, number(2)), session(&ada, number(3)), session(&bob, number(4))];
@@ -118,7 +118,7 @@ async fn calls_are_found_by_everything(place: &Place) {
     assert_eq!(names, ("bob", runs[2].name.as_str()));
 }
 
-async fn sessions_are_found_by_everything(place: &Place) {
+async fn sessions_are_found_by_everything(place: &TestDatabase) {
     let store = place.open().await;
     let (ada, bob) = (agent("ada", number(0)), agent("bob", number(1)));
     let one = StoredSession { used: at(50), ..session(&ada, number(10)) };
@@ -159,7 +159,7 @@ async fn sessions_are_found_by_everything(place: &Place) {
     assert_eq!(store.session_named("default", "bob", &one.name).await.unwrap(), None);
 }
 
-async fn incidents_are_found_and_grouped(place: &Place) {
+async fn incidents_are_found_and_grouped(place: &TestDatabase) {
     let store = place.open().await;
     let other = |incident: StoredIncident| {
         let mut other = incident;
@@ -236,7 +236,7 @@ async fn incidents_are_found_and_grouped(place: &Place) {
     assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [1, 1]);
 }
 
-async fn incidents_are_resolved_muted_and_counted_by_time(place: &Place) {
+async fn incidents_are_resolved_muted_and_counted_by_time(place: &TestDatabase) {
     let store = place.open().await;
     let about = |id: &str, ms, about: &str| StoredIncident {
         about: about.into(),
@@ -303,7 +303,7 @@ async fn incidents_are_resolved_muted_and_counted_by_time(place: &Place) {
     assert_eq!(store.mutes("default").await.unwrap(), []);
 }
 
-async fn agents_are_found_by_tag_and_state(place: &Place) {
+async fn agents_are_found_by_tag_and_state(place: &TestDatabase) {
     let store = place.open().await;
     let plain = StoredAgent { tags: vec!["production".into()], ..agent("ada", number(0)) };
     let off = StoredAgent { active: false, ..agent("Zoe", number(1)) };
@@ -329,7 +329,7 @@ async fn agents_are_found_by_tag_and_state(place: &Place) {
 
 /// A removed agent is left out of lists until it is used later. A row that is written with an older
 /// last use does not hide it again.
-async fn removed_agents_are_left_out_until_they_are_used(place: &Place) {
+async fn removed_agents_are_left_out_until_they_are_used(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let write = async |agents| {
@@ -377,7 +377,7 @@ async fn walk<T>(read: impl AsyncFn(Paging) -> Page<T>) -> Vec<T> {
     panic!("the list has no end");
 }
 
-async fn pages_follow_each_other(place: &Place) {
+async fn pages_follow_each_other(place: &TestDatabase) {
     let store = place.open().await;
     // A page that ends exactly at the list's end has no next one: nine and ten of each.
     for most in [9u64, 10] {
@@ -425,7 +425,7 @@ async fn pages_follow_each_other(place: &Place) {
     }
 }
 
-async fn cursors_of_others_are_refused(place: &Place) {
+async fn cursors_of_others_are_refused(place: &TestDatabase) {
     let store = place.open().await;
     for cursor in ["", "x", "1; DROP TABLE calls", "9999999999999999999999", "1.", ".x", "é"] {
         let paging = Paging { limit: 10, cursor: Some(cursor.into()) };
@@ -441,7 +441,7 @@ async fn cursors_of_others_are_refused(place: &Place) {
     }
 }
 
-async fn another_project_is_not_there(place: &Place) {
+async fn another_project_is_not_there(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(1));

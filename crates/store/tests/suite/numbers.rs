@@ -9,7 +9,7 @@ use deadstop_store::{
     SpendBy, SpendStep, Store, StoredAgent, StoredCall, Took,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{agent, at, call, session};
 
 on_both![sums_agree_with_a_brute_force_count];
@@ -277,7 +277,7 @@ impl History {
     }
 }
 
-async fn sums_agree_with_a_brute_force_count(place: &Place) {
+async fn sums_agree_with_a_brute_force_count(place: &TestDatabase) {
     let store = place.open().await;
     let mut sums = 0;
     for seed in 0..histories() {

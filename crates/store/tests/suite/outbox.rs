@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use deadstop_store::{Attempt, Batch, Delivery, DeliveryFilter, DeliveryState, Paging};
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{at, delivery, number, target};
 
 on_both![
@@ -14,7 +14,7 @@ on_both![
     what_waits_for_a_target_ends_with_it,
 ];
 
-async fn a_claim_is_a_lease(place: &Place) {
+async fn a_claim_is_a_lease(place: &TestDatabase) {
     let store = place.open().await;
     assert_eq!(store.next_due().await.unwrap(), None);
     let later = Delivery { due: at(50), ..delivery(number(2), 1) };
@@ -56,7 +56,7 @@ async fn a_claim_is_a_lease(place: &Place) {
     }
 }
 
-async fn many_claim_and_none_twice(place: &Place) {
+async fn many_claim_and_none_twice(place: &TestDatabase) {
     let (here, there) = (place.open().await, place.open().await);
     let all: Vec<_> = (0..200).map(|n| delivery(number(n), 1)).collect();
     here.enqueue(&all).await.unwrap();
@@ -83,7 +83,7 @@ async fn many_claim_and_none_twice(place: &Place) {
     assert_eq!(seen.len(), 200);
 }
 
-async fn a_storm_is_one_message(place: &Place) {
+async fn a_storm_is_one_message(place: &TestDatabase) {
     let store = place.open().await;
     let bunched = |ms: u64, target: i64, bunch: &str| Delivery {
         bunch: bunch.into(),
@@ -113,7 +113,7 @@ async fn a_storm_is_one_message(place: &Place) {
     assert_eq!(taken.iter().map(|item| item.times).collect::<Vec<_>>(), [2]);
 }
 
-async fn what_waits_for_a_target_ends_with_it(place: &Place) {
+async fn what_waits_for_a_target_ends_with_it(place: &TestDatabase) {
     let store = place.open().await;
     store.create_target(&target(1), None).await.unwrap();
     store.enqueue(&[delivery(number(1), 1), delivery(number(2), 2)]).await.unwrap();

@@ -18,13 +18,13 @@ macro_rules! on_both {
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                super::$case(&crate::place::Place::sqlite()).await;
+                super::$case(&crate::place::TestDatabase::sqlite()).await;
             })*
         }
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                let place = crate::place::Place::postgres().await;
+                let place = crate::place::TestDatabase::postgres().await;
                 super::$case(&place).await;
                 place.remove().await;
             })*
@@ -34,26 +34,26 @@ macro_rules! on_both {
 pub(crate) use on_both;
 
 /// A database for one test alone.
-pub(crate) struct Place {
+pub(crate) struct TestDatabase {
     pub(crate) address: String,
     name: String,
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Place {
-    pub(crate) fn sqlite() -> Place {
+impl TestDatabase {
+    pub(crate) fn sqlite() -> TestDatabase {
         let folder = tempfile::tempdir().unwrap();
         let address = format!("sqlite:{}", folder.path().join("deadstop.db").display());
-        Place { address, name: String::new(), _folder: Some(folder) }
+        TestDatabase { address, name: String::new(), _folder: Some(folder) }
     }
 
-    pub(crate) async fn postgres() -> Place {
+    pub(crate) async fn postgres() -> TestDatabase {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("deadstop_{}_{next}", std::process::id());
         on_server(format!("CREATE DATABASE {name}")).await;
         let (server, _) = server().rsplit_once('/').expect("a URL with a database");
-        Place { address: format!("{server}/{name}"), name, _folder: None }
+        TestDatabase { address: format!("{server}/{name}"), name, _folder: None }
     }
 
     /// On a server of our own it goes with the server.

@@ -7,7 +7,7 @@ use deadstop_store::{
     StoredIncident, StoredRung, StoredScope, StoredSession, StoredTool,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{agent, at, call, delivery, event, incident, number, scope, session, target};
 
 on_both![
@@ -39,7 +39,7 @@ fn rung(ms: u64, verdict: Verdict, count: u64) -> StoredRung {
 }
 
 /// Two nodes write the steps of one loop, not in their order, and one of them twice.
-async fn the_steps_of_a_loop_grow_one_incident(place: &Place) {
+async fn the_steps_of_a_loop_grow_one_incident(place: &TestDatabase) {
     let store = place.open().await;
     let step = |ms: u64, verdict: Verdict, count: u64| {
         let mut grown = incident("loop", "a", ms);
@@ -81,7 +81,7 @@ async fn the_steps_of_a_loop_grow_one_incident(place: &Place) {
     assert_eq!(store.prune("default", Kept::Rungs, at(8), 10).await.unwrap(), 1);
 }
 
-async fn tools_as_they_were_seen(place: &Place) {
+async fn tools_as_they_were_seen(place: &TestDatabase) {
     let store = place.open().await;
     let one = StoredTool {
         project: "default".into(),
@@ -110,7 +110,7 @@ async fn tools_as_they_were_seen(place: &Place) {
 }
 
 /// Of two listings at once, one is the first: the other waits and sees what it left.
-async fn listings_come_one_after_the_other(place: &Place) {
+async fn listings_come_one_after_the_other(place: &TestDatabase) {
     let store = place.open().await;
     let tool = |tool: &str| StoredTool {
         project: "default".into(),
@@ -145,7 +145,7 @@ async fn listings_come_one_after_the_other(place: &Place) {
     assert_eq!(store.complete_servers().await.unwrap(), whole);
 }
 
-async fn scopes_and_kills(place: &Place) {
+async fn scopes_and_kills(place: &TestDatabase) {
     let store = place.open().await;
     let one = scope("default/a/s");
     let batch = Batch { scopes: vec![one.clone()], ..Batch::default() };
@@ -177,7 +177,7 @@ async fn scopes_and_kills(place: &Place) {
 }
 
 /// A node that has only heard of a session knows neither its model nor its agent's number.
-async fn who_knows_less_of_a_session_takes_nothing_away(place: &Place) {
+async fn who_knows_less_of_a_session_takes_nothing_away(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let mut run = session(&ada, number(1));
@@ -199,7 +199,7 @@ async fn who_knows_less_of_a_session_takes_nothing_away(place: &Place) {
     assert_eq!(found, Some(run));
 }
 
-async fn everything_of_a_batch(place: &Place) {
+async fn everything_of_a_batch(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(1));
@@ -271,7 +271,7 @@ async fn everything_of_a_batch(place: &Place) {
     store.health().await.unwrap();
 }
 
-async fn a_call_runs_then_ends(place: &Place) {
+async fn a_call_runs_then_ends(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(1));
@@ -300,7 +300,7 @@ async fn a_call_runs_then_ends(place: &Place) {
     assert_eq!((lines.len(), lines[0].calls, lines[0].cost), (1, 2, NanoUsd(2_000_000)));
 }
 
-async fn rows_are_kept_up_to_date(place: &Place) {
+async fn rows_are_kept_up_to_date(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let run = session(&ada, number(1));
@@ -347,7 +347,7 @@ async fn rows_are_kept_up_to_date(place: &Place) {
     assert_eq!(named, [("b", at(1)), ("default", at(0))]);
 }
 
-async fn costs_add_up(place: &Place) {
+async fn costs_add_up(place: &TestDatabase) {
     const DAY: u64 = 86_400_000;
     let store = place.open().await;
     let (ada, bob) = (agent("ada", number(0)), agent("bob", number(1)));
@@ -406,7 +406,7 @@ async fn costs_add_up(place: &Place) {
     assert_eq!(lines(CostBy::Hour, first).await, [line(&now, 3, 2_000_010)]);
 }
 
-async fn old_rows_go_in_small_pieces(place: &Place) {
+async fn old_rows_go_in_small_pieces(place: &TestDatabase) {
     let store = place.open().await;
     let ada = agent("ada", number(0));
     let runs: Vec<_> = (0..10).map(|n| session(&ada, number(n))).collect();

@@ -7,7 +7,7 @@ use deadstop_store::{
     Batch, CallKind, CostFilter, Numbers, Period, SpendBy, SpendStep, StoredCall,
 };
 
-use crate::place::{Place, on_both};
+use crate::place::{TestDatabase, on_both};
 use crate::sample::{agent, at, call, number, session};
 
 on_both![a_series_agrees_with_a_count];
@@ -41,7 +41,7 @@ fn history(seed: u64) -> (Vec<deadstop_store::StoredAgent>, Vec<StoredCall>) {
     (agents, calls)
 }
 
-async fn a_series_agrees_with_a_count(place: &Place) {
+async fn a_series_agrees_with_a_count(place: &TestDatabase) {
     let store = place.open().await;
     let (agents, calls) = history(7);
     let names: BTreeMap<i64, String> = agents.iter().map(|a| (a.number, a.name.clone())).collect();

@@ -194,7 +194,7 @@ pub(super) fn unmarked(body: &[u8]) -> &[u8] {
 /// Whether a path streams, if it is one of Gemini's.
 pub(super) fn streams(path: &str) -> bool {
     let path = decoded(path);
-    segments(&path).last().is_some_and(|last| gemini_method(last) == Some(Answer::Stream))
+    segments(&path).last().is_some_and(|last| gemini_method(last) == Some(Delivery::Stream))
 }
 
 /// Whether a path only counts tokens.
@@ -208,15 +208,15 @@ pub(super) fn counts_only(path: &str) -> bool {
 
 /// How a Gemini method answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum Delivery {
     Whole,
     Stream,
 }
 
-fn gemini_method(segment: &str) -> Option<Answer> {
+fn gemini_method(segment: &str) -> Option<Delivery> {
     match segment.rsplit_once(':')?.1 {
-        "generateContent" => Some(Answer::Whole),
-        "streamGenerateContent" => Some(Answer::Stream),
+        "generateContent" => Some(Delivery::Whole),
+        "streamGenerateContent" => Some(Delivery::Stream),
         _ => None,
     }
 }

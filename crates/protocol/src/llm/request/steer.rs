@@ -26,13 +26,13 @@ pub struct Notes(VecDeque<Note>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
-    place: Place,
+    place: NotePosition,
     text: String,
 }
 
 /// Where a note stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Place {
+enum NotePosition {
     /// Behind the result of this call.
     Result(String),
     /// Behind the message at the end of this chain.
@@ -45,8 +45,8 @@ impl Notes {
     /// A note behind the result of the call with this id; behind the newest turn, if it has none.
     pub fn add(&mut self, call_id: &str, advice: &str) {
         let place = match call_id {
-            "" => Place::Newest,
-            id => Place::Result(id.to_owned()),
+            "" => NotePosition::Newest,
+            id => NotePosition::Result(id.to_owned()),
         };
         if self.0.iter().any(|note| note.place == place) {
             return;
@@ -76,19 +76,19 @@ impl Open<'_> {
         let newest = messages.iter().rposition(|message| self.speaker(message) == Speaker::Other);
         let mut inserts = Vec::new();
         for note in &mut notes.0 {
-            if note.place == Place::Newest {
+            if note.place == NotePosition::Newest {
                 let Some(at) = newest else { continue };
-                note.place = Place::Turn(chain[at]);
+                note.place = NotePosition::Turn(chain[at]);
             }
             let slot = match &note.place {
-                Place::Result(id) => {
+                NotePosition::Result(id) => {
                     messages.iter().rev().find_map(|message| self.result_slot(message, id))
                 }
-                Place::Turn(link) => {
+                NotePosition::Turn(link) => {
                     let at = chain.iter().position(|found| found == link);
                     at.and_then(|at| self.turn_slot(messages[at]))
                 }
-                Place::Newest => None,
+                NotePosition::Newest => None,
             };
             inserts.extend(slot.and_then(|slot| self.insert(&slot, &note.text)));
         }
