@@ -194,7 +194,7 @@ advisories: ## Known vulnerabilities of crates and npm packages, where their dat
 	done
 
 sbom: ## List what the program is made of, as CycloneDX, in target/sbom
-	$(CARGO) xtask sbom $(TARGET)/sbom/deadstop.cdx.json
+	scripts/sbom $(TARGET)/sbom/deadstop.cdx.json
 
 soak: page ## The long tests: thousands of cases where `make test` runs hundreds
 	DEADSTOP_SOAK=1 PROPTEST_CASES=5000 $(CARGO) test --release --workspace --locked

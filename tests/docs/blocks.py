@@ -38,6 +38,7 @@ class Block:
     why_not: str
     exit: int
     text: str
+    indented: bool = False
 
     @property
     def where(self):
@@ -46,13 +47,16 @@ class Block:
 
 def pages():
     """Every document that people read, as paths from the root."""
-    found = [ROOT / name for name in ("README.md", "CONTRIBUTING.md") if (ROOT / name).is_file()]
-    found += sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("bindings/*/README.md"))
+    found = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) + sorted(ROOT.glob("bindings/*/README.md"))
     return [str(path.relative_to(ROOT)) for path in found]
 
 
 def blocks(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
+    return read(page, (ROOT / page).read_text(encoding="utf-8"))
+
+
+def read(page, text):
+    """The blocks of a page's text."""
     for found in FENCE.finditer(text):
         indent, _, info, body = found.groups()
         language, _, how = info.strip().partition(" ")
@@ -62,7 +66,7 @@ def blocks(page):
             body = re.sub(rf"^{indent}", "", body, flags=re.M)
         line = text.count("\n", 0, found.start()) + 1
         how = "" if code or why_not else how
-        yield Block(page, line, language, how, why_not.strip(), int(code[1]) if code else 0, body)
+        yield Block(page, line, language, how, why_not.strip(), int(code[1]) if code else 0, body, bool(indent))
 
 
 def problems(block):
@@ -74,7 +78,46 @@ def problems(block):
     if block.how not in KNOWN[block.language]:
         known = ", ".join(sorted(how or "nothing" for how in KNOWN[block.language]))
         return [f"{block.where}: `{block.how}` behind {block.language}: it may be {known}, or `not run: REASON`"]
+    commands = re.search(r"^\s*\$ ", block.text, re.M)
+    if block.language == "console" and not commands:
+        return [f"{block.where}: no line begins with `$ `, so nothing is run"]
+    if block.language == "text" and commands:
+        return [f"{block.where}: a command in `text` is not run: use `console`"]
     return []
+
+
+#: Code that a reader would take for a block, and that `read` does not find.
+HIDDEN = [
+    (re.compile(r"^[ \t]*~~~", re.M), "write a fence with three backticks, not with ~~~"),
+    (re.compile(r"^[ ]*\t[ \t]*```", re.M), "indent a fence with spaces"),
+    (re.compile(r"^[ ]*>[ ]*(```|~~~)", re.M), "a block in a quote is not run: take it out"),
+    (re.compile(r"<(pre|code)\b", re.I), "write a fence, not HTML"),
+    (re.compile(r"^[ ]*([-*]|\d+\.)[ ]+```", re.M), "begin a fence on a line of its own"),
+]
+#: Lines of prose that are indented like code, where no list is open.
+INDENTED = re.compile(r"(?:\A|\n)(?![ ]*(?:[-*]|\d+\.) )(?![ \t])[^\n]*\n\n(?: {4,}|\t)\S")
+
+
+def evasions(page, text):
+    """What a page has that looks like code and that no test would run."""
+    prose = FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    plain = re.sub(r"(?<!`)`[^`\n]+`(?!`)", lambda name: "x" * len(name[0]), prose)
+    wrong = [(match.start(), why) for pattern, why in HIDDEN for match in pattern.finditer(plain)]
+    wrong += [(match.end(), "indented code is not run: write a fence") for match in INDENTED.finditer(prose)]
+    wrong += [(match.start(), "this fence is not closed") for match in re.finditer(r"^ *```", prose, re.M)]
+    found = [f"{page}:{prose.count(chr(10), 0, at) + 1}: {why}" for at, why in wrong]
+    # The SDKs' tests run the first block of a README, and all blocks of a page in docs/ that stand at the margin.
+    alone = not page.startswith("docs/")
+    seen = set()
+    for block in read(page, text):
+        if block.language not in ("python", "ts") or block.why_not:
+            continue
+        if alone and block.language in seen:
+            found.append(f"{block.where}: only the first {block.language} block of this page is run: add `not run: REASON`")
+        if block.indented and block.language == "ts":
+            found.append(f"{block.where}: an indented ts block is not run: put it at the margin")
+        seen.add(block.language)
+    return found
 
 
 def program(page, language, how=""):

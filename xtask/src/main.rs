@@ -1,14 +1,13 @@
 //! House rules and benches, as programs rather than as memory.
 //!
 //! `cargo xtask rules` fails when the workspace has left its architecture; `cargo xtask seeds` checks the
-//! register of the seed pages and the document made from it (`--write` makes it anew); `cargo xtask sbom FILE`
-//! lists what the program is made of; `cargo xtask bench` measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces, and
+//! register of the seed pages and the document made from it (`--write` makes it anew); `cargo xtask bench`
+//! measures what the project promises; `cargo xtask traces FOLDER` judges labelled traces, and
 //! `cargo xtask commands [-v] FOLDER` labelled commands.
 
 mod bench;
 mod commands;
 mod rules;
-mod sbom;
 mod seeds;
 mod traces;
 
@@ -21,7 +20,6 @@ fn main() -> ExitCode {
         ["rules"] => rules::check(),
         ["seeds"] => seeds::check(),
         ["seeds", "--write"] => seeds::write(),
-        ["sbom", file] => sbom::write(file),
         ["bench"] => bench::run(),
         ["commands", folder] => commands::check(folder, false),
         ["commands", "-v", folder] => commands::check(folder, true),
@@ -29,7 +27,7 @@ fn main() -> ExitCode {
         ["traces", folder] => traces::check(folder),
         ["kernel", calls] => bench::kernel(calls),
         _ => Err(anyhow::anyhow!(
-            "say `rules`, `seeds [--write]`, `sbom FILE`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"
+            "say `rules`, `seeds [--write]`, `bench`, `traces FOLDER` or `commands [-v] FOLDER`"
         )),
     };
     match done {
