@@ -17,6 +17,15 @@ pub(super) struct Words<'a> {
     len: usize,
 }
 
+/// What a command's word says that it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Something is gone afterwards.
+    Destroys,
+    /// Something stops, is emptied or goes back: harm only to something large, or by force.
+    Upsets,
+}
+
 /// The tool's own name: what is left of `mcp__server__tool` or `server.tool`.
 pub(super) fn last_part(tool: &str) -> &str {
     let tool = tool.rsplit("__").next().unwrap_or(tool);
@@ -133,6 +142,55 @@ impl<'a> Words<'a> {
             "snapshots",
             "all",
         ])
+    }
+
+    /// What a word of a command says that is done, if that does harm: `delete`, `sql-drop`,
+    /// `TerminateInstances`.
+    pub(super) fn deed(&self) -> Option<Deed> {
+        let words = self.all();
+        let (first, last) = (self.word(0), self.word(self.len.wrapping_sub(1)));
+        if words.len() > 5 || words.iter().any(|word| one_of(word, NOT_DONE) || one_of(word, READS))
+        {
+            return None;
+        }
+        if words.iter().any(|word| one_of(word, NOT_LOST)) {
+            return None;
+        }
+        if words.iter().any(|word| one_of(word, RUINS))
+            || one_of(last, REMOVES)
+            || one_of(first, REMOVES)
+        {
+            return Some(Deed::Destroys);
+        }
+        (one_of(first, UPSETS) || one_of(last, UPSETS)).then_some(Deed::Upsets)
+    }
+
+    /// Whether a word of a command says that it looks, makes or tests something, whatever the words behind
+    /// it are.
+    pub(super) fn says_otherwise(&self) -> bool {
+        self.len == 1 && (one_of(self.word(0), READS) || one_of(self.word(0), MAKES))
+            || self.any(&["can", "help", "test", "tests", "testing", "lint", "spec", "example"])
+    }
+
+    /// Whether a word names something large: a database, an account, all of it.
+    pub(super) fn names_a_store(&self) -> bool {
+        self.destroys_much() || self.any(LARGE)
+    }
+
+    /// Whether a task is about a database or about all of an environment.
+    pub(super) fn names_all(&self) -> bool {
+        self.destroys_much()
+            || self.any(&[
+                "db",
+                "schema",
+                "tables",
+                "prod",
+                "production",
+                "infra",
+                "users",
+                "tenants",
+                "cloud",
+            ])
     }
 
     /// Whether the tool is about directories.
@@ -288,6 +346,255 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("gh", "gh"),
     ("redis", "redis-cli"),
     ("systemctl", "systemctl"),
+];
+
+/// Verbs of commands after which something is gone.
+const RUINS: &[&str] = &[
+    "delete",
+    "deletes",
+    "destroy",
+    "purge",
+    "drop",
+    "wipe",
+    "terminate",
+    "erase",
+    "truncate",
+    "obliterate",
+    "nuke",
+    "teardown",
+    "decommission",
+    "deprovision",
+    "undefine",
+    "unregister",
+    "unpublish",
+    "yank",
+    "revoke",
+    "deregister",
+    "flushall",
+    "flushdb",
+    "dropdb",
+    "deleteall",
+    "delprinc",
+    "annihilate",
+    "expunge",
+];
+
+/// The same, where they stand first or last in a word: `rm`, `vm-rm`, and not `rm-proxy-x`.
+const REMOVES: &[&str] =
+    &["rm", "rmi", "rb", "rmr", "del", "remove", "uninstall", "zap", "empty", "cleanse"];
+
+/// Verbs after which something is stopped, emptied or as it was before.
+const UPSETS: &[&str] = &[
+    "stop",
+    "kill",
+    "shutdown",
+    "disable",
+    "deactivate",
+    "suspend",
+    "cancel",
+    "reset",
+    "clear",
+    "rollback",
+    "revert",
+    "undo",
+    "downgrade",
+    "detach",
+    "disconnect",
+    "drain",
+    "offline",
+    "seal",
+    "archive",
+    "abandon",
+    "discard",
+    "unset",
+    "clean",
+    "cleanup",
+    "prune",
+    "rekey",
+    "roll",
+    "leave",
+    "reboot",
+    "poweroff",
+    "flush",
+    "evict",
+    "compact",
+    "gc",
+    "expire",
+    "unlink",
+    "unbind",
+    "dissolve",
+    "cut",
+    "lock",
+    "logout",
+    "restore",
+    "repair",
+];
+
+/// Things that come back by themselves, and signs that nothing is lost.
+const NOT_LOST: &[&str] = &[
+    "cache",
+    "caches",
+    "tmp",
+    "temp",
+    "logs",
+    "snapshots-list",
+    "label",
+    "labels",
+    "tag",
+    "tags",
+    "comment",
+    "todo",
+    "shadow",
+    "whitespace",
+    "console",
+    "lint",
+    "alias",
+    "color",
+    "filter",
+    "breakpoint",
+    "bookmark",
+];
+
+/// Words of commands that make or start something, or hand the rest on to something else.
+const MAKES: &[&str] = &[
+    "create",
+    "add",
+    "new",
+    "init",
+    "generate",
+    "g",
+    "make",
+    "set",
+    "update",
+    "edit",
+    "install",
+    "build",
+    "start",
+    "open",
+    "clone",
+    "deploy",
+    "watch",
+    "wait",
+    "plan",
+    "run",
+    "test",
+    "help",
+    "docs",
+    "man",
+    "which",
+    "log",
+    "logs",
+    "login",
+    "auth-status",
+    "completion",
+    "schema",
+    "format",
+    "print",
+    "echo",
+    "export",
+    "dump",
+    "backup",
+    "import",
+    "use",
+    "switch",
+    "enable",
+    "attach",
+    "connect",
+    "invite",
+    "version",
+    "config-view",
+    "lint",
+    "scan",
+    "analyze",
+    "commit",
+    "write",
+    "say",
+    "draft",
+    "translate",
+    "chat",
+    "ask",
+    "prompt",
+    "explain",
+];
+
+/// Nouns for things that hold many others.
+const LARGE: &[&str] = &[
+    "db",
+    "schema",
+    "schemas",
+    "table",
+    "tables",
+    "collection",
+    "keyspace",
+    "prod",
+    "production",
+    "live",
+    "users",
+    "user",
+    "tenants",
+    "tenant",
+    "org",
+    "server",
+    "servers",
+    "instance",
+    "instances",
+    "vm",
+    "vms",
+    "machine",
+    "node",
+    "nodes",
+    "site",
+    "domain",
+    "zone",
+    "queue",
+    "queues",
+    "topic",
+    "topics",
+    "stream",
+    "index",
+    "indices",
+    "snapshot",
+    "vault",
+    "store",
+    "storage",
+    "disk",
+    "device",
+    "infra",
+    "infrastructure",
+    "env",
+    "data",
+    "dataset",
+    "metadata",
+    "broker",
+    "service",
+    "services",
+    "deployment",
+    "deployments",
+    "secret",
+    "secrets",
+    "key",
+    "keys",
+    "certificate",
+    "token",
+    "app",
+    "apps",
+    "stack",
+    "host",
+    "workflow",
+    "pipeline",
+    "subscription",
+    "subscriptions",
+    "customer",
+    "customers",
+    "lease",
+    "policy",
+    "role",
+    "group",
+    "pool",
+    "backend",
+    "migrations",
+    "migration",
+    "repo",
 ];
 
 /// Words that come before the verb: manners, and products that name every tool after themselves.

@@ -122,6 +122,10 @@ const NAMES: &[&str] = &[
     "secrets.yaml",
     "master.key",
     ".s3cfg",
+    ".bash_history",
+    ".zsh_history",
+    ".psql_history",
+    ".mysql_history",
 ];
 
 /// Ends of paths.

@@ -8,11 +8,13 @@ mod bombs;
 mod carried;
 mod code;
 mod command;
+mod deeds;
 mod disks;
 mod fetch;
 mod files;
 mod git;
 mod guard;
+mod host;
 mod lexical;
 mod output;
 mod power;
@@ -245,6 +247,9 @@ impl<'a> Walk<'a> {
         let mut input = Input::default();
         for command in &pipeline.seq {
             let output = self.command(command, &input);
+            if pipeline.seq.len() == 1 {
+                self.lists_environment(&output.from);
+            }
             let from = if input.from.is_empty() { output.from } else { input.from };
             input = Input { text: output.text, from, taint: output.taint };
         }
@@ -371,6 +376,7 @@ impl<'a> Walk<'a> {
         self.reads_inputs(&argv, &inputs);
         self.unsets(&argv, &assignments);
         if argv.is_empty() || declares {
+            self.lists_environment(&argv);
             for (name, value) in assignments {
                 self.variables.set(&name, &value);
             }

@@ -5,9 +5,10 @@
 
 use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
+use super::super::name::{Deed, Words};
 use super::super::surroundings::Nowhere;
-use super::super::{http, sql, target};
-use super::{Input, Language, MAX_DEPTH, Walk, disks, files, git, reads, tools};
+use super::super::{http, remote, sql, target};
+use super::{Input, Language, MAX_DEPTH, Walk, deeds, disks, files, git, reads, tools};
 
 /// A program that runs another: its options that take a value, and how many words of its own come
 /// before the other program.
@@ -301,6 +302,14 @@ impl Walk<'_> {
         {
             return self.run(&rest[1..], input);
         }
+        let becomes = matches!(rest, [su, account @ ..] if su == "su" && !account.iter().any(|w| w.starts_with("-c") || w == "--command"))
+            || matches!(rest, [shell] if SHELLS.contains(&shell.as_str()));
+        if wrapper.0 == "sudo"
+            && (becomes
+                || rest.is_empty() && arguments.iter().any(|w| matches!(w.as_str(), "-i" | "-s")))
+        {
+            self.becomes_root("sudo", arguments);
+        }
         if rest.is_empty() {
             self.effects.raise(if wrapper.0 == "env" { Effect::Reads } else { Effect::Changes });
         }
@@ -494,12 +503,14 @@ impl Walk<'_> {
             }
             _ if files::run(self, name, arguments) => {}
             _ if self.power(name, arguments) => {}
+            _ if self.host(name, arguments, input) => {}
             _ => match disks::destroys(name, arguments)
                 .map(|(verb, target)| {
                     let (reach, recovery) = (Reach::System, Recovery::None);
                     Harm { kind: HarmKind::Destroys, verb, target, reach, recovery }
                 })
                 .or_else(|| tools::destroys(name, arguments, input))
+                .or_else(|| deeds::of(name, arguments))
             {
                 Some(harm) => {
                     let Harm { kind, verb, target, reach, recovery } = harm;
@@ -508,6 +519,8 @@ impl Walk<'_> {
                 None => {
                     self.effects.raise(reads::effect(name, arguments));
                     self.note_made(name, arguments);
+                    self.tasks(name, arguments);
+                    self.told(name, arguments, input);
                 }
             },
         }
@@ -541,6 +554,24 @@ impl Walk<'_> {
             word.starts_with("x-http-method") && word.trim_end().ends_with("delete")
         });
         let by_query = arguments.iter().any(|word| word.contains("/_delete_by_query"));
+        if let Some(host) = arguments.iter().find(|word| {
+            word.contains("169.254.169.254") || word.contains("metadata.google.internal")
+        }) {
+            let kind = HarmKind::ReadsSecret;
+            self.effects.harm(kind, name, host, Reach::Outside, Recovery::None);
+        }
+        if let Some(url) = tells_to_delete(&method, arguments) {
+            let (verb, place) = (format!("{name} {method}"), http::place(&url));
+            let reach = remote(&[&place]);
+            self.effects.harm(
+                HarmKind::Destroys,
+                verb.trim_end(),
+                &place,
+                reach,
+                Recovery::Elsewhere,
+            );
+            return;
+        }
         if !method.eq_ignore_ascii_case("delete") && !overridden && !by_query {
             self.effects.raise(reads::request(name, &method, arguments));
             return;
@@ -709,6 +740,35 @@ pub(super) fn value_of(words: &[String], names: &[&str]) -> Option<String> {
         let (name, value) = word.split_once('=')?;
         names.contains(&name).then(|| value.to_owned())
     })
+}
+
+/// The address of a request that tells a service to delete something, by its path or by an action that is sent:
+/// `POST /api/users/purge`.
+fn tells_to_delete(method: &str, arguments: &[String]) -> Option<String> {
+    let sends = arguments
+        .iter()
+        .any(|word| word.starts_with("-d") || word.starts_with("--data") || word == "--json");
+    let changes = ["post", "put", "patch"].iter().any(|m| m.eq_ignore_ascii_case(method));
+    if !changes && !(sends && method.is_empty()) {
+        return None;
+    }
+    let url = arguments.iter().find(|word| word.contains("://"))?;
+    if http::is_local(url) {
+        return None;
+    }
+    let path = url.split("://").nth(1)?.split(['?', '#']).next()?;
+    let mut segments = path.split('/').skip(1).take(12).collect::<Vec<_>>();
+    let ends = segments.split_off(segments.len().saturating_sub(2));
+    let by_path =
+        ends.iter().any(|part| part.len() <= 48 && Words::of(part).deed() == Some(Deed::Destroys));
+    let action = |word: &String| {
+        let bare: String = word.chars().filter(|c| !c.is_whitespace()).take(2048).collect();
+        ["delete", "destroy", "drop", "purge", "wipe", "terminate"].iter().any(|verb| {
+            bare.contains(&format!("\"action\":\"{verb}\""))
+                || bare.contains(&format!("action={verb}"))
+        })
+    };
+    (by_path || arguments.iter().any(action)).then(|| url.clone())
 }
 
 /// The method in `-XDELETE` or `-sXDELETE`.

@@ -5,7 +5,7 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
     let has = |words: &[&str]| arguments.iter().any(|word| words.contains(&word.as_str()));
     let goes = match name {
         "sgdisk" => has(&["--zap-all", "-Z", "--zap", "-z", "--clear", "-o"]),
-        "parted" => has(&["mklabel", "mktable", "rm"]),
+        "parted" => has(&["mklabel", "mktable", "mkpart", "rm", "resizepart"]),
         "grub-install" => arguments.iter().any(|word| is_disk(word)),
         "efibootmgr" => has(&["-B", "--delete-bootnum", "-O", "--delete-bootorder"]),
         "badblocks" => has(&["-w"]),
@@ -15,13 +15,36 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
             arguments.iter().any(|w| !w.starts_with('-'))
         }
         "lvm" => has(&["lvremove", "vgremove", "pvremove"]),
-        "zpool" => has(&["destroy", "labelclear"]),
-        "btrfs" => has(&["delete"]),
+        "zpool" => has(&["destroy", "labelclear", "offline", "detach", "remove"]),
+        "btrfs" => {
+            has(&["delete"])
+                || (has(&["resize"]) && arguments.iter().any(|word| word.starts_with('-')))
+        }
         "cryptsetup" => has(&["luksErase", "erase", "luksFormat"]),
-        "mdadm" => has(&["--zero-superblock"]),
+        "mdadm" => has(&["--zero-superblock", "--stop", "-S", "--fail", "-f", "--remove", "-r"]),
         "nvme" => has(&["format", "sanitize"]),
-        "hdparm" => has(&["--security-erase", "--security-erase-enhanced"]),
+        "hdparm" => has(&[
+            "--security-erase",
+            "--security-erase-enhanced",
+            "--trim-sector-ranges",
+            "--make-bad-sector",
+        ]),
         "format" => return drive(arguments),
+        "dmsetup" => has(&["remove", "remove_all", "wipe_table", "suspend"]),
+        "multipath" => has(&["-F", "-f"]),
+        "losetup" => has(&["-D", "--detach-all"]),
+        "iscsiadm" => has(&["-u", "--logout", "delete"]),
+        "nbd-client" => has(&["-d"]),
+        "drbdadm" => has(&["wipe-md", "create-md", "down", "invalidate"]),
+        "pvmove" | "resize2fs" | "tune2fs" | "xfs_repair" | "fsck" | "e2fsck" | "mkntfs"
+        | "nwipe" | "scrub" | "sg_format" | "gdisk" | "debugfs" => {
+            let only_looks = ["-n", "-N", "-l", "-P", "--no-action"];
+            arguments.iter().any(|word| is_disk(word)) && !has(&only_looks) || has(&["--autonuke"])
+        }
+        "snapper" => has(&["delete", "rollback", "undochange"]),
+        "timeshift" => {
+            arguments.iter().any(|word| word.starts_with("--delete") || word == "--restore")
+        }
         _ => false,
     };
     let goes = goes && !has(&["--test", "-t", "--longhelp", "--help", "--no-act"]);

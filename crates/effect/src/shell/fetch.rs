@@ -248,7 +248,7 @@ impl Walk<'_> {
         match self.content(file) {
             Some(Content::Text(text)) => self.script(&text),
             Some(Content::From(taint)) => self.runs_unread(file, taint),
-            None => {}
+            None => self.task("run", file),
         }
     }
 

@@ -316,6 +316,15 @@ fn is_vital(word: &str) -> bool {
             | "gnome-shell"
             | "loginwindow"
             | "WindowServer"
+            | "postgres"
+            | "mysqld"
+            | "mariadbd"
+            | "mongod"
+            | "redis-server"
+            | "containerd"
+            | "NetworkManager"
+            | "rsyslogd"
+            | "auditd"
     )
 }
 

@@ -49,6 +49,11 @@ pub(super) fn effect(name: &str, arguments: &[String]) -> Effect {
     if looks { Effect::Reads } else { Effect::Changes }
 }
 
+/// Whether a program only looks, or does nothing, whatever it is given.
+pub(super) fn looks(name: &str) -> bool {
+    INERT.contains(&name) || LOOKS.contains(&name)
+}
+
 /// What a request does that is not a DELETE.
 pub(super) fn request(name: &str, method: &str, arguments: &[String]) -> Effect {
     let looks = method.is_empty()

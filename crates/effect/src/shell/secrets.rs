@@ -114,6 +114,10 @@ const READERS: &[&str] = &[
     "printf",
     "echo",
     "git",
+    "unzip",
+    "zcat",
+    "zless",
+    "bsdtar",
 ];
 
 impl Walk<'_> {
@@ -172,6 +176,19 @@ impl Walk<'_> {
         }
         if name == "tar" || name == "zip" || name == "7z" {
             self.bundle(name, arguments);
+        }
+    }
+
+    /// All variables of the environment, shown: `env`, `printenv`, `export -p`.
+    pub(super) fn lists_environment(&mut self, argv: &[String]) {
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let lists = matches!(
+            words.as_slice(),
+            ["env" | "printenv" | "set"]
+                | ["export" | "declare" | "typeset", "-p" | "-x" | "-px" | "-xp"]
+        );
+        if lists {
+            self.reads_secret(words[0], "the environment");
         }
     }
 
@@ -257,6 +274,23 @@ impl Walk<'_> {
                     || *verb == "export"
             }
             ("secret-tool", ["lookup" | "search", ..]) | ("pass", ["show", ..]) => true,
+            (
+                "heroku",
+                [
+                    "config" | "auth:token" | "pg:credentials" | "pg:credentials:url"
+                    | "redis:credentials",
+                    ..,
+                ],
+            ) => true,
+            ("vercel", ["env", "pull", ..]) | ("chamber", ["read" | "export", ..]) => true,
+            ("infisical", ["secrets" | "export", ..]) => !words.contains(&"delete"),
+            ("git", ["show" | "cat-file", rest @ ..]) => rest
+                .iter()
+                .any(|word| word.rsplit_once(':').is_some_and(|(_, path)| secret::is_secret(path))),
+            ("docker" | "podman", ["exec", _, "env" | "printenv"]) => true,
+            ("docker" | "podman", ["inspect", ..]) => {
+                arguments.iter().any(|word| word.contains(".Env"))
+            }
             ("gh", ["auth", "token", ..]) | ("gcloud", ["auth", "print-access-token", ..]) => true,
             ("gpg", _) => arguments.iter().any(|word| word.starts_with("--export-secret")),
             ("aws", ["secretsmanager", "get-secret-value", ..])

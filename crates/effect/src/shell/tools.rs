@@ -70,6 +70,107 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (OpensAccess, Reach::Remote)
         }
+        // Who may do what, and who may read what.
+        ("aws", _) if AWS_OPENS.iter().any(|start| second.starts_with(start)) => {
+            (OpensAccess, Reach::Remote)
+        }
+        ("aws", _) if AWS_EMPTIES.iter().any(|option| all.contains(option)) => {
+            (Stops, Reach::Remote)
+        }
+        ("aws", "organizations") if second == "leave-organization" => (Stops, Reach::Remote),
+        ("aws", "s3") if second == "mv" && all.contains("--recursive") => (Destroys, Reach::Remote),
+        // What is to be is not shown before it is made so.
+        (
+            "terraform" | "tofu" | "terragrunt" | "pulumi" | "cdk" | "cdktf",
+            "apply" | "up" | "deploy" | "run-all",
+        ) if !all.contains("destroy")
+            && !all.contains("replace=")
+            && (UNSEEN.iter().any(|option| arguments.iter().any(|word| word == option))
+                || all.contains("require-approval never")
+                || all.contains("require-approval=never")) =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "edit" | "rollout")
+            if (first == "edit" || second == "restart") && remote(&[&all]) == Reach::Production =>
+        {
+            (Stops, Reach::Production)
+        }
+        ("kubectl" | "oc", "config") if second.starts_with("delete-") => (Destroys, Reach::Remote),
+        ("helm", "repo") if second == "remove" => return None,
+        (
+            "docker" | "podman",
+            "builder" | "buildx" | "image" | "machine" | "pod" | "node" | "context",
+        ) if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) => {
+            (Destroys, Reach::System)
+        }
+        ("docker", "service") if second == "scale" && all.contains("=0") => (Stops, Reach::Remote),
+        ("docker" | "docker-compose", _)
+            if words.iter().take(6).any(|w| *w == "kill") && all.contains("compose") =>
+        {
+            (Stops, Reach::System)
+        }
+        ("docker" | "docker-compose", _) if all.contains("down") && all.contains("--rmi") => {
+            (Destroys, Reach::System)
+        }
+        ("redis-cli" | "valkey-cli", _)
+            if words.iter().any(|w| {
+                w.eq_ignore_ascii_case("debug") || w.eq_ignore_ascii_case("replicaof")
+            }) || all.to_ascii_lowercase().contains("config set") =>
+        {
+            (Stops, Reach::Remote)
+        }
+        ("rabbitmqctl", "stop" | "stop_app" | "shutdown" | "force_reset") => (Stops, Reach::Remote),
+        (kafka, _)
+            if kafka.starts_with("kafka-")
+                && (all.contains("reset-offsets") && all.contains("--execute")
+                    || kafka.starts_with("kafka-delete-records")
+                    || all.contains("--alter") && all.contains("retention.ms")) =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("fly" | "flyctl", "scale") if words.contains(&"0") => (Stops, Reach::Remote),
+        ("wal-g" | "pgbackrest" | "barman", _) if words.iter().any(|w| w.contains("delete")) => {
+            (Destroys, Reach::Remote)
+        }
+        ("rclone", "move" | "moveto" | "dedupe" | "cleanup") => (Destroys, Reach::Remote),
+        ("alembic" | "flask", _) if words.contains(&"downgrade") => (Destroys, Reach::Remote),
+        ("rails" | "rake", task)
+            if task.starts_with("db:") && RAILS_BACK.iter().any(|t| task.starts_with(t)) =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("php" | "artisan" | "symfony" | "drush" | "wp", _)
+            if words.iter().take(3).any(|w| {
+                w.ends_with(":drop")
+                    || w.ends_with(":rollback")
+                    || w.ends_with("-drop")
+                    || w.ends_with(":empty")
+            }) =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("dotnet", "ef")
+            if second == "database"
+                && words.get(2) == Some(&"update")
+                && words.get(3) == Some(&"0") =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("dotnet" | "nuget", "nuget" | "delete") if words.contains(&"delete") => {
+            (Destroys, Reach::Remote)
+        }
+        ("gradle" | "gradlew" | "mvn", _)
+            if words.iter().any(|w| w.to_ascii_lowercase().replace(':', "") == "flywayclean") =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("docker-machine" | "multipass" | "limactl" | "colima" | "orb" | "orbctl", _)
+            if words.iter().take(2).any(|w| matches!(*w, "rm" | "delete" | "purge")) =>
+        {
+            (Destroys, Reach::System)
+        }
+        ("heroku", "run") => return None,
         ("aws", _) if AWS_STOPS.iter().any(|start| second.starts_with(start)) => {
             (Stops, Reach::Remote)
         }
@@ -115,6 +216,18 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         ("gpg", _) if all.contains("--delete-secret") => (Destroys, Reach::System),
         ("docker" | "podman", "rm" | "rmi" | "stop" | "kill") if many => (Destroys, Reach::System),
+        // By force, also what runs or is used.
+        ("docker" | "podman", "rm" | "rmi")
+            if arguments.iter().skip(1).any(|word| {
+                word == "--force"
+                    || word == "--volumes"
+                    || word
+                        .strip_prefix('-')
+                        .is_some_and(|w| w.contains(['f', 'v', 'a']) && !w.starts_with('-'))
+            }) =>
+        {
+            (Destroys, Reach::System)
+        }
         ("docker" | "podman", "rm" | "rmi") => (Destroys, Reach::Directory),
         ("docker" | "podman", "container" | "image" | "network")
             if matches!(second, "rm" | "prune" | "remove") =>
@@ -177,6 +290,51 @@ fn grants_owner(text: &str) -> bool {
         matches!(word.rsplit(['/', '=']).next(), Some("Owner" | "owner" | "Contributor" | "editor"))
     })
 }
+
+/// How commands of `aws` begin that give rights.
+const AWS_OPENS: &[&str] = &[
+    "put-bucket-policy",
+    "put-bucket-acl",
+    "put-user-policy",
+    "put-role-policy",
+    "put-group-policy",
+    "attach-user-policy",
+    "attach-role-policy",
+    "attach-group-policy",
+    "update-assume-role-policy",
+    "create-access-key",
+    "create-login-profile",
+];
+
+/// Options of `aws` that leave nothing running, or nothing kept.
+const AWS_EMPTIES: &[&str] = &[
+    "--desired-count 0",
+    "--desired-capacity 0",
+    "Status=Suspended",
+    "--no-deletion-protection",
+    "--no-disable-api-termination",
+];
+
+/// Options with which a plan is carried out unseen.
+const UNSEEN: &[&str] = &[
+    "-auto-approve",
+    "--auto-approve",
+    "-auto-approve=true",
+    "--auto-approve=true",
+    "-y",
+    "--yes",
+    "--skip-preview",
+];
+
+/// Tasks of Rails that take a database back or load it anew.
+const RAILS_BACK: &[&str] = &[
+    "db:rollback",
+    "db:schema:load",
+    "db:structure:load",
+    "db:migrate:down",
+    "db:migrate:reset",
+    "db:truncate",
+];
 
 /// How commands of `aws` begin that stop something or lock people out.
 const AWS_STOPS: &[&str] =
@@ -474,7 +632,7 @@ const DISKUTIL: &str =
 
 /// The words that are not options. The value of an option cannot be told from an operand without
 /// knowing every tool, so that it is left in; it only makes the target more exact.
-fn operands(arguments: &[String]) -> Vec<&str> {
+pub(super) fn operands(arguments: &[String]) -> Vec<&str> {
     let mut rest = arguments.iter().map(String::as_str).peekable();
     let mut words = Vec::new();
     while let Some(word) = rest.next() {
@@ -522,9 +680,12 @@ fn aws(arguments: &[String]) -> Option<(String, String)> {
         // Taking a message off a queue is how a queue is used.
         "sqs" => deed.starts_with("delete-queue") || *deed == "purge-queue",
         "kms" if *deed == "schedule-key-deletion" => true,
-        _ => ["delete-", "terminate-", "batch-delete-", "purge-", "remove-", "deregister-"]
-            .iter()
-            .any(|start| deed.starts_with(start)),
+        _ => {
+            ["delete-", "terminate-", "purge-", "remove-", "deregister-"]
+                .iter()
+                .any(|start| deed.starts_with(start))
+                || deed.contains("-delete-")
+        }
     };
     goes.then(|| (format!("aws {service} {deed}"), target::join(&words[2..])))
 }

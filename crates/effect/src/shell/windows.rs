@@ -22,6 +22,21 @@ const LOCAL: &[&str] = &[
     "remove-pssession",
     "remove-psbreakpoint",
     "remove-typedata",
+    "disable-psbreakpoint",
+    "unregister-event",
+    "reset-capability",
+];
+
+/// Verbs of cmdlets that take something away.
+const UNDOES: &[&str] = &[
+    "disable-",
+    "uninstall-",
+    "unregister-",
+    "revoke-",
+    "reset-",
+    "dismount-",
+    "suspend-",
+    "unpublish-",
 ];
 
 impl Walk<'_> {
@@ -75,6 +90,23 @@ impl Walk<'_> {
                 if !switch("-whatif") {
                     self.effects.harm(kind, &name, &what, Reach::System, Recovery::None);
                 }
+            }
+            // Other cmdlets by their verb: `Disable-…`, `Uninstall-…`.
+            cmdlet
+                if UNDOES.iter().any(|verb| cmdlet.starts_with(verb))
+                    && !LOCAL.contains(&cmdlet) =>
+            {
+                if !switch("-whatif") {
+                    self.stops(&name, &target::join(arguments), Reach::System, Recovery::Elsewhere);
+                }
+            }
+            "new-localuser"
+            | "add-localgroupmember"
+            | "set-netfirewallprofile"
+            | "add-mppreference" => {
+                let kind = HarmKind::OpensAccess;
+                let what = target::join(arguments);
+                self.effects.harm(kind, &name, &what, Reach::System, Recovery::Elsewhere);
             }
             "stop-computer" | "restart-computer" | "stop-service" | "disable-netadapter" => {
                 self.stops(&name, &target::join(arguments), Reach::System, Recovery::Elsewhere);

@@ -1,0 +1,637 @@
+//! Commands of tools that stand in no table here, judged by their own words.
+//!
+//! Tools that manage things elsewhere look alike: a path of nouns with a verb in it, as in
+//! `acme instances destroy web-1 --yes`. A verb that destroys is told by its place: among the first
+//! words, before any word that says that the command looks, makes or tests something. What such a
+//! tool keeps is not known, so that the harm counts as one that takes work to bring back; `strict`
+//! asks about it. Tools whose verbs are about texts, packages and caches are left out.
+
+use deadstop_core::{Harm, HarmKind, Reach, Recovery};
+
+use super::super::name::{Deed, Words};
+use super::super::{remote, sql, target};
+use super::tools::operands;
+use super::{Input, Walk};
+
+/// Words of a command that are looked at for a verb.
+const MAX_WORDS: usize = 6;
+
+/// What a command of an unknown tool does, if its words say that it does harm.
+pub(super) fn of(name: &str, arguments: &[String]) -> Option<Harm> {
+    if is_quiet(name) || rehearses(arguments) {
+        return None;
+    }
+    let by_option = arguments.iter().find(|word| DELETES.contains(&word.as_str()));
+    let (deed, verb, rest) = match spoken(arguments) {
+        Some((deed, at, words)) => {
+            (deed, format!("{name} {}", words[..=at].join(" ")), words[at + 1..].to_vec())
+        }
+        None => (Deed::Destroys, format!("{name} {}", by_option?), operands(arguments)),
+    };
+    let sure = arguments.iter().any(|word| CONFIRMS.contains(&word.as_str()));
+    let large = || {
+        let named = arguments.iter().filter(|word| !word.contains('/'));
+        named.take(12).any(|word| Words::of(word).names_a_store())
+    };
+    if deed == Deed::Upsets && !sure && !large() {
+        return None;
+    }
+    let kind = if deed == Deed::Upsets { HarmKind::Stops } else { HarmKind::Destroys };
+    let reach = remote(&[&target::join(arguments)]);
+    let final_word = deed == Deed::Destroys && sure && reach == Reach::Production;
+    let recovery = if final_word { Recovery::None } else { Recovery::Elsewhere };
+    Some(Harm { kind, verb, target: target::join(&rest), reach, recovery })
+}
+
+/// The first verb that does harm, where it stands, and the words of the command.
+fn spoken(arguments: &[String]) -> Option<(Deed, usize, Vec<&str>)> {
+    let words = operands(arguments);
+    let said = words.iter().take(MAX_WORDS).take_while(|word| is_word(word));
+    for (at, word) in said.enumerate() {
+        let parts = Words::of(word);
+        if at + 1 < words.len().min(MAX_WORDS) && parts.says_otherwise() {
+            return None;
+        }
+        if let Some(deed) = parts.deed() {
+            return Some((deed, at, words));
+        }
+    }
+    None
+}
+
+/// Whether a word may be part of a command, and not a path, an address or a text.
+fn is_word(word: &str) -> bool {
+    word.len() <= 48
+        && word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_:.".contains(&b))
+}
+
+/// Whether a command only says what it would do.
+fn rehearses(arguments: &[String]) -> bool {
+    arguments.iter().any(|word| {
+        let word = word.split('=').next().unwrap_or(word);
+        REHEARSES.contains(&word)
+    })
+}
+
+const REHEARSES: &[&str] = &[
+    "--dry-run",
+    "--dryrun",
+    "--dry",
+    "--noop",
+    "--no-op",
+    "--check",
+    "--preview",
+    "--plan",
+    "--list",
+    "--simulate",
+    "--what-if",
+    "--help",
+    "-h",
+    "--version",
+    "--explain",
+    "--validate",
+    "--diff",
+    "--interactive",
+    "-n",
+];
+
+/// Options that say that the person has thought about it.
+const CONFIRMS: &[&str] = &[
+    "-f",
+    "--force",
+    "-y",
+    "--yes",
+    "--auto-approve",
+    "-auto-approve",
+    "--no-prompt",
+    "--no-prompts",
+    "--confirm",
+    "--hard",
+    "--all",
+    "-a",
+    "-A",
+    "--quiet",
+    "-q",
+    "--yes-i-really-mean-it",
+    "--now",
+    "--non-interactive",
+    "--noinput",
+    "--no-input",
+    "--assume-yes",
+    "-Force",
+    "--no-confirm",
+    "--approve",
+];
+
+/// Options that are the deed.
+const DELETES: &[&str] = &[
+    "--delete",
+    "-delete",
+    "--delete-all",
+    "--delete-excluded",
+    "--purge",
+    "--purge-all",
+    "--wipe",
+    "--wipe-all",
+    "--erase",
+    "--erase-all",
+    "--destroy",
+    "--drop",
+    "--drop-all",
+    "--force-delete",
+    "--remove-all",
+    "--remove-all-storage",
+    "--unregister",
+    "--nuke",
+    "--factory-reset",
+    "--no-deletion-protection",
+    "--accept-data-loss",
+    "--skip-final-snapshot",
+    "--yes-i-really-really-mean-it",
+    "--zap",
+    "--force-reset",
+    "--delete-older-than",
+    "--delete-data",
+    "--delete-source",
+    "--delete-volumes",
+];
+
+/// Whether the words of a tool are about texts, files, packages or caches, or the tool is judged elsewhere.
+fn is_quiet(name: &str) -> bool {
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    QUIET.contains(&name) || super::reads::looks(name)
+}
+
+/// Tools for texts, files, packages, builds and tests.
+const QUIET: &[&str] = &[
+    "git",
+    "hg",
+    "svn",
+    "jj",
+    "npm",
+    "pnpm",
+    "yarn",
+    "bun",
+    "npx",
+    "pip",
+    "pipx",
+    "poetry",
+    "uv",
+    "pdm",
+    "hatch",
+    "rye",
+    "pipenv",
+    "cargo",
+    "rustup",
+    "go",
+    "gem",
+    "bundle",
+    "bundler",
+    "composer",
+    "mix",
+    "rebar",
+    "dotnet",
+    "mvn",
+    "gradle",
+    "gradlew",
+    "mvnw",
+    "sbt",
+    "lein",
+    "brew",
+    "port",
+    "apt",
+    "apt-get",
+    "apt-cache",
+    "dnf",
+    "yum",
+    "pacman",
+    "zypper",
+    "apk",
+    "snap",
+    "flatpak",
+    "choco",
+    "winget",
+    "scoop",
+    "nix",
+    "nvm",
+    "fnm",
+    "volta",
+    "asdf",
+    "mise",
+    "pyenv",
+    "rbenv",
+    "sdk",
+    "conda",
+    "mamba",
+    "micromamba",
+    "spack",
+    "python",
+    "python3",
+    "node",
+    "deno",
+    "ruby",
+    "perl",
+    "php",
+    "lua",
+    "Rscript",
+    "java",
+    "make",
+    "gmake",
+    "cmake",
+    "ninja",
+    "bazel",
+    "bazelisk",
+    "meson",
+    "just",
+    "task",
+    "rake",
+    "tox",
+    "nox",
+    "invoke",
+    "pytest",
+    "py.test",
+    "jest",
+    "vitest",
+    "mocha",
+    "ava",
+    "rspec",
+    "phpunit",
+    "ctest",
+    "playwright",
+    "cypress",
+    "karma",
+    "eslint",
+    "prettier",
+    "tsc",
+    "ruff",
+    "black",
+    "mypy",
+    "flake8",
+    "pylint",
+    "rubocop",
+    "shellcheck",
+    "pre-commit",
+    "husky",
+    "lefthook",
+    "webpack",
+    "vite",
+    "rollup",
+    "esbuild",
+    "turbo",
+    "nx",
+    "lerna",
+    "ng",
+    "hugo",
+    "jekyll",
+    "storybook",
+    "tmux",
+    "screen",
+    "code",
+    "cursor",
+    "vim",
+    "vi",
+    "nvim",
+    "nano",
+    "emacs",
+    "ed",
+    "sed",
+    "gsed",
+    "awk",
+    "gawk",
+    "find",
+    "fd",
+    "fdfind",
+    "xargs",
+    "parallel",
+    "tar",
+    "zip",
+    "unzip",
+    "gzip",
+    "gunzip",
+    "cp",
+    "mv",
+    "ln",
+    "mkdir",
+    "touch",
+    "install",
+    "tee",
+    "dd",
+    "rsync",
+    "scp",
+    "sftp",
+    "ssh",
+    "curl",
+    "wget",
+    "http",
+    "https",
+    "xh",
+    "chmod",
+    "chown",
+    "rm",
+    "rmdir",
+    "unlink",
+    "kill",
+    "pkill",
+    "killall",
+    "ps",
+    "echo",
+    "printf",
+    "say",
+    "cowsay",
+    "notify-send",
+    "logger",
+    "figlet",
+    "espeak",
+    "mail",
+    "sort",
+    "uniq",
+    "split",
+    "patch",
+    "diff",
+    "gcc",
+    "g++",
+    "clang",
+    "cc",
+    "ld",
+    "ar",
+    "strip",
+    "ffmpeg",
+    "convert",
+    "magick",
+    "pandoc",
+    "latexmk",
+    "pdflatex",
+    "gdb",
+    "lldb",
+    "valgrind",
+    "strace",
+    "perf",
+    "hyperfine",
+    "time",
+    "watchman",
+    "entr",
+    "sleep",
+    "export",
+    "declare",
+    "local",
+    "alias",
+    "unalias",
+    "source",
+    "read",
+    "let",
+    "swift",
+    "xcodebuild",
+    "pod",
+    "flutter",
+    "dart",
+    "stack",
+    "cabal",
+    "opam",
+    "dune",
+    "zig",
+    "kotlinc",
+    "scala",
+    "tldr",
+    "info",
+    "apropos",
+    "claude",
+    "codex",
+    "gemini",
+    "aider",
+    "deadstop",
+    "systemctl",
+    "service",
+    "ip",
+    "ifconfig",
+    "tc",
+    "docker",
+    "docker-compose",
+    "podman",
+    "psql",
+    "mysql",
+    "sqlite3",
+    "redis-cli",
+    "mongosh",
+    "mongo",
+    "xdotool",
+    "osascript",
+    "gitui",
+    "lazygit",
+    "tig",
+    "delta",
+    "fzf",
+    "peco",
+    "gum",
+    "asciinema",
+    "vhs",
+    "rg",
+    "ag",
+    "ack",
+    "ripgrep",
+];
+
+/// Programs that other tools are told to run.
+const TOLD: &[&str] = &[
+    "rm",
+    "shred",
+    "dd",
+    "git",
+    "terraform",
+    "tofu",
+    "kubectl",
+    "helm",
+    "dropdb",
+    "psql",
+    "mysql",
+    "mongosh",
+    "redis-cli",
+    "docker",
+    "shutdown",
+    "reboot",
+    "bash",
+    "sh",
+    "sudo",
+    "rails",
+    "rake",
+    "find",
+    "truncate",
+];
+
+/// Options whose value is a command.
+const RUNS: &[&str] =
+    &["-c", "--command", "--run", "--exec", "--cmd", "-e", "--execute", "--shell", "--script"];
+
+/// Options whose value is a statement for a database.
+const ASKS: &[&str] = &[
+    "-c",
+    "-e",
+    "-q",
+    "-Q",
+    "--query",
+    "--sql",
+    "--command",
+    "--execute",
+    "--statement",
+    "--eval",
+    "-x",
+];
+
+/// What object mappers call the end of all rows of a table.
+const MAPPED: &[&str] = &[
+    ".delete_all",
+    ".destroy_all",
+    ".objects.all().delete",
+    "::truncate(",
+    "->truncate(",
+    ".drop_all(",
+    ".deleteMany()",
+    ".deleteMany({})",
+    ".dropDatabase(",
+    ".truncate_all",
+    "db.drop_all",
+];
+
+impl Walk<'_> {
+    /// What a tool that stands in no table is told to run, and the statements that it is given.
+    pub(super) fn told(&mut self, name: &str, arguments: &[String], input: &Input) {
+        if arguments.is_empty() && input.text.is_none() {
+            return;
+        }
+        self.mapped(name, arguments, input);
+        if is_quiet(name) {
+            return;
+        }
+        self.statements(name, arguments, input);
+        for pair in arguments.windows(2).take(40) {
+            if RUNS.contains(&pair[0].as_str()) && pair[1].contains(' ') && starts_told(&pair[1]) {
+                self.script(&pair[1]);
+            }
+        }
+        let said = operands(arguments);
+        let other = said.iter().take(MAX_WORDS).any(|word| Words::of(word).says_otherwise());
+        let told = arguments.iter().skip(1).take(8).position(|word| TOLD.contains(&word.as_str()));
+        let at_once = arguments.first().is_some_and(|word| TOLD.contains(&word.as_str()));
+        match (at_once, told) {
+            (true, _) => self.run(arguments, input),
+            (false, Some(at)) if !other || arguments[at] == "--" => {
+                let rest = arguments[at + 1..].to_vec();
+                self.run(&rest, input);
+            }
+            _ => {}
+        }
+    }
+
+    /// Statements for a database that a tool is given in an option, or as its last word where the tool or its
+    /// command is about databases.
+    fn statements(&mut self, name: &str, arguments: &[String], input: &Input) {
+        let about = |word: &str| {
+            Words::of(word).is_database() || word.contains("sql") || word.contains("db")
+        };
+        let asks = about(name)
+            || operands(arguments).iter().take(3).any(|word| about(word) || *word == "exec");
+        let last = arguments.last().filter(|word| asks && word.contains(' '));
+        let given = arguments
+            .windows(2)
+            .filter(|pair| ASKS.contains(&pair[0].as_str()))
+            .map(|pair| &pair[1]);
+        let fed = input.text.as_ref().filter(|_| asks);
+        let texts: Vec<String> = given.chain(last).chain(fed).take(4).cloned().collect();
+        for text in texts.iter().filter(|text| starts_a_statement(text)) {
+            if let Some(found) = sql::of(text) {
+                self.effects.absorb(found);
+            }
+        }
+    }
+
+    /// `rails runner 'User.delete_all'`, `manage.py shell -c '…'`: rows that an object mapper deletes.
+    fn mapped(&mut self, name: &str, arguments: &[String], input: &Input) {
+        const MAPPERS: &[&str] = &[
+            "rails",
+            "rake",
+            "python",
+            "python3",
+            "php",
+            "artisan",
+            "flask",
+            "bundle",
+            "django-admin",
+            "iex",
+            "mix",
+        ];
+        if !MAPPERS.contains(&name) && !name.ends_with(".py") {
+            return;
+        }
+        let given = arguments.iter().chain(input.text.as_ref()).take(40);
+        let found = given
+            .filter(|word| word.len() <= 4096)
+            .find(|word| MAPPED.iter().any(|call| word.contains(call)));
+        if let Some(text) = found.cloned() {
+            let kind = HarmKind::Destroys;
+            let verb = format!("{name} delete all");
+            let reach = remote(&[&text]);
+            self.effects.harm(kind, &verb, text.trim(), reach, Recovery::None);
+        }
+    }
+
+    /// A task of a project whose name says that it empties a database or takes an environment down:
+    /// `npm run db:reset`, `make destroy`, `./drop_database.sh`.
+    pub(super) fn task(&mut self, runner: &str, task: &str) {
+        let name = task.rsplit('/').next().unwrap_or(task);
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        let mut deed = None;
+        let mut store = false;
+        for part in stem.split(':').take(6) {
+            let words = Words::of(part);
+            if words.says_otherwise() {
+                return;
+            }
+            deed = deed.or(words.deed());
+            store |= words.names_all();
+        }
+        let whole = matches!(
+            stem,
+            "destroy" | "nuke" | "teardown" | "tear-down" | "wipe" | "factory-reset"
+        );
+        if whole || (deed.is_some() && store) {
+            let kind = HarmKind::Destroys;
+            let reach = remote(&[stem]);
+            self.effects.harm(kind, runner, task, reach, Recovery::Elsewhere);
+        }
+    }
+
+    /// The task that a runner of tasks is given.
+    pub(super) fn tasks(&mut self, name: &str, arguments: &[String]) {
+        if rehearses(arguments) {
+            return;
+        }
+        let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        let given = match (name, words.as_slice()) {
+            ("npm" | "pnpm" | "yarn" | "bun", [run, task, ..])
+                if matches!(run.as_str(), "run" | "run-script") =>
+            {
+                task
+            }
+            (
+                "yarn" | "make" | "gmake" | "just" | "task" | "rake" | "invoke" | "inv",
+                [task, ..],
+            ) => task,
+            _ => return,
+        };
+        if is_word(given) {
+            self.task(name, &(*given).clone());
+        }
+    }
+}
+
+fn starts_told(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    TOLD.contains(&first.rsplit('/').next().unwrap_or(first))
+}
+
+fn starts_a_statement(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    ["drop", "truncate", "delete", "alter", "update", "grant", "begin", "set", "use", "with"]
+        .iter()
+        .any(|verb| verb.eq_ignore_ascii_case(first))
+}
