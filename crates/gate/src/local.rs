@@ -178,6 +178,7 @@ impl Local {
         makes: &[String],
     ) -> Result<Answer, GateError> {
         let held = self.hold()?;
+        self.goes_on(&ask.place);
         let mut chain = self.read(&held, &ask.place)?;
         let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
@@ -319,6 +320,7 @@ impl Local {
 
     pub(crate) fn standing(&self, place: &Place, words: Option<&str>) -> Result<Answer, GateError> {
         let held = self.hold()?;
+        self.goes_on(place);
         let mut chain = self.read(&held, place)?;
         if let Some(dead) = chain.dead() {
             return Ok(dead);
@@ -349,6 +351,36 @@ impl Local {
             self.write(place, chain)?;
         }
         Ok(answer)
+    }
+
+    /// The session is over. A mark beside its file says so, until its next event takes the mark away.
+    pub(crate) fn over(&self, place: &Place) -> Result<Answer, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        let answer = chain.dead().unwrap_or_else(|| Answer::passed(By::Local));
+        // A session that made no call has no file, and needs none.
+        if !chain.fresh {
+            let now = now();
+            for lost in std::mem::take(&mut chain.session.running) {
+                self.cancelled(&mut chain, &lost, now);
+            }
+            self.write(place, chain)?;
+            let mark = over(&session_file(place));
+            self.folder()?.write(&mark, b"", Lasts::Eventually)?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes back that a session is over. Called while the folder is held.
+    fn goes_on(&self, place: &Place) {
+        if let Some(folder) = &self.folder {
+            folder.remove(&over(&session_file(place)));
+        }
+    }
+
+    /// Whether the host of the session in this file said that it is over.
+    pub(crate) fn is_over(&self, session_file: &str) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.path(&over(session_file)).exists())
     }
 
     pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, GateError> {
@@ -501,11 +533,15 @@ impl Local {
     fn forget_lost(&self, chain: &mut Chain, now: Time) {
         while chain.session.running.len() > MOST_RUNNING {
             let lost = chain.session.running.remove(0);
-            let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-            chain.with(&self.policies, |links| {
-                settle(links, &lost.call, lost.ticket, &outcome, now)
-            });
+            self.cancelled(chain, &lost, now);
         }
+    }
+
+    /// A call that ended without a result.
+    fn cancelled(&self, chain: &mut Chain, lost: &Running, now: Time) {
+        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        let ticket = lost.ticket.clone();
+        chain.with(&self.policies, |links| settle(links, &lost.call, ticket, &outcome, now));
     }
 
     /// Writes a chain back. Notes of kills go first, and are on disk before the states are written.
@@ -615,7 +651,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Answer {
 /// Removes all that is known of a session. Called while the folder is held.
 pub(crate) fn remove_session(folder: &Folder, place: &Place) {
     let session = session_file(place);
-    for file in [killed(&session), ids_file(place), made_file(place), session] {
+    for file in [killed(&session), over(&session), ids_file(place), made_file(place), session] {
         folder.remove(&file);
     }
 }
@@ -638,6 +674,11 @@ fn made_file(place: &Place) -> String {
 
 pub(crate) fn killed(file: &str) -> String {
     format!("{file}.killed")
+}
+
+/// The file that says that a session is over.
+fn over(session_file: &str) -> String {
+    format!("{session_file}.over")
 }
 
 pub(crate) fn bytes(kept: &Kept) -> Vec<u8> {

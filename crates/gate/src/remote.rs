@@ -168,6 +168,11 @@ impl Remote {
         self.opened(&Opening { scope: place.scope.clone(), done, ..opening(place) })
     }
 
+    /// The session is over.
+    pub(crate) fn over(&self, place: &Place) -> Result<Answer, Failed> {
+        self.opened(&Opening { done: true, ..opening(place) })
+    }
+
     pub(crate) fn compacted(&self, place: &Place) -> Result<Answer, Failed> {
         self.opened(&Opening { compacted: true, ..opening(place) })
     }
