@@ -113,7 +113,7 @@ for (const sdk of sdks) {
       const error = await raised(sdk, () => agent.ask("standin-plain", stream));
       assert.equal(sdk.status(error), 403);
       assert.equal(sdk.reason(error), "session_killed");
-      check(error, "deadstop stopped", "enough of this", "do not retry");
+      check(error, "Deadstop stopped", "enough of this", "Do not retry");
       assert.deepEqual(await agent.counted(), [2, 1]);
     });
 
@@ -124,14 +124,14 @@ for (const sdk of sdks) {
       assert.deepEqual(await agent.counted(), [1, 1]);
       const error = await raised(sdk, () => agent.ask("standin-plain", stream));
       assert.equal(sdk.status(error), 402);
-      check(error, "deadstop stopped", "$1.00", "do not retry");
+      check(error, "Deadstop stopped", "$1.00", "Do not retry");
       assert.deepEqual(await agent.counted(), [2, 1]);
     });
 
     test(`${name}a tool loop is stopped`, async () => {
       const agent = new Agent(sdk, DOOR);
       const ask = (turns, more) => agent.ask("standin-loop", stream, turns, more);
-      check(await raised(sdk, () => sdk.loop(sdk, ask)), "deadstop stopped", "get_weather");
+      check(await raised(sdk, () => sdk.loop(sdk, ask)), "Deadstop stopped", "get_weather");
       const [door, upstream] = await agent.counted();
       assert.equal(door, upstream);
       assert.ok(door >= 4 && door <= 6, `stopped after ${door}`);
@@ -144,7 +144,7 @@ for (const sdk of sdks) {
       await agent.ask("standin-plain", stream);
       await agent.kill();
       const answer = JSON.stringify(await agent.ask("standin-plain", stream));
-      assert.ok(answer.includes("enough of this") && answer.includes("do not retry"), answer);
+      assert.ok(answer.includes("enough of this") && answer.includes("Do not retry"), answer);
       assert.equal((await agent.upstream()).requests, 1);
     });
   }

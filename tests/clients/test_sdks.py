@@ -105,7 +105,7 @@ def test_a_killed_session_raises_once(sdk, stream):
     agent.kill()
     with pytest.raises(sdk.error) as caught:
         agent.ask("standin-plain", stream)
-    check_refusal(sdk, caught.value, 403, ["deadstop stopped", "enough of this", "do not retry"])
+    check_refusal(sdk, caught.value, 403, ["Deadstop stopped", "enough of this", "Do not retry"])
     assert sdk.reason(caught.value) == "session_killed"
     assert agent.counted() == (2, 1)
 
@@ -116,11 +116,11 @@ def test_a_budget_stop_raises_once(sdk, stream):
     try:
         agent.ask("standin-costly", stream)
     except sdk.error as error:
-        assert "over its budget of $1.00; do not retry" in str(error)
+        assert "over its budget of $1.00. Do not retry." in str(error)
     assert agent.counted() == (1, 1)
     with pytest.raises(sdk.error) as caught:
         agent.ask("standin-plain", stream)
-    check_refusal(sdk, caught.value, 402, ["deadstop stopped", "$1.00", "do not retry"])
+    check_refusal(sdk, caught.value, 402, ["Deadstop stopped", "$1.00", "Do not retry"])
     assert agent.counted() == (2, 1)
 
 
@@ -159,12 +159,12 @@ def test_a_tool_loop_is_stopped(sdk, stream):
             answer = agent.ask("standin-loop", stream, turns)
             call = re.search(r"call_\d+", json.dumps(answer))
             turns = sdk.result(turns, call and call[0])
-    assert "deadstop stopped" in str(caught.value) and "get_weather" in str(caught.value)
+    assert "Deadstop stopped" in str(caught.value) and "get_weather" in str(caught.value)
     assert 4 <= steps <= 6
     assert agent.counted() == (steps, steps)
     with pytest.raises(sdk.error) as caught:
         agent.ask("standin-plain", stream)
-    check_refusal(sdk, caught.value, 403, ["deadstop stopped", "do not retry"])
+    check_refusal(sdk, caught.value, 403, ["Deadstop stopped", "Do not retry"])
     assert agent.counted() == (steps + 1, steps)
 
 
@@ -185,7 +185,7 @@ def test_the_last_word_as_a_message(sdk, stream):
     agent.ask("standin-plain", stream)
     agent.kill()
     answer = json.dumps(agent.ask("standin-plain", stream))
-    assert "enough of this" in answer and "do not retry" in answer
+    assert "enough of this" in answer and "Do not retry" in answer
     assert agent.upstream()["requests"] == 1
 
 

@@ -77,8 +77,8 @@ def test_an_agent_that_ignores_it_is_ended(sdk, stream, balanced):
             refused.append(str(error))
             if "stopped" in refused[-1]:
                 break
-    assert "get_weather" in refused[0] and "deadstop blocked" in refused[0], refused[0]
-    assert "deadstop stopped" in refused[-1], refused[-1]
+    assert "get_weather" in refused[0] and "Deadstop blocked" in refused[0], refused[0]
+    assert "Deadstop stopped" in refused[-1], refused[-1]
     with pytest.raises(sdk.error):
         agent.ask("standin-varied", stream)
 

@@ -40,7 +40,7 @@ async function stopped(client, everything) {
   }
   assert.equal(attempt, everything ? 5 : 3);
   assert.equal(error.code, 403);
-  assert.match(error.message, /do not retry$/);
+  assert.match(error.message, /Do not retry\.$/);
   assert.equal(error.data.retryable, false);
   await assert.rejects(client.callTool({ name: "add", arguments: { a: 1, b: 1 } }), (later) => {
     assert.equal(later.data.reason, "session_killed_loop_guard");

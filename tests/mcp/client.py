@@ -59,7 +59,7 @@ async def stopped(client, everything):
         raise AssertionError("it was not stopped")
     # Deleting is stopped at the third attempt, saying the same again and again by the loop guard.
     assert attempt == (5 if everything else 3), attempt
-    assert error.code == 403 and error.message.endswith("do not retry"), error
+    assert error.code == 403 and error.message.endswith("Do not retry."), error
     assert error.data["retryable"] is False, error
     try:
         await client.call_tool("add", {"a": 1, "b": 1})

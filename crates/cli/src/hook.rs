@@ -268,6 +268,7 @@ fn ask(
         Kind::Compacted => gate.compacted(place),
         Kind::Begins { .. } if !place.scope.is_empty() => gate.sub_agent(place, SubAgent::Begins),
         Kind::Ended => gate.sub_agent(place, SubAgent::Ended),
+        Kind::Over => gate.over(place),
         Kind::Begins { .. } | Kind::Standing | Kind::Other => gate.standing(place, None),
     }
 }
@@ -279,6 +280,10 @@ fn advice_for(id: &str) -> String {
 
 /// The reply to the host for the gate's answer.
 fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Judgement) -> Reply {
+    // There is nothing left to refuse.
+    if event.kind == Kind::Over {
+        return Reply::Pass;
+    }
     let why = answer.why();
     match answer.verdict {
         Verdict::Allow => Reply::Pass,
@@ -293,7 +298,10 @@ fn reply(args: &Args, gate: &Gate, event: &Event, answer: &Judgement) -> Reply {
             // A sub-agent may die alone; its session goes on.
             let alone = !event.scope.is_empty()
                 && gate.standing(&args.place(&event.session), None).verdict != Verdict::Kill;
-            if alone { Reply::Refuse(why) } else { Reply::End(why) }
+            match alone {
+                true => Reply::Refuse(why.replacen("stopped:", "stopped this sub-agent:", 1)),
+                false => Reply::End(why),
+            }
         }
         Verdict::Ask | Verdict::Block => match answer.advice() {
             Some(advice) => Reply::Refuse(format!("{why}. {advice}")),

@@ -22,7 +22,7 @@ fn a_cleanup_is_stopped_at_the_third_attempt() {
         audit.starts_with("loop_detected: delete_asset on asset_id=fact_sales 3 times in"),
         "{audit}"
     );
-    assert!(told["stopped"].as_str().unwrap().ends_with("do not retry"));
+    assert!(told["stopped"].as_str().unwrap().ends_with("Do not retry."));
     assert!(told["incident"].is_string());
 }
 

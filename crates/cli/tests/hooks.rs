@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use deadstop_client::Client;
-use deadstop_protocol::hook::{Host, Output};
+use deadstop_protocol::hook::{Host, Moment, Output};
+use deadstop_protocol::told;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -120,7 +121,7 @@ fn silence(host: Host) -> &'static str {
 
 /// What a host is told when a call is refused, or when its session is dead.
 fn refusal(host: Host, why: &str, dead: bool) -> Value {
-    let (told, said) = (format!("deadstop {why}; do not retry"), format!("deadstop {why}"));
+    let (told, said) = (told::refusal(why), told::sentence(why));
     let specific = json!({ "hookEventName": event(host), "permissionDecision": "deny",
         "permissionDecisionReason": told });
     match (host, dead) {
@@ -171,7 +172,7 @@ fn every_host_is_allowed_denied_and_killed() {
         passes(host, &stage.hook(host, &before(host, "t1", "ls")));
         let denied = stage.hook(host, &before(host, "t2", "cat secret"));
         let said: Value = serde_json::from_str(&denied.stdout).unwrap();
-        assert!(said.to_string().contains("deadstop blocked: "), "{said}");
+        assert!(said.to_string().contains("Deadstop blocked this call: "), "{said}");
         assert!(host.refuses(event(host), &denied), "{host:?} {denied:?}");
         passes(host, &stage.hook(host, &before(host, "t3", "pwd")));
         let why = "stopped: all 2 tool calls of the session s are used up";
@@ -347,6 +348,61 @@ fn an_agent_that_follows_the_advice_goes_on() {
         ("git commit -am done", "1 file changed"),
     ] {
         assert!(!call(command, result), "{command}");
+    }
+}
+
+/// Tells that the host has ended its session, as it would; false for a host that has no hook for that.
+fn ends(stage: &Stage, host: Host) -> bool {
+    let ends = host.events().iter().find(|(_, moment)| *moment == Moment::End);
+    let Some((name, _)) = ends else { return false };
+    let mut said: Value = serde_json::from_str(&before(host, "t", "ls")).unwrap();
+    said["hook_event_name"] = (*name).into();
+    said["event"] = (*name).into();
+    let output = stage.run(stage.command().args(["hook", host.name(), name]), &said.to_string());
+    assert_eq!((output.stdout.as_str(), output.code), (silence(host), 0), "{host:?} {output:?}");
+    true
+}
+
+/// Found on a walk: sessions that their users had ended counted as running, and as idle for days.
+#[test]
+fn a_session_that_its_host_ended_is_finished_until_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("deadstop.toml"), "").unwrap();
+    let server = Server::start(folder.path());
+    let client = Client::new(&deadstop_client::Server::at(&server.url)).unwrap();
+    let hosts = Host::ALL.into_iter().chain([Host::Generic]);
+    for host in hosts {
+        for at in [none(), Some(server.url.clone())] {
+            let local = at == none();
+            let mut stage = Stage::new("");
+            stage.server = at;
+            let standing = || -> String {
+                let found = if local {
+                    let output =
+                        stage.run(stage.command().args(["status", "--local", "--json"]), "");
+                    let known: Value = serde_json::from_str(&output.stdout).unwrap();
+                    let all = known["scopes"].as_array().unwrap().clone();
+                    all.into_iter().find(|it| it["kind"] == "session").unwrap()["state"].clone()
+                } else {
+                    let path = format!("/api/sessions/{}/s", host.name());
+                    let found: Value = client.get(&path).unwrap();
+                    let flying = &found["live"]["in_flight"];
+                    assert!(found["standing"] != "finished" || flying == 0, "{found}");
+                    found["standing"].clone()
+                };
+                found.as_str().unwrap().to_owned()
+            };
+            let runs = if local { "active" } else { "running" };
+            // Its user leaves while a tool runs.
+            passes(host, &stage.hook(host, &before(host, "t1", "ls")));
+            assert_eq!(standing(), runs, "{host:?}");
+            if !ends(&stage, host) {
+                continue;
+            }
+            assert_eq!(standing(), "finished", "{host:?}");
+            passes(host, &stage.hook(host, &before(host, "t2", "pwd")));
+            assert_eq!(standing(), runs, "{host:?}");
+        }
     }
 }
 

@@ -188,7 +188,7 @@ impl Held<'_> {
         for entry in fs::read_dir(&self.folder.0).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let kept = match name.rsplit_once('.').map(|(_, ending)| ending) {
-                Some("session" | "ids" | "made" | "damaged") => KEPT,
+                Some("session" | "ids" | "made" | "over" | "damaged") => KEPT,
                 Some("killed") => KEPT_DEAD,
                 Some("new") => Duration::from_secs(3600),
                 _ => continue,

@@ -335,6 +335,13 @@ impl Gate {
         answer.noticed(self.notice.clone())
     }
 
+    /// The host says that the session is over: it counts as finished until it goes on. Calls of it that
+    /// still run ended with it.
+    pub fn over(&self, place: &ScopePath) -> Judgement {
+        let answer = self.decide(place, |remote| remote.over(place), |local| local.over(place));
+        answer.noticed(self.notice.clone())
+    }
+
     /// Ends a session here, for good, whatever a server says.
     pub fn kill(&self, place: &ScopePath, by: &str, because: &str) -> Result<(), GateError> {
         self.local.kill(place, by, because)

@@ -178,6 +178,7 @@ impl Local {
         makes: &[String],
     ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
+        self.goes_on(&ask.place);
         let mut chain = self.read(&held, &ask.place)?;
         let mut tool = seen.clone();
         tool.server = ask.server.clone().or(tool.server);
@@ -327,6 +328,7 @@ impl Local {
         words: Option<&str>,
     ) -> Result<Judgement, GateError> {
         let held = self.hold()?;
+        self.goes_on(place);
         let mut chain = self.read(&held, place)?;
         if let Some(dead) = chain.dead() {
             return Ok(dead);
@@ -361,6 +363,36 @@ impl Local {
             self.write(place, chain)?;
         }
         Ok(answer)
+    }
+
+    /// The session is over. A mark beside its file says so, until its next event takes the mark away.
+    pub(crate) fn over(&self, place: &ScopePath) -> Result<Judgement, GateError> {
+        let held = self.hold()?;
+        let mut chain = self.read(&held, place)?;
+        let answer = chain.dead().unwrap_or_else(|| Judgement::passed(By::Local));
+        // A session that made no call has no file, and needs none.
+        if !chain.fresh {
+            let now = now();
+            for lost in std::mem::take(&mut chain.session.running) {
+                self.cancelled(&mut chain, &lost, now);
+            }
+            self.write(place, chain)?;
+            let mark = over(&session_file(place));
+            self.folder()?.write(&mark, b"", Lasts::Eventually)?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes back that a session is over. Called while the folder is held.
+    fn goes_on(&self, place: &ScopePath) {
+        if let Some(folder) = &self.folder {
+            folder.remove(&over(&session_file(place)));
+        }
+    }
+
+    /// Whether the host of the session in this file said that it is over.
+    pub(crate) fn is_over(&self, session_file: &str) -> bool {
+        self.folder.as_ref().is_some_and(|folder| folder.path(&over(session_file)).exists())
     }
 
     pub(crate) fn compacted(&self, place: &ScopePath) -> Result<Judgement, GateError> {
@@ -513,11 +545,15 @@ impl Local {
     fn forget_lost(&self, chain: &mut Chain, now: Time) {
         while chain.session.running.len() > MOST_RUNNING {
             let lost = chain.session.running.remove(0);
-            let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
-            chain.with(&self.policies, |links| {
-                settle(links, &lost.call, lost.ticket, &outcome, now)
-            });
+            self.cancelled(chain, &lost, now);
         }
+    }
+
+    /// A call that ended without a result.
+    fn cancelled(&self, chain: &mut Chain, lost: &Running, now: Time) {
+        let outcome = Outcome { status: Status::Cancelled, ..Outcome::default() };
+        let ticket = lost.ticket.clone();
+        chain.with(&self.policies, |links| settle(links, &lost.call, ticket, &outcome, now));
     }
 
     /// Writes a chain back. Notes of kills go first, and are on disk before the states are written.
@@ -627,7 +663,7 @@ fn spoken(verdict: Verdict, trips: &[Trip], notice: Option<String>) -> Judgement
 /// Removes all that is known of a session. Called while the folder is held.
 pub(crate) fn remove_session(folder: &Folder, place: &ScopePath) {
     let session = session_file(place);
-    for file in [killed(&session), ids_file(place), made_file(place), session] {
+    for file in [killed(&session), over(&session), ids_file(place), made_file(place), session] {
         folder.remove(&file);
     }
 }
@@ -650,6 +686,11 @@ fn made_file(place: &ScopePath) -> String {
 
 pub(crate) fn killed(file: &str) -> String {
     format!("{file}.killed")
+}
+
+/// The file that says that a session is over.
+fn over(session_file: &str) -> String {
+    format!("{session_file}.over")
 }
 
 pub(crate) fn bytes(kept: &Kept) -> Vec<u8> {

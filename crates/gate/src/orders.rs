@@ -125,7 +125,7 @@ pub struct Here {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// `active`, `paused` or `killed`.
+    /// `active`, `paused`, `killed`, or `finished`: its host said that it is over.
     pub state: &'static str,
     /// Why.
     pub why: Option<String>,
@@ -308,7 +308,12 @@ impl Local {
                 continue;
             };
             let Ok(state) = self.state(&file, &kept.state) else { continue };
-            found.push((rank, here(kind, kept.name, &state)));
+            let over = kind == ScopeKind::Session && self.is_over(&file);
+            let mut here = here(kind, kept.name, &state);
+            if over && here.state == "active" {
+                here.state = "finished";
+            }
+            found.push((rank, here));
         }
         found.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.name.cmp(&b.name)));
         Ok(found.into_iter().map(|(_, here)| here).collect())

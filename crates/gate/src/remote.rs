@@ -177,6 +177,11 @@ impl Remote {
         self.opened(&Opening { scope: place.scope.clone(), done, ..opening(place) })
     }
 
+    /// The session is over.
+    pub(crate) fn over(&self, place: &ScopePath) -> Result<Judgement, Failed> {
+        self.opened(&Opening { done: true, ..opening(place) })
+    }
+
     pub(crate) fn compacted(&self, place: &ScopePath) -> Result<Judgement, Failed> {
         self.opened(&Opening { compacted: true, ..opening(place) })
     }

@@ -38,7 +38,7 @@ pub struct Opening {
     #[cfg_attr(feature = "schema", schema(max_items = 16))]
     pub scope: Vec<String>,
     /// Whether the sub-agent of `scope` has ended: it no longer counts as at work. Without `scope`, whether
-    /// the session is over; its next call opens it again.
+    /// the session is over, and its reported calls with it; its next call opens it again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
     /// Whether the agent's context was compacted, where no model call tells that: what it forgot it

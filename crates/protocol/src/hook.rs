@@ -222,6 +222,8 @@ pub enum Moment {
     Start,
     /// A sub-agent begins. Hosts do not let a hook refuse that; what it is told is read.
     SubAgent,
+    /// A session is over, until its user goes on with it.
+    End,
     /// Nothing of ours.
     Other,
 }
@@ -264,6 +266,8 @@ pub enum Kind {
     },
     /// The sub-agent of the event's scope has ended.
     Ended,
+    /// The session is over; tools that still ran ended with it.
+    Over,
     /// Something at which a dead session is told that it is dead.
     Standing,
     /// Nothing of ours.
@@ -333,11 +337,6 @@ pub enum BadEvent {
     /// Something is missing in it.
     #[error("the hook's input has no `{0}`")]
     Missing(&'static str),
-}
-
-/// What the agent is told of a refusal, so that it does not try again.
-fn told(why: &str) -> String {
-    format!("deadstop {why}; do not retry")
 }
 
 /// What a sub-agent is told that was refused: the host has started it all the same.

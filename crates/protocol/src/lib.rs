@@ -13,4 +13,5 @@ pub mod policy_file;
 pub mod policy_views;
 pub mod prices;
 pub mod replay;
+pub mod told;
 pub mod trace;

@@ -135,7 +135,7 @@ impl Gateway {
 
         let hide_usage = asked.is_some();
         let mut parts = outbound(parts, hide_usage);
-        flow.sends(exchange.stream, &mut parts.headers);
+        flow.sends(&mut parts.headers);
         let body = inbound.outbound(noted, asked);
         let sent = tokio::select! {
             biased;

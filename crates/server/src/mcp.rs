@@ -254,7 +254,7 @@ impl Mcp {
                     "unavailable",
                     "deadstop cannot reach its shared state, and the policy says to refuse",
                 ),
-                None => Why::failed("refused", "refused; do not retry"),
+                None => Why::failed("refused", "refused. Do not retry."),
             },
         )
     }

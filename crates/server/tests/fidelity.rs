@@ -604,7 +604,7 @@ async fn a_refused_call_in_a_packed_stream_never_arrives() {
             let calls = calls(speech, &read);
             let at = pieces[0].len();
             // It breaks off unless an error can be said in it: a clean end would pass for an answer.
-            let told = text.contains("do not retry");
+            let told = text.contains("Do not retry.");
             assert_eq!(got.complete, told, "{speech:?} {encoding} at {at}");
             assert!(told || encoding != "identity", "{speech:?} {encoding} at {at}");
             assert!(!calls.contains(&"delete_asset".to_owned()), "{speech:?} {encoding} at {at}");

@@ -280,7 +280,7 @@ async fn a_dead_agents_request_gets_a_refusal_that_its_sdk_understands() {
         assert_eq!(got.header("content-type"), Some("application/json"));
         let body = got.json();
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("it spams") && message.contains("do not retry"), "{message}");
+        assert!(message.contains("it spams") && message.contains("Do not retry."), "{message}");
         let facts = &body["error"]["deadstop"];
         assert_eq!((&facts["guard"], &facts["reason"]), (&json!("killed"), &json!("agent_killed")));
         assert_eq!(facts["scope"], json!({ "kind": "agent", "name": "a" }));

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadstop_core::{Call, Decision, Outcome, Progress, TextFacts, Tokens, Trip};
+use deadstop_core::{Call, Decision, Outcome, Progress, Status, TextFacts, Tokens, Trip};
 use deadstop_fleet::Owner;
 use deadstop_redact::excerpt::Excerpt;
 
@@ -258,9 +258,16 @@ impl Warden {
         let _ = tokio::time::timeout(PATIENCE, done.known()).await;
     }
 
-    /// A session's host says that it is over. Its next call opens it again.
-    pub fn finish(&self, chain: &Chain) {
+    /// A session's host says that it is over. Its next call opens it again. Calls that the client
+    /// reports and that still run ended with it; in a cluster only those that this node admitted alone
+    /// are known by their session.
+    pub async fn finish(self: &Arc<Warden>, chain: &Chain) {
         let Some(session) = chain.session() else { return };
+        let lost = session.reported.lock().running();
+        for id in lost {
+            let cancelled = |_: &Call| Outcome { status: Status::Cancelled, ..Outcome::default() };
+            self.receipt(chain, &id, cancelled, "", false).await;
+        }
         let at = now();
         session.finish(at);
         self.mark(session);

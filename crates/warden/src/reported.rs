@@ -64,6 +64,11 @@ impl ReportedCalls {
         self.calls.get(id).and_then(Option::as_ref).is_some_and(|call| call.ticket.is_some())
     }
 
+    /// Those that have no receipt, the oldest first.
+    pub(super) fn running(&self) -> Vec<String> {
+        self.order.iter().filter(|id| self.runs(id)).cloned().collect()
+    }
+
     /// Hands a call to a step, which puts it back.
     pub(super) fn take(&mut self, id: &str) -> Option<Reported> {
         self.calls.get_mut(id)?.take()

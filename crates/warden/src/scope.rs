@@ -374,22 +374,39 @@ impl Scope {
         self.dirty.store(false, Ordering::Release);
     }
 
+    /// What it has come to: what its row will say when it is written next.
+    pub fn counters(&self) -> Counters {
+        let (version, tally) = (self.version(), self.counted());
+        counters(&self.state.lock(), &tally, version)
+    }
+
+    /// The version of the shared state; 0 on a single node.
+    fn version(&self) -> u64 {
+        self.cell.get().map_or(0, |cell| cell.version().0)
+    }
+
+    /// What people see of it; in a cluster as all nodes have counted it.
+    fn counted(&self) -> Tally {
+        let mut tally = self.tally.lock().clone();
+        if let Some(cell) = self.cell.get() {
+            let page = Attachment::read(&cell.attachment());
+            (tally.loops, tally.incidents) = match self.kind() {
+                ScopeKind::Session => (page.loops, page.incidents),
+                _ => cell.notes(),
+            };
+            tally.tags = page.tags;
+        }
+        tally
+    }
+
     /// The rows to write. Removes the mark, so that later changes count as new.
     pub(crate) fn to_rows(&self) -> Rows {
         self.dirty.store(false, Ordering::Release);
         let ScopeId { key, project, kind, agent, name } = self.id.clone();
         // Read before the state is locked: other tasks lock the cell first, then the state.
         let (number, used) = (self.number(), self.used());
-        let version = self.cell.get().map_or(0, |cell| cell.version().0);
-        let mut tally = self.tally.lock().clone();
-        if let Some(cell) = self.cell.get() {
-            let page = Attachment::read(&cell.attachment());
-            (tally.loops, tally.incidents) = match kind {
-                ScopeKind::Session => (page.loops, page.incidents),
-                _ => cell.notes(),
-            };
-            tally.tags = page.tags;
-        }
+        let version = self.version();
+        let tally = self.counted();
         let state = self.state.lock();
         let scope = StoredScope {
             key,
@@ -405,15 +422,7 @@ impl Scope {
             state: state.to_blob(),
         };
         let opened = state.opened();
-        let spent = state.ledger().spent;
-        let counters = Counters {
-            calls: state.calls(),
-            loops: tally.loops,
-            incidents: tally.incidents,
-            tokens: spent.input + spent.output + spent.cache_read,
-            cost: spent.cost,
-            version,
-        };
+        let counters = counters(&state, &tally, version);
         let seen = match kind {
             ScopeKind::Agent => Seen::Agent(StoredAgent {
                 number,
@@ -456,6 +465,18 @@ impl Scope {
             ScopeKind::Project | ScopeKind::Nested => Seen::Nothing,
         };
         Rows { scope, seen }
+    }
+}
+
+fn counters(state: &ScopeState, tally: &Tally, version: u64) -> Counters {
+    let spent = state.ledger().spent;
+    Counters {
+        calls: state.calls(),
+        loops: tally.loops,
+        incidents: tally.incidents,
+        tokens: spent.input + spent.output + spent.cache_read,
+        cost: spent.cost,
+        version,
     }
 }
 

@@ -6155,7 +6155,7 @@ export interface components {
             compacted?: boolean;
             /**
              * @description Whether the sub-agent of `scope` has ended: it no longer counts as at work. Without `scope`, whether
-             *     the session is over; its next call opens it again.
+             *     the session is over, and its reported calls with it; its next call opens it again.
              */
             done?: boolean;
             /**

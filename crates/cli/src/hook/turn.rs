@@ -8,6 +8,7 @@
 use deadstop_gate::{Gate, ScopePath};
 use deadstop_process::Caller;
 use deadstop_protocol::hook::{Event, Host, Moment, Reply};
+use deadstop_protocol::told;
 
 /// The key under which it is noted that the model was told of the stop.
 const TOLD: &str = "told of the stop";
@@ -35,7 +36,7 @@ pub(super) fn end(host: Host, gate: &Gate, place: &ScopePath, event: &Event, rep
     let Some(caller) = Caller::named(host.programs()).filter(Caller::takes_interrupts) else {
         return;
     };
-    caller.tell(&format!("deadstop {why}"));
+    caller.tell(&told::sentence(why));
     if goes_on {
         // It may be another user's: then its model goes on and is refused.
         let _ = caller.interrupt();

@@ -11,6 +11,9 @@ use crate::client::encoded;
 use crate::remote::filled;
 use crate::ui::Hinted;
 
+/// Seconds that a host waits for a hook at the end of a session, where its user waits, too.
+const PATIENCE_AT_END: u64 = 10;
+
 /// Whose configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -110,12 +113,15 @@ impl Wanted {
     }
 
     fn hooks(&self) -> What {
-        let patience = self.patience;
         if self.host == Host::OpenCode {
             return What::Whole(hook::plugin(&self.command, self.closed));
         }
         let entry = |event: &str, moment: Moment| {
             let command = format!("{} {event}", shell(&self.command));
+            let patience = match moment {
+                Moment::End => self.patience.min(PATIENCE_AT_END),
+                _ => self.patience,
+            };
             let tools = matches!(moment, Moment::Before | Moment::After);
             let nested = |hook: Value| {
                 let mut entry = json!({ "hooks": [hook] });

@@ -523,7 +523,8 @@ impl Relay {
             true => json!({ "deadstop": text, "server": self.server }).to_string(),
             false => crate::ui::printable(text),
         };
-        let mark = if self.json || line.starts_with("deadstop") { "" } else { "deadstop: " };
+        let named = line.starts_with("deadstop") || line.starts_with("Deadstop");
+        let mark = if self.json || named { "" } else { "deadstop: " };
         eprintln!("{mark}{line}");
     }
 }

@@ -25,7 +25,7 @@ fn stopped_at_the_third(client: &mut Client) {
     let third = delete(client);
     let text = third["error"]["message"].as_str().unwrap();
     assert!(text.contains("delete_asset on asset_id=fact_sales 3 times in"), "{text}");
-    assert!(text.ends_with("do not retry"), "{text}");
+    assert!(text.ends_with("Do not retry."), "{text}");
     assert_eq!(third["error"]["data"]["retryable"], false);
     let later = client.call(9, "list_assets", json!({}));
     assert_eq!(later["error"]["data"]["reason"], "session_killed_loop_guard");

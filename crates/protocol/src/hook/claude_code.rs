@@ -6,7 +6,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told, told_sub_agent};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told_sub_agent};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -19,6 +20,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("SubagentStart", Moment::SubAgent),
     ("SubagentStop", Moment::Stop),
     ("SessionStart", Moment::Start),
+    ("SessionEnd", Moment::End),
 ];
 
 /// The tools that start a sub-agent, under the names of newer and of older versions.
@@ -63,22 +65,20 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         json!({
             "hookEventName": event,
             "permissionDecision": decision,
-            "permissionDecisionReason": told(why),
+            "permissionDecisionReason": refusal(why),
         })
     };
     match (moment, reply) {
         (_, Reply::Pass) | (Moment::Other, _) => Output::nothing(),
         (Moment::SubAgent, Reply::Refuse(why) | Reply::End(why)) => begun(event, why),
-        (_, Reply::Warn(why)) => {
-            Output::json(&json!({ "systemMessage": format!("deadstop {why}") }))
-        }
+        (_, Reply::Warn(why)) => Output::json(&json!({ "systemMessage": sentence(why) })),
         (Moment::After, Reply::Steer(advice)) => Output::json(&json!({ "hookSpecificOutput": {
             "hookEventName": event,
             "additionalContext": advice,
         }})),
         (Moment::Before, Reply::Ask(why)) => {
             let mut ask = decided("ask", why);
-            ask["permissionDecisionReason"] = format!("deadstop: {why}").into();
+            ask["permissionDecisionReason"] = sentence(why).into();
             Output::json(&json!({ "hookSpecificOutput": ask }))
         }
         (Moment::Before, Reply::Refuse(why)) => {
@@ -86,17 +86,17 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         }
         (Moment::Before, Reply::End(why)) => Output::json(&json!({
             "continue": false,
-            "stopReason": format!("deadstop {why}"),
+            "stopReason": sentence(why),
             "hookSpecificOutput": decided("deny", why),
         })),
         (Moment::Prompt, Reply::Refuse(why) | Reply::End(why)) => Output::json(&json!({
             "continue": false,
-            "stopReason": format!("deadstop {why}"),
+            "stopReason": sentence(why),
             "decision": "block",
-            "reason": format!("deadstop {why}"),
+            "reason": sentence(why),
         })),
         (_, Reply::End(why)) => {
-            Output::json(&json!({ "continue": false, "stopReason": format!("deadstop {why}") }))
+            Output::json(&json!({ "continue": false, "stopReason": sentence(why) }))
         }
         (_, Reply::Refuse(_) | Reply::Ask(_) | Reply::Steer(_)) => Output::nothing(),
     }

@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Host, Moment, Output, Reply, claude_code, told};
+use super::{Host, Moment, Output, Reply, claude_code};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -26,7 +27,7 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
             Output::json(&json!({ "hookSpecificOutput": {
                 "hookEventName": event,
                 "permissionDecision": "deny",
-                "permissionDecisionReason": told(why),
+                "permissionDecisionReason": refusal(why),
             }}))
         }
         (Moment::After, Reply::Steer(advice)) => Output::json(&json!({ "hookSpecificOutput": {
@@ -35,10 +36,10 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         }})),
         (Moment::SubAgent, Reply::Refuse(why) | Reply::End(why)) => claude_code::begun(event, why),
         (Moment::Prompt, Reply::Refuse(why)) => {
-            Output::json(&json!({ "decision": "block", "reason": format!("deadstop {why}") }))
+            Output::json(&json!({ "decision": "block", "reason": sentence(why) }))
         }
         (Moment::Prompt | Moment::After | Moment::Stop | Moment::Start, Reply::End(why)) => {
-            Output::json(&json!({ "continue": false, "stopReason": format!("deadstop {why}") }))
+            Output::json(&json!({ "continue": false, "stopReason": sentence(why) }))
         }
         _ => Output::nothing(),
     }

@@ -5,7 +5,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -14,6 +15,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("postToolUseFailure", Moment::After),
     ("permissionRequest", Moment::Permission),
     ("userPromptSubmitted", Moment::Prompt),
+    ("sessionEnd", Moment::End),
 ];
 
 pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent> {
@@ -50,16 +52,14 @@ pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent>
 pub(super) fn answer(_event: &str, moment: Moment, reply: &Reply) -> Output {
     let decided = |decision: &str, why: String| json!({ "permissionDecision": decision, "permissionDecisionReason": why });
     match (moment, reply) {
-        (Moment::Before, Reply::Ask(why)) => {
-            Output::json(&decided("ask", format!("deadstop: {why}")))
-        }
+        (Moment::Before, Reply::Ask(why)) => Output::json(&decided("ask", sentence(why))),
         (Moment::Before, Reply::Refuse(why) | Reply::End(why)) => {
-            Output::json(&decided("deny", told(why)))
+            Output::json(&decided("deny", refusal(why)))
         }
         (Moment::Permission, Reply::Refuse(why) | Reply::End(why)) => {
             let interrupt = matches!(reply, Reply::End(_));
             Output::json(
-                &json!({ "behavior": "deny", "message": told(why), "interrupt": interrupt }),
+                &json!({ "behavior": "deny", "message": refusal(why), "interrupt": interrupt }),
             )
         }
         _ => Output::nothing(),

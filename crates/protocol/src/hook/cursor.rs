@@ -5,7 +5,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, ToolUse, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, ToolUse, field};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -15,6 +16,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("beforeSubmitPrompt", Moment::Prompt),
     ("stop", Moment::Stop),
     ("sessionStart", Moment::Start),
+    ("sessionEnd", Moment::End),
 ];
 
 /// Those of older versions.
@@ -80,17 +82,17 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
     let said = match (moment, reply) {
         (Moment::Before, Reply::Ask(why)) if may_ask => json!({
             "permission": "ask",
-            "user_message": format!("deadstop: {why}"),
-            "agent_message": format!("deadstop: {why}"),
+            "user_message": sentence(why),
+            "agent_message": sentence(why),
         }),
         (Moment::Before, Reply::Refuse(why) | Reply::End(why) | Reply::Ask(why)) => json!({
             "permission": "deny",
-            "user_message": format!("deadstop {why}"),
-            "agent_message": told(why),
+            "user_message": sentence(why),
+            "agent_message": refusal(why),
         }),
         (Moment::After, Reply::Steer(advice)) => json!({ "additional_context": advice }),
         (Moment::Prompt | Moment::Start, Reply::Refuse(why) | Reply::End(why)) => {
-            json!({ "continue": false, "user_message": format!("deadstop {why}") })
+            json!({ "continue": false, "user_message": sentence(why) })
         }
         _ => json!({}),
     };

@@ -86,6 +86,7 @@ pub(super) fn event(
             Kind::Begins { parent: text(input, &["parent_agent_id"]).and_then(identity::name) }
         }
         Moment::Permission | Moment::Stop | Moment::Start => Kind::Standing,
+        Moment::End => Kind::Over,
         Moment::Other => Kind::Other,
     };
     Ok(Some(Event { name, session, scope: Vec::new(), kind }))

@@ -4,7 +4,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -13,6 +14,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("BeforeAgent", Moment::Prompt),
     ("AfterAgent", Moment::Stop),
     ("SessionStart", Moment::Start),
+    ("SessionEnd", Moment::End),
 ];
 
 /// The tools that start a sub-agent: one for all of them, and those of versions in which each
@@ -51,26 +53,26 @@ pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent>
 pub(super) fn answer(moment: Moment, reply: &Reply) -> Output {
     let said = match (moment, reply) {
         (Moment::Before, Reply::Refuse(why) | Reply::Ask(why)) => {
-            json!({ "decision": "deny", "reason": told(why) })
+            json!({ "decision": "deny", "reason": refusal(why) })
         }
         (Moment::Before | Moment::Prompt, Reply::End(why)) => json!({
             "decision": "deny",
-            "reason": told(why),
+            "reason": refusal(why),
             "continue": false,
-            "stopReason": format!("deadstop {why}"),
+            "stopReason": sentence(why),
         }),
         (Moment::Prompt, Reply::Refuse(why)) => {
-            json!({ "decision": "deny", "reason": format!("deadstop {why}") })
+            json!({ "decision": "deny", "reason": sentence(why) })
         }
         (Moment::After | Moment::Stop | Moment::Start, Reply::End(why)) => {
-            json!({ "continue": false, "stopReason": format!("deadstop {why}") })
+            json!({ "continue": false, "stopReason": sentence(why) })
         }
         (Moment::After, Reply::Steer(advice)) => json!({ "hookSpecificOutput": {
             "hookEventName": "AfterTool",
             "additionalContext": advice,
         }}),
         (Moment::Before | Moment::After, Reply::Warn(why)) => {
-            json!({ "systemMessage": format!("deadstop {why}") })
+            json!({ "systemMessage": sentence(why) })
         }
         _ => json!({}),
     };

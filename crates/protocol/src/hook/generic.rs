@@ -8,7 +8,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -17,6 +18,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("prompt", Moment::Prompt),
     ("stop", Moment::Stop),
     ("start", Moment::Start),
+    ("end", Moment::End),
 ];
 
 /// What other hosts call them.
@@ -26,6 +28,7 @@ pub(super) const OTHER_NAMES: &[(&str, Moment)] = &[
     ("userPromptSubmit", Moment::Prompt),
     ("agentSpawn", Moment::Start),
     ("sessionStart", Moment::Start),
+    ("sessionEnd", Moment::End),
 ];
 
 pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent> {
@@ -66,15 +69,13 @@ pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent>
 
 pub(super) fn answer(reply: &Reply) -> Output {
     let refused = |decision: &str, why: &String| Output {
-        stdout: json!({ "decision": decision, "reason": told(why) }).to_string(),
-        stderr: format!("{}\n", told(why)),
+        stdout: json!({ "decision": decision, "reason": refusal(why) }).to_string(),
+        stderr: format!("{}\n", refusal(why)),
         code: 2,
     };
     match reply {
         Reply::Pass => Output::json(&json!({ "decision": "allow" })),
-        Reply::Warn(why) => {
-            Output::json(&json!({ "decision": "allow", "warning": format!("deadstop {why}") }))
-        }
+        Reply::Warn(why) => Output::json(&json!({ "decision": "allow", "warning": sentence(why) })),
         Reply::Steer(advice) => Output::json(&json!({ "decision": "allow", "advice": advice })),
         Reply::Ask(why) => refused("ask", why),
         Reply::Refuse(why) => refused("deny", why),

@@ -4,7 +4,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field};
+use crate::told::{refusal, sentence};
 
 /// The events that the plugin passes on.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -12,6 +13,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("tool.execute.after", Moment::After),
     ("tool.execute.error", Moment::After),
     ("chat.message", Moment::Prompt),
+    ("session.deleted", Moment::End),
 ];
 
 /// The plugin, calling this command. `closed` says what it does when it cannot be called.
@@ -74,6 +76,10 @@ export const Deadstop = async ({{ client, directory }}) => {{
       await obey(await ask({{ hook_event_name: "chat.message", session_id: input.sessionID, prompt, cwd: directory }}), input.sessionID)
     }},
     event: async ({{ event }}) => {{
+      if (event.type === "session.deleted") {{
+        await ask({{ hook_event_name: "session.deleted", session_id: event.properties?.info?.id, cwd: directory }})
+        return
+      }}
       const part = event.type === "message.part.updated" ? event.properties?.part : undefined
       if (part?.type !== "tool" || part.state?.status !== "error") return
       const call = tools.get(part.callID)
@@ -109,16 +115,16 @@ pub(super) fn read(input: &Value, told: Option<&str>) -> Result<Event, BadEvent>
 pub(super) fn answer(moment: Moment, reply: &Reply) -> Output {
     let said = match (moment, reply) {
         (Moment::Before | Moment::Prompt, Reply::Refuse(why) | Reply::Ask(why)) => {
-            json!({ "decision": "deny", "reason": told(why) })
+            json!({ "decision": "deny", "reason": refusal(why) })
         }
         (Moment::Before | Moment::Prompt | Moment::After, Reply::End(why)) => {
-            json!({ "decision": "stop", "reason": told(why) })
+            json!({ "decision": "stop", "reason": refusal(why) })
         }
         (Moment::After, Reply::Steer(advice)) => {
             json!({ "decision": "allow", "advice": advice })
         }
         (_, Reply::Warn(why)) => {
-            json!({ "decision": "allow", "reason": format!("deadstop {why}") })
+            json!({ "decision": "allow", "reason": sentence(why) })
         }
         _ => json!({}),
     };

@@ -6,7 +6,8 @@
 use deadstop_core::Status;
 use serde_json::{Value, json};
 
-use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field, told};
+use super::{BadEvent, Event, Host, Kind, Moment, Output, Reply, field};
+use crate::told::{refusal, sentence};
 
 /// The events that we want to hear of.
 pub(super) const EVENTS: &[(&str, Moment)] = &[
@@ -15,6 +16,7 @@ pub(super) const EVENTS: &[(&str, Moment)] = &[
     ("PostToolUseFailure", Moment::After),
     ("UserPromptSubmit", Moment::Prompt),
     ("SessionStart", Moment::Start),
+    ("SessionEnd", Moment::End),
 ];
 
 /// The tools that start a sub-agent.
@@ -54,7 +56,7 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
             Output::json(&json!({ "hookSpecificOutput": {
                 "hookEventName": event,
                 "permissionDecision": "deny",
-                "permissionDecisionReason": told(why),
+                "permissionDecisionReason": refusal(why),
             }}))
         }
         (Moment::After, Reply::Steer(advice)) => Output::json(&json!({ "hookSpecificOutput": {
@@ -63,9 +65,9 @@ pub(super) fn answer(event: &str, moment: Moment, reply: &Reply) -> Output {
         }})),
         (Moment::Prompt, Reply::Refuse(why) | Reply::End(why)) => Output::json(&json!({
             "continue": false,
-            "stopReason": format!("deadstop {why}"),
+            "stopReason": sentence(why),
             "decision": "block",
-            "reason": format!("deadstop {why}"),
+            "reason": sentence(why),
         })),
         _ => Output::nothing(),
     }

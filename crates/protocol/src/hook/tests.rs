@@ -35,40 +35,40 @@ fn check(host: Host, event: &str, expected: [&str; 5]) {
 
 #[test]
 fn claude_code_is_told() {
-    let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop blocked: b; do not retry"}}"#;
-    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"Deadstop blocked this call: b. Do not retry."}}"#;
+    let ended = r#"{"continue":false,"stopReason":"Deadstop stopped this session: k."}"#;
     check(
         Host::ClaudeCode,
         "PreToolUse",
         [
             "",
-            r#"{"systemMessage":"deadstop warned: w"}"#,
-            r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"ask","permissionDecisionReason":"deadstop: asks: a"}}"#,
+            r#"{"systemMessage":"Deadstop warns: w."}"#,
+            r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"ask","permissionDecisionReason":"Deadstop asks: a."}}"#,
             deny,
-            r#"{"continue":false,"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop stopped: k; do not retry"},"stopReason":"deadstop stopped: k"}"#,
+            r#"{"continue":false,"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"Deadstop stopped this session: k. Do not retry."},"stopReason":"Deadstop stopped this session: k."}"#,
         ],
     );
     check(
         Host::ClaudeCode,
         "PostToolUse",
-        ["", r#"{"systemMessage":"deadstop warned: w"}"#, "", "", ended],
+        ["", r#"{"systemMessage":"Deadstop warns: w."}"#, "", "", ended],
     );
     check(
         Host::ClaudeCode,
         "Stop",
-        ["", r#"{"systemMessage":"deadstop warned: w"}"#, "", "", ended],
+        ["", r#"{"systemMessage":"Deadstop warns: w."}"#, "", "", ended],
     );
-    let warned = r#"{"systemMessage":"deadstop warned: w"}"#;
+    let warned = r#"{"systemMessage":"Deadstop warns: w."}"#;
     check(Host::ClaudeCode, "PostToolBatch", ["", warned, "", "", ended]);
     check(
         Host::ClaudeCode,
         "UserPromptSubmit",
         [
             "",
-            r#"{"systemMessage":"deadstop warned: w"}"#,
+            r#"{"systemMessage":"Deadstop warns: w."}"#,
             "",
-            r#"{"continue":false,"decision":"block","reason":"deadstop blocked: b","stopReason":"deadstop blocked: b"}"#,
-            r#"{"continue":false,"decision":"block","reason":"deadstop stopped: k","stopReason":"deadstop stopped: k"}"#,
+            r#"{"continue":false,"decision":"block","reason":"Deadstop blocked this call: b.","stopReason":"Deadstop blocked this call: b."}"#,
+            r#"{"continue":false,"decision":"block","reason":"Deadstop stopped this session: k.","stopReason":"Deadstop stopped this session: k."}"#,
         ],
     );
     check(Host::ClaudeCode, "Notification", ["", "", "", "", ""]);
@@ -119,16 +119,17 @@ fn tools_that_start_sub_agents_are_known_by_host() {
 fn codex_is_told_nothing_that_spoils_a_refusal() {
     let deny = |why: &str| {
         format!(
-            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop {why}; do not retry"}}}}"#
+            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"Deadstop {why}. Do not retry."}}}}"#
         )
     };
-    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    let (asked, refused, ended) =
+        (deny("asks: a"), deny("blocked this call: b"), deny("stopped this session: k"));
     check(Host::Codex, "PreToolUse", ["", "", &asked, &refused, &ended]);
-    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    let ended = r#"{"continue":false,"stopReason":"Deadstop stopped this session: k."}"#;
     check(Host::Codex, "PostToolUse", ["", "", "", "", ended]);
     check(Host::Codex, "Stop", ["", "", "", "", ended]);
     check(Host::Codex, "SessionStart", ["", "", "", "", ended]);
-    let blocked = r#"{"decision":"block","reason":"deadstop blocked: b"}"#;
+    let blocked = r#"{"decision":"block","reason":"Deadstop blocked this call: b."}"#;
     check(Host::Codex, "UserPromptSubmit", ["", "", "", blocked, ended]);
     // What Claude Code is told would let the call through.
     let spoilt = Host::ClaudeCode.answer("PreToolUse", &Reply::End("x".into()));
@@ -138,14 +139,14 @@ fn codex_is_told_nothing_that_spoils_a_refusal() {
 
 #[test]
 fn gemini_is_told() {
-    let deny = r#"{"decision":"deny","reason":"deadstop blocked: b; do not retry"}"#;
-    let warned = r#"{"systemMessage":"deadstop warned: w"}"#;
-    let asked = r#"{"decision":"deny","reason":"deadstop asks: a; do not retry"}"#;
-    let both = r#"{"continue":false,"decision":"deny","reason":"deadstop stopped: k; do not retry","stopReason":"deadstop stopped: k"}"#;
-    let ended = r#"{"continue":false,"stopReason":"deadstop stopped: k"}"#;
+    let deny = r#"{"decision":"deny","reason":"Deadstop blocked this call: b. Do not retry."}"#;
+    let warned = r#"{"systemMessage":"Deadstop warns: w."}"#;
+    let asked = r#"{"decision":"deny","reason":"Deadstop asks: a. Do not retry."}"#;
+    let both = r#"{"continue":false,"decision":"deny","reason":"Deadstop stopped this session: k. Do not retry.","stopReason":"Deadstop stopped this session: k."}"#;
+    let ended = r#"{"continue":false,"stopReason":"Deadstop stopped this session: k."}"#;
     check(Host::Gemini, "BeforeTool", ["{}", warned, asked, deny, both]);
     check(Host::Gemini, "AfterTool", ["{}", warned, "{}", "{}", ended]);
-    let blocked = r#"{"decision":"deny","reason":"deadstop blocked: b"}"#;
+    let blocked = r#"{"decision":"deny","reason":"Deadstop blocked this call: b."}"#;
     check(Host::Gemini, "BeforeAgent", ["{}", "{}", "{}", blocked, both]);
     check(Host::Gemini, "AfterAgent", ["{}", "{}", "{}", "{}", ended]);
 }
@@ -154,15 +155,16 @@ fn gemini_is_told() {
 fn cursor_is_told() {
     let deny = |why: &str| {
         format!(
-            r#"{{"agent_message":"deadstop {why}; do not retry","permission":"deny","user_message":"deadstop {why}"}}"#
+            r#"{{"agent_message":"Deadstop {why}. Do not retry.","permission":"deny","user_message":"Deadstop {why}."}}"#
         )
     };
-    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    let (asked, refused, ended) =
+        (deny("asks: a"), deny("blocked this call: b"), deny("stopped this session: k"));
     check(Host::Cursor, "preToolUse", ["{}", "{}", &asked, &refused, &ended]);
-    let asked = r#"{"agent_message":"deadstop: asks: a","permission":"ask","user_message":"deadstop: asks: a"}"#;
+    let asked = r#"{"agent_message":"Deadstop asks: a.","permission":"ask","user_message":"Deadstop asks: a."}"#;
     check(Host::Cursor, "beforeShellExecution", ["{}", "{}", asked, &refused, &ended]);
-    let stop = |why: &str| format!(r#"{{"continue":false,"user_message":"deadstop {why}"}}"#);
-    let (refused, ended) = (stop("blocked: b"), stop("stopped: k"));
+    let stop = |why: &str| format!(r#"{{"continue":false,"user_message":"Deadstop {why}."}}"#);
+    let (refused, ended) = (stop("blocked this call: b"), stop("stopped this session: k"));
     check(Host::Cursor, "beforeSubmitPrompt", ["{}", "{}", "{}", &refused, &ended]);
     check(Host::Cursor, "stop", ["{}", "{}", "{}", "{}", "{}"]);
 }
@@ -171,21 +173,22 @@ fn cursor_is_told() {
 fn copilot_is_told() {
     let decided = |decision: &str, why: &str| {
         format!(
-            r#"{{"permissionDecision":"{decision}","permissionDecisionReason":"deadstop{why}"}}"#
+            r#"{{"permissionDecision":"{decision}","permissionDecisionReason":"Deadstop {why}"}}"#
         )
     };
     let (asked, refused, ended) = (
-        decided("ask", ": asks: a"),
-        decided("deny", " blocked: b; do not retry"),
-        decided("deny", " stopped: k; do not retry"),
+        decided("ask", "asks: a."),
+        decided("deny", "blocked this call: b. Do not retry."),
+        decided("deny", "stopped this session: k. Do not retry."),
     );
     check(Host::Copilot, "preToolUse", ["", "", &asked, &refused, &ended]);
     let deny = |why: &str, interrupt: bool| {
         format!(
-            r#"{{"behavior":"deny","interrupt":{interrupt},"message":"deadstop {why}; do not retry"}}"#
+            r#"{{"behavior":"deny","interrupt":{interrupt},"message":"Deadstop {why}. Do not retry."}}"#
         )
     };
-    let (refused, ended) = (deny("blocked: b", false), deny("stopped: k", true));
+    let (refused, ended) =
+        (deny("blocked this call: b", false), deny("stopped this session: k", true));
     check(Host::Copilot, "permissionRequest", ["", "", "", &refused, &ended]);
     check(Host::Copilot, "postToolUse", ["", "", "", "", ""]);
 }
@@ -194,10 +197,11 @@ fn copilot_is_told() {
 fn qwen_is_told() {
     let deny = |why: &str| {
         format!(
-            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"deadstop {why}; do not retry"}}}}"#
+            r#"{{"hookSpecificOutput":{{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"Deadstop {why}. Do not retry."}}}}"#
         )
     };
-    let (asked, refused, ended) = (deny("asks: a"), deny("blocked: b"), deny("stopped: k"));
+    let (asked, refused, ended) =
+        (deny("asks: a"), deny("blocked this call: b"), deny("stopped this session: k"));
     check(Host::Qwen, "PreToolUse", ["", "", &asked, &refused, &ended]);
     // A `continue: false` there would make it go on.
     check(Host::Qwen, "Stop", ["", "", "", "", ""]);
@@ -254,13 +258,13 @@ fn a_generic_host_is_understood_and_told() {
 #[test]
 fn opencode_is_told() {
     let said = |decision: &str, why: &str| {
-        format!(r#"{{"decision":"{decision}","reason":"deadstop {why}"}}"#)
+        format!(r#"{{"decision":"{decision}","reason":"Deadstop {why}"}}"#)
     };
-    let warned = said("allow", "warned: w");
+    let warned = said("allow", "warns: w.");
     let (asked, refused, ended) = (
-        said("deny", "asks: a; do not retry"),
-        said("deny", "blocked: b; do not retry"),
-        said("stop", "stopped: k; do not retry"),
+        said("deny", "asks: a. Do not retry."),
+        said("deny", "blocked this call: b. Do not retry."),
+        said("stop", "stopped this session: k. Do not retry."),
     );
     check(Host::OpenCode, "tool.execute.before", ["{}", &warned, &asked, &refused, &ended]);
     check(Host::OpenCode, "tool.execute.after", ["{}", &warned, "{}", "{}", &ended]);
@@ -459,6 +463,28 @@ fn models_are_told() {
         let output = host.answer(event, &reply);
         assert_eq!(output.stdout, expected, "{host:?} {event}");
         assert!(!host.refuses(event, &output) && output.code == 0, "{host:?} {event}");
+    }
+}
+
+/// A host is not answered when a session ends, not even where it is dead: there is nothing to refuse.
+#[test]
+fn the_end_of_a_session_is_an_event_of_its_own() {
+    let ends = |host: Host| {
+        let known = host.events().iter().find(|(_, moment)| *moment == Moment::End);
+        known.map(|(event, _)| *event)
+    };
+    assert_eq!(ends(Host::Codex), None, "it has no such hook");
+    for host in Host::ALL.into_iter().chain([Host::Generic]).filter(|host| *host != Host::Codex) {
+        let event = ends(host).unwrap();
+        let input = json!({ "session_id": "s", "hook_event_name": event, "reason": "exit" });
+        let read = host.read(input.to_string().as_bytes(), Some(event)).unwrap();
+        assert_eq!((read.kind, read.session.as_str()), (Kind::Over, "s"), "{host:?}");
+        let output = host.answer(event, &Reply::Pass);
+        assert!(
+            matches!(output.stdout.as_str(), "" | "{}" | r#"{"decision":"allow"}"#),
+            "{host:?}"
+        );
+        assert_eq!(output.code, 0, "{host:?}");
     }
 }
 

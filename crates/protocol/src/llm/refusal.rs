@@ -21,10 +21,11 @@ mod message;
 
 pub use message::message;
 
-use deadstop_core::{Measure, Millis, RefusalKind, Trip, Wait};
+use deadstop_core::{Measure, Millis, RefusalKind, ScopeKind, Trip, Verdict, Wait};
 use serde_json::{Value, json};
 
 use super::Dialect;
+use crate::told;
 
 /// An answer that is given in the provider's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,11 +223,17 @@ fn error(dialect: Dialect, kind: Kind, trip: &Trip, incident: Option<&str>) -> V
 
 /// The sentence that people, and models that read their errors, get to see.
 fn sentence(kind: Kind, trip: &Trip) -> String {
-    let advice = match kind {
-        Kind::Stopped | Kind::UsedUp => "do not retry".to_owned(),
-        Kind::Throttled { seconds } => format!("retry in {}", Millis::from_secs(seconds)),
+    let explain = match (trip.verdict, trip.context.kind) {
+        (Verdict::Kill, ScopeKind::Nested) => format!("stopped this scope: {}", trip.because),
+        _ => trip.explain(),
     };
-    format!("deadstop {}; {advice}", trip.explain())
+    match kind {
+        Kind::Stopped | Kind::UsedUp => told::refusal(&explain),
+        Kind::Throttled { seconds } => {
+            let wait = Millis::from_secs(seconds);
+            format!("{} Retry in {wait}.", told::sentence(&explain))
+        }
+    }
 }
 
 /// The same for programs.

@@ -8,6 +8,7 @@ use deadstop_core::{GuardId, RefusalKind, Trip, Verdict};
 use serde_json::{Value, json};
 
 use super::message::Message;
+use crate::told;
 
 /// Why a call is refused.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,10 +46,12 @@ impl Why {
         let kind = GuardId::named(guard)
             .map_or(RefusalKind::Stopped, |guard| RefusalKind::of(guard, reason, verdict));
         let code = kind.status();
-        let advice = if code == 429 { "retry later" } else { "do not retry" };
         Why {
             code,
-            sentence: format!("deadstop {explain}; {advice}"),
+            sentence: match code {
+                429 => format!("{} Retry later.", told::sentence(explain)),
+                _ => told::refusal(explain),
+            },
             guard: guard.to_owned(),
             reason: reason.to_owned(),
             incident: None,
@@ -150,7 +153,7 @@ mod tests {
 
     #[test]
     fn refusals_keep_the_id_as_it_came() {
-        let why = Why { code: 403, sentence: "no; do not retry".into(), ..Why::default() };
+        let why = Why { code: 403, sentence: "No. Do not retry.".into(), ..Why::default() };
         for id in ["7", "\"a\\u0062\"", "1e3", "-0"] {
             let bytes = refuse(id, &why);
             assert!(String::from_utf8_lossy(&bytes).contains(&format!("\"id\":{id},")), "{id}");

@@ -52,15 +52,11 @@ impl From<Counters> for Totals {
     }
 }
 
-impl From<&Row> for Totals {
-    fn from(row: &Row) -> Totals {
-        Totals {
-            calls: row.steps + row.model_calls,
-            loops: 0,
-            incidents: 0,
-            tokens: row.input_tokens + row.output_tokens,
-            cost_usd: row.cost_usd,
-        }
+impl Totals {
+    /// What is in memory is newer than what is written, unless another node has written since.
+    pub(super) fn newest(stored: Counters, live: Option<&Scope>) -> Totals {
+        let live = live.map(Scope::counters).filter(|live| live.version >= stored.version);
+        live.unwrap_or(stored).into()
     }
 }
 
@@ -111,7 +107,7 @@ impl Agent {
             used_ms: stored.used.0,
             removed_ms: stored.removed.filter(|at| stored.used <= *at).map(|at| at.0),
             quotas: Vec::new(),
-            totals: stored.counters.into(),
+            totals: Totals::newest(stored.counters, live),
             name: stored.name,
         };
         if let Some(scope) = live {
@@ -283,12 +279,7 @@ fn unwritten(project: &str, scope: &Scope) -> StoredAgent {
         deactivated_by: None,
         deactivated: None,
         removed: None,
-        counters: Counters {
-            calls: row.steps + row.model_calls,
-            tokens: deadstop_core::Tokens(row.input_tokens + row.output_tokens),
-            cost: deadstop_core::NanoUsd::from_dollars(row.cost_usd).unwrap_or_default(),
-            ..Counters::default()
-        },
+        counters: scope.counters(),
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) async fn open(
         app.warden.compacted(&chain).await;
     }
     match (opening.scope.is_empty(), opening.done) {
-        (true, true) => app.warden.finish(&chain),
+        (true, true) => app.warden.finish(&chain).await,
         (true, false) => {}
         (false, true) => app.warden.end(&chain).await,
         (false, false) => {

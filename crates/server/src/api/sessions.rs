@@ -194,7 +194,8 @@ pub(crate) async fn list(
     let above = |stored: StoredSession| {
         let stopped_with = stopped_with(&app, &project, &stored.agent);
         let standing = place.standing(&stored);
-        Session { stopped_with, standing, ..Session::from(stored) }
+        let totals = Totals::newest(stored.counters, place.live(&stored).as_deref());
+        Session { stopped_with, standing, totals, ..Session::from(stored) }
     };
     Ok(Json(Page::of(found, above)))
 }
@@ -232,10 +233,15 @@ struct StandingInputs<'a> {
 }
 
 impl StandingInputs<'_> {
+    /// A stored session as it is in memory, unless another one took its name since.
+    fn live(&self, stored: &StoredSession) -> Option<Arc<Scope>> {
+        let live = self.app.warden.live_session(&self.project.name, &stored.agent, &stored.name);
+        live.filter(|live| live.number() == stored.number)
+    }
+
     /// How a session stands: what is in memory is newer than its row.
     fn standing(&self, stored: &StoredSession) -> Standing {
-        let live = self.app.warden.live_session(&self.project.name, &stored.agent, &stored.name);
-        let own = match live.filter(|live| live.number() == stored.number) {
+        let own = match self.live(stored) {
             // Of a session that is over, a node that was not told may know less than the row.
             Some(live) if stored.state != SessionState::Ended || live.used() > stored.used => {
                 Standing::live(&live, now())
@@ -298,10 +304,13 @@ pub(crate) async fn get(
             newest.is_some_and(|newest| newest.number != number)
         }
     };
-    let live = live.filter(|_| !superseded).map(|scope| Running::of(&project, &scope, now()));
+    let scope = live.filter(|_| !superseded);
+    let live = scope.as_ref().map(|scope| Running::of(&project, scope, now()));
+    let counters = stored.as_ref().map(|stored| stored.counters).unwrap_or_default();
+    let totals = Totals::newest(counters, scope.as_deref());
     let session = match (stored, &live) {
-        (Some(stored), _) => Session::from(stored),
-        (None, Some(live)) => unwritten(&live.row),
+        (Some(stored), _) => Session { totals, ..Session::from(stored) },
+        (None, Some(live)) => unwritten(&live.row, totals),
         (None, None) => return Err(Problem::not_found("session")),
     };
     // What is in memory is newer than what is written.
@@ -320,7 +329,7 @@ pub(crate) async fn get(
     Ok(Json(SessionDetail { session, superseded, live }))
 }
 
-fn unwritten(row: &Row) -> Session {
+fn unwritten(row: &Row, totals: Totals) -> Session {
     Session {
         number: None,
         agent: row.agent.clone(),
@@ -334,7 +343,7 @@ fn unwritten(row: &Row) -> Session {
         model: None,
         opened_ms: row.opened_ms,
         used_ms: row.used_ms,
-        totals: row.into(),
+        totals,
     }
 }
 

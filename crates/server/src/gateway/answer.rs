@@ -113,7 +113,7 @@ pub(super) async fn pass(
     if hide_usage || !kind(&parts.headers).starts_with("text/event-stream") {
         parts.headers.remove(header::CONTENT_LENGTH);
     }
-    flow.streams = true;
+    flow.streams();
     let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
     passing.list = form == Form::GeminiJsonArray;
     Response::from_parts(parts, Body::new(passing))

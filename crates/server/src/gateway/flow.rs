@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use deadstop_core::{
     Answer, Call, Decision, Digest, Failure, How, Millis, NanoUsd, Outcome, Progress, Quota,
-    Status, Time, Tokens, Trip, Usage, Verdict,
+    Status, Tokens, Trip, Usage, Verdict,
 };
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::Piece;
@@ -26,7 +26,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
-use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden, now};
+use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
 
 /// A call in flight.
 pub(super) struct Flow {
@@ -75,11 +75,8 @@ pub(super) struct Flow {
     pub(super) quota: Vec<Quota>,
     /// How long its upstream takes; nothing before it was sent, and for what is no model's answer.
     watch: Option<Watch>,
-    /// When it was admitted, and how long a streamed answer took to begin.
-    began: Time,
+    /// How long a streamed answer took to begin.
     first: Option<Millis>,
-    /// Whether the answer comes as a stream.
-    pub(super) streams: bool,
     _place: tokio::sync::OwnedSemaphorePermit,
 }
 
@@ -172,15 +169,13 @@ impl Flow {
             booking: None,
             quota: Vec::new(),
             watch: None,
-            began: now(),
             first: None,
-            streams: false,
             _place: place,
         }
     }
 
     /// The call is sent on now: its upstream's time begins, and the caller's trace goes along.
-    pub(super) fn sends(&mut self, streams: bool, headers: &mut HeaderMap) {
+    pub(super) fn sends(&mut self, headers: &mut HeaderMap) {
         let (Some(model), Some(running)) = (self.call.model(), &self.running) else { return };
         let place = self.chain.place(running.id);
         if self.chain.trace.as_ref().is_some_and(|trace| trace.sampled)
@@ -193,7 +188,7 @@ impl Flow {
             let provider = model.server.as_deref().unwrap_or_default();
             let labelled = &self.warden.metrics.labelled;
             let upstream = labelled.upstream(&self.chain.project.name, provider, &model.model);
-            self.watch = Some(Watch::new(upstream, place, streams));
+            self.watch = Some(Watch::new(upstream, place));
         }
     }
 
@@ -202,6 +197,11 @@ impl Flow {
         if let Some(watch) = &mut self.watch {
             watch.answers(how);
         }
+    }
+
+    /// Its answer comes as a stream.
+    pub(super) fn streams(&mut self) {
+        self.watch.iter_mut().for_each(Watch::streams);
     }
 
     /// Ready when this call is stopped: one of its scopes was killed, or the server shuts down.
@@ -240,17 +240,15 @@ impl Flow {
     /// Takes in what an answer has brought; a tool call that is refused ends it.
     pub(super) fn take(&mut self, reader: &Reader, pieces: &[Piece]) -> Result<(), Cut> {
         let mut refused = None;
-        if self.streams && self.first.is_none() && pieces.iter().any(is_content) {
-            self.first = Some(now().since(self.began));
+        if pieces.iter().any(is_content)
+            && let Some(took) = self.watch.as_mut().and_then(Watch::begins)
+        {
+            self.first = Some(took);
         }
         for piece in pieces {
             match piece {
-                Piece::Text(text) => {
-                    self.watch.iter_mut().for_each(Watch::begins);
-                    self.new.push_str(text);
-                }
+                Piece::Text(text) => self.new.push_str(text),
                 Piece::ToolCall { id, name, arguments, held_from } if refused.is_none() => {
-                    self.watch.iter_mut().for_each(Watch::begins);
                     let call = ToolRequest { id, name, arguments, held_from: *held_from };
                     refused = self.tool_call(&call).err();
                 }

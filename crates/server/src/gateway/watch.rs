@@ -1,8 +1,10 @@
-//! How long an upstream takes, for the metrics: until the first piece of a stream, and until the end.
+//! How long an upstream takes: until the first piece of a stream, for metrics and for the stored call
+//! alike, and until the end, for metrics.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use deadstop_core::Millis;
 use deadstop_warden::metrics::family::Exemplar;
 use deadstop_warden::metrics::{Reply, Upstream};
 use deadstop_warden::now;
@@ -19,9 +21,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(upstream: Arc<Upstream>, place: CallSpan, streams: bool) -> Watch {
+    pub(super) fn new(upstream: Arc<Upstream>, place: CallSpan) -> Watch {
         let (sent, how) = (Instant::now(), Reply::Cancelled);
-        Watch { upstream, place, sent, waits: streams, how }
+        Watch { upstream, place, sent, waits: false, how }
     }
 
     /// The upstream has answered.
@@ -29,11 +31,21 @@ impl Watch {
         self.how = how;
     }
 
-    /// A piece of the answer is there.
-    pub(super) fn begins(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.upstream.began(self.exemplar());
+    /// The answer comes as a stream, which has not begun.
+    pub(super) fn streams(&mut self) {
+        self.waits = true;
+    }
+
+    /// A piece of the answer is there. Of the first piece of a stream it tells how long that took, to
+    /// store it with the call.
+    pub(super) fn begins(&mut self) -> Option<Millis> {
+        if !std::mem::take(&mut self.waits) {
+            return None;
         }
+        let exemplar = self.exemplar();
+        let took = Millis(u64::try_from(exemplar.took.as_millis()).unwrap_or(u64::MAX));
+        self.upstream.began(exemplar);
+        Some(took)
     }
 
     fn exemplar(&self) -> Exemplar {

@@ -77,7 +77,7 @@ impl Flight {
 
     /// Settles a stopped call, and gives the reason.
     pub(super) fn stop(&mut self) -> Why {
-        let mut why = Why::failed("stopped", "stopped; do not retry");
+        let mut why = Why::failed("stopped", "stopped. Do not retry.");
         if let Some(running) = &mut self.running {
             let new = Progress { output: Tokens(0), text: "" };
             let request = &self.request;

@@ -51,7 +51,7 @@ async fn a_kill_reaches_a_call_in_flight() {
         let error = error(&got);
         assert_eq!(error["code"], 403, "{error}");
         assert!(error["message"].as_str().unwrap().contains("enough"), "{error}");
-        assert!(error["message"].as_str().unwrap().ends_with("do not retry"), "{error}");
+        assert!(error["message"].as_str().unwrap().ends_with("Do not retry."), "{error}");
         until("the cancellation", || async { cancelled(&gate) }).await;
         assert_eq!(gate.upstream.last().header("x-own"), Some("1"));
         let later = super::error(&gate.ask(&slow).await);
@@ -205,7 +205,7 @@ async fn a_kill_is_told_on_the_stream_that_is_taken_up() {
                 Box::pin(more.open(gate.address)).await.unwrap()
             }
         };
-        let told = back.until("do not retry").await;
+        let told = back.until("Do not retry.").await;
         assert!(told.contains("enough") && told.contains("\"id\":7"), "{way:?}: {told}");
     }
 }

@@ -32,7 +32,7 @@ async fn an_agent_that_deletes_again_is_stopped_at_the_third_attempt() {
         assert_eq!(third["code"], 403);
         let text = third["message"].as_str().unwrap();
         assert!(text.contains("delete_asset on asset_id=fact_sales 3 times in"), "{text}");
-        assert!(text.ends_with("do not retry"), "{text}");
+        assert!(text.ends_with("Do not retry."), "{text}");
         assert_eq!(third["data"]["guard"], "destructive");
         assert_eq!(third["data"]["retryable"], false);
         let incident = gate.incident().await;

@@ -89,7 +89,7 @@ fn an_end_is_never_a_status_that_is_retried() {
 #[test]
 fn bodies_have_the_providers_shape() {
     let trip = trip(GuardId::Loop, Verdict::Kill);
-    let message = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    let message = "Deadstop stopped this session: read_file \"a\" 3 times\nin 12 s. Do not retry.";
     for dialect in DIALECTS {
         let refusal = refuse(dialect, &trip, Some("inc_1"));
         assert_eq!(refusal.content_type, "application/json");
@@ -199,7 +199,7 @@ fn a_running_stream_ends_with_an_error_and_nothing_else() {
 #[test]
 fn a_last_word_is_a_whole_answer() {
     let trip = trip(GuardId::Loop, Verdict::Kill);
-    let text = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    let text = "Deadstop stopped this session: read_file \"a\" 3 times\nin 12 s. Do not retry.";
     let path = |dialect| match dialect {
         Dialect::OpenAiChat => "/choices/0/message/content",
         Dialect::OpenAiResponses => "/output/0/content/0/text",
