@@ -70,7 +70,7 @@ fn is_git_hook(path: &str) -> bool {
 }
 
 /// Files that a shell, git or a scheduler runs by itself.
-fn runs_at_start(path: &str) -> bool {
+pub(super) fn runs_at_start(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let shells = [
         ".bashrc",

@@ -175,6 +175,8 @@ struct Parts {
     inputs: Vec<String>,
     /// Files that are written afresh.
     emptied: Vec<String>,
+    /// Files that are added to.
+    extended: Vec<String>,
 }
 
 impl<'a> Walk<'a> {
@@ -245,6 +247,7 @@ impl<'a> Walk<'a> {
 
     fn pipeline(&mut self, pipeline: &ast::Pipeline) -> Input {
         let mut input = Input::default();
+        self.hands_on_shell(pipeline);
         for command in &pipeline.seq {
             let output = self.command(command, &input);
             if pipeline.seq.len() == 1 {
@@ -370,11 +373,12 @@ impl<'a> Walk<'a> {
     }
 
     fn simple_parts(&mut self, parts: Parts, declares: bool, input: &Input) -> Input {
-        let Parts { argv, assignments, fed, taint, inputs, emptied } = parts;
+        let Parts { argv, assignments, fed, taint, inputs, emptied, extended } = parts;
         self.overwritten(&argv, &emptied);
         self.hands_out_shell(&argv);
         self.reads_inputs(&argv, &inputs);
         self.unsets(&argv, &assignments);
+        self.forgets(&argv, &assignments);
         if argv.is_empty() || declares {
             self.lists_environment(&argv);
             for (name, value) in assignments {
@@ -409,6 +413,7 @@ impl<'a> Walk<'a> {
         let text = output::prints(&argv, &input);
         let taint = fetch::gives(&argv, &input, text.is_some());
         self.writes_content(&argv, &emptied, text.as_deref(), taint);
+        self.starts_later(&argv, &[emptied, extended].concat(), text.as_deref());
         Input { text, from: argv, taint }
     }
 
@@ -428,6 +433,7 @@ impl<'a> Walk<'a> {
             }
             ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => {
                 parts.emptied.extend(self.empties(redirect));
+                parts.extended.extend(self.extends(redirect));
                 self.note_inputs(redirect, parts);
                 if let Some(text) = self.redirect(redirect) {
                     parts.fed = Some(text);
@@ -458,6 +464,24 @@ impl<'a> Walk<'a> {
         };
         let name = word::expand(&word.value, &self.variables).fields.join(" ");
         Some(name).filter(|name| !name.is_empty())
+    }
+
+    /// The file that a redirection adds to.
+    fn extends(&mut self, redirect: &ast::IoRedirect) -> Option<String> {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target};
+        let ast::IoRedirect::File(_, Kind::Append, Target::Filename(word)) = redirect else {
+            return None;
+        };
+        Some(word::expand(&word.value, &self.variables).fields.join(" "))
+    }
+
+    /// What is written into a file that a shell runs when it starts is run later.
+    fn starts_later(&mut self, argv: &[String], files: &[String], text: Option<&str>) {
+        let tee = if argv.first().is_some_and(|name| name == "tee") { &argv[1..] } else { &[] };
+        let starts = |file: &String| crate::files::runs_at_start(&self.resolve(file));
+        if let Some(text) = text.filter(|_| files.iter().chain(tee).any(starts)) {
+            self.script(text);
+        }
     }
 
     /// Notes what a redirection writes, and gives back the text that it feeds to standard input.

@@ -5,17 +5,17 @@
 
 use std::ops::ControlFlow;
 
-use deadstop_core::Effect;
+use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 use sqlparser::ast::{
-    AlterTableOperation, Delete, FromTable, MergeAction, MergeClause, ObjectType, Query, Statement,
-    TableFactor, Visit, Visitor,
+    AlterTableOperation, CopyTarget, Delete, Expr, FromTable, MergeAction, MergeClause, ObjectType,
+    Query, Statement, TableFactor, Visit, Visitor,
 };
 use sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-use super::Effects;
+use super::{Effects, remote};
 
 /// Longer texts are bulk data, and would be slow to parse on every call.
 const MAX_TEXT: usize = 64 * 1024;
@@ -356,12 +356,45 @@ fn one(statement: &Statement, effects: &mut Effects) {
         }
         Statement::Delete(delete) => match deleted(delete) {
             // Some rows go, and the statement says which.
-            Some(target) if delete.selection.is_some() => {
+            Some(target) if delete.selection.as_ref().is_some_and(chooses) => {
                 effects.destroy_by_name("DELETE", &target);
             }
             Some(target) => effects.destroy("DELETE", &target),
             None => effects.raise(Effect::Changes),
         },
+        // All rows get the same value: a backup has the old ones.
+        Statement::Update(update)
+            if !update.selection.as_ref().is_some_and(chooses) && update.from.is_none() =>
+        {
+            let target = format!("table={}", plain(&[&update.table]));
+            let reach = remote(&[&target]);
+            effects.harm(HarmKind::Destroys, "UPDATE", &target, reach, Recovery::Elsewhere);
+        }
+        Statement::Grant(grant) => {
+            let text = grant.to_string();
+            let public = text.to_ascii_uppercase().trim_end().ends_with("TO PUBLIC")
+                || text.to_ascii_uppercase().starts_with("GRANT ALL");
+            effects.raise(Effect::Changes);
+            if public {
+                let reach = remote(&[&text]);
+                effects.harm(HarmKind::OpensAccess, "GRANT", &text, reach, Recovery::Elsewhere);
+            }
+        }
+        Statement::Revoke(revoke) => {
+            let text = revoke.to_string();
+            let reach = remote(&[&text]);
+            effects.harm(HarmKind::Stops, "REVOKE", &text, reach, Recovery::Elsewhere);
+        }
+        Statement::Copy { target: CopyTarget::Program { command }, .. } => {
+            let reach = Reach::Remote;
+            effects.harm(
+                HarmKind::OpensAccess,
+                "COPY PROGRAM",
+                command,
+                reach,
+                Recovery::Elsewhere,
+            );
+        }
         Statement::Merge(merge) => {
             effects.raise(Effect::Changes);
             let deletes =
@@ -428,6 +461,16 @@ fn shows(statement: &Statement) -> bool {
             | Statement::ShowTables { .. }
             | Statement::ShowViews { .. }
     )
+}
+
+/// Whether a condition chooses among rows: `1 = 1` and `true` are met by all.
+fn chooses(condition: &Expr) -> bool {
+    let text: String =
+        condition.to_string().chars().filter(|c| !c.is_whitespace()).take(64).collect();
+    let same = text.split_once('=').is_some_and(|(left, right)| {
+        left == right && left.bytes().all(|b| b.is_ascii_digit() || b == b'\'')
+    });
+    !same && !text.eq_ignore_ascii_case("true") && text != "1"
 }
 
 /// The table and the rows; other rows are another target. Without FROM it is as likely to be

@@ -487,7 +487,9 @@ impl Walk<'_> {
             let first = text.split_whitespace().next().unwrap_or_default();
             matches!(first, "/bin/sh" | "/bin/bash" | "sh" | "bash")
         };
-        if bare.has(&["socket", "fsockopen(", "TCPSocket"]) && bare.strings.iter().any(shell) {
+        if bare.has(&["socket", "fsockopen(", "TCPSocket"])
+            && (bare.strings.iter().any(shell) || bare.has(&["IO.popen(", "pty.spawn("]))
+        {
             let kind = HarmKind::OpensAccess;
             let verb = format!("{language:?} shell");
             self.effects.harm(kind, &verb, "socket", Reach::System, Recovery::None);
@@ -556,6 +558,9 @@ impl Walk<'_> {
         };
         if matches!(language, Language::Perl | Language::Ruby) {
             self.edits_in_place(arguments);
+        }
+        if arguments.first().is_some_and(|word| word.ends_with("manage.py")) {
+            self.mapped("python", arguments, input);
         }
         if let Some(at) = arguments.iter().position(inline) {
             let program = arguments.get(at + 1).cloned().unwrap_or_default();

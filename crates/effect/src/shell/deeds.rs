@@ -6,12 +6,15 @@
 //! tool keeps is not known, so that the harm counts as one that takes work to bring back; `strict`
 //! asks about it. Tools whose verbs are about texts, packages and caches are left out.
 
+mod lists;
+
 use deadstop_core::{Harm, HarmKind, Reach, Recovery};
 
 use super::super::name::{Deed, Words};
 use super::super::{remote, sql, target};
 use super::tools::operands;
 use super::{Input, Walk};
+use lists::*;
 
 /// Words of a command that are looked at for a verb.
 const MAX_WORDS: usize = 6;
@@ -21,19 +24,33 @@ pub(super) fn of(name: &str, arguments: &[String]) -> Option<Harm> {
     if is_quiet(name) || rehearses(arguments) {
         return None;
     }
+    if name.contains('-') && name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return None; // A cmdlet of PowerShell, which is read elsewhere.
+    }
     let by_option = arguments.iter().find(|word| DELETES.contains(&word.as_str()));
+    let own = Words::of(name);
     let (deed, verb, rest) = match spoken(arguments) {
         Some((deed, at, words)) => {
             (deed, format!("{name} {}", words[..=at].join(" ")), words[at + 1..].to_vec())
+        }
+        // `lxc-destroy -n box`: the tool's own name is the deed.
+        None if name.contains(['-', '_'])
+            && own.deed() == Some(Deed::Destroys)
+            && !own.ends_in_thing() =>
+        {
+            (Deed::Destroys, name.to_owned(), operands(arguments))
         }
         None => (Deed::Destroys, format!("{name} {}", by_option?), operands(arguments)),
     };
     let sure = arguments.iter().any(|word| CONFIRMS.contains(&word.as_str()));
     let large = || {
         let named = arguments.iter().filter(|word| !word.contains('/'));
-        named.take(12).any(|word| Words::of(word).names_a_store())
+        named
+            .take(12)
+            .flat_map(|word| word.split([':', '.']))
+            .any(|part| Words::of(part).names_a_store())
     };
-    if deed == Deed::Upsets && !sure && !large() {
+    if deed == Deed::Upsets && !sure && !large() && !Words::of(&verb).ends_all() {
         return None;
     }
     let kind = if deed == Deed::Upsets { HarmKind::Stops } else { HarmKind::Destroys };
@@ -46,17 +63,30 @@ pub(super) fn of(name: &str, arguments: &[String]) -> Option<Harm> {
 /// The first verb that does harm, where it stands, and the words of the command.
 fn spoken(arguments: &[String]) -> Option<(Deed, usize, Vec<&str>)> {
     let words = operands(arguments);
-    let said = words.iter().take(MAX_WORDS).take_while(|word| is_word(word));
-    for (at, word) in said.enumerate() {
+    for (at, word) in words.iter().take(MAX_WORDS).enumerate().filter(|(_, word)| is_word(word)) {
         let parts = Words::of(word);
         if at + 1 < words.len().min(MAX_WORDS) && parts.says_otherwise() {
             return None;
         }
-        if let Some(deed) = parts.deed() {
+        if let Some(deed) = parts.deed().filter(|_| !is_value(arguments, word)) {
             return Some((deed, at, words));
         }
     }
     None
+}
+
+/// Whether a word is the value of an option.
+fn is_value(arguments: &[String], word: &str) -> bool {
+    let before = arguments
+        .iter()
+        .position(|other| other == word)
+        .and_then(|at| arguments.get(at.checked_sub(1)?));
+    before.is_some_and(|option| {
+        option.starts_with('-')
+            && !option.contains('=')
+            && !CONFIRMS.contains(&option.as_str())
+            && !SWITCHES.contains(&option.as_str())
+    })
 }
 
 /// Whether a word may be part of a command, and not a path, an address or a text.
@@ -74,423 +104,11 @@ fn rehearses(arguments: &[String]) -> bool {
     })
 }
 
-const REHEARSES: &[&str] = &[
-    "--dry-run",
-    "--dryrun",
-    "--dry",
-    "--noop",
-    "--no-op",
-    "--check",
-    "--preview",
-    "--plan",
-    "--list",
-    "--simulate",
-    "--what-if",
-    "--help",
-    "-h",
-    "--version",
-    "--explain",
-    "--validate",
-    "--diff",
-    "--interactive",
-    "-n",
-];
-
-/// Options that say that the person has thought about it.
-const CONFIRMS: &[&str] = &[
-    "-f",
-    "--force",
-    "-y",
-    "--yes",
-    "--auto-approve",
-    "-auto-approve",
-    "--no-prompt",
-    "--no-prompts",
-    "--confirm",
-    "--hard",
-    "--all",
-    "-a",
-    "-A",
-    "--quiet",
-    "-q",
-    "--yes-i-really-mean-it",
-    "--now",
-    "--non-interactive",
-    "--noinput",
-    "--no-input",
-    "--assume-yes",
-    "-Force",
-    "--no-confirm",
-    "--approve",
-];
-
-/// Options that are the deed.
-const DELETES: &[&str] = &[
-    "--delete",
-    "-delete",
-    "--delete-all",
-    "--delete-excluded",
-    "--purge",
-    "--purge-all",
-    "--wipe",
-    "--wipe-all",
-    "--erase",
-    "--erase-all",
-    "--destroy",
-    "--drop",
-    "--drop-all",
-    "--force-delete",
-    "--remove-all",
-    "--remove-all-storage",
-    "--unregister",
-    "--nuke",
-    "--factory-reset",
-    "--no-deletion-protection",
-    "--accept-data-loss",
-    "--skip-final-snapshot",
-    "--yes-i-really-really-mean-it",
-    "--zap",
-    "--force-reset",
-    "--delete-older-than",
-    "--delete-data",
-    "--delete-source",
-    "--delete-volumes",
-];
-
 /// Whether the words of a tool are about texts, files, packages or caches, or the tool is judged elsewhere.
 fn is_quiet(name: &str) -> bool {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     QUIET.contains(&name) || super::reads::looks(name)
 }
-
-/// Tools for texts, files, packages, builds and tests.
-const QUIET: &[&str] = &[
-    "git",
-    "hg",
-    "svn",
-    "jj",
-    "npm",
-    "pnpm",
-    "yarn",
-    "bun",
-    "npx",
-    "pip",
-    "pipx",
-    "poetry",
-    "uv",
-    "pdm",
-    "hatch",
-    "rye",
-    "pipenv",
-    "cargo",
-    "rustup",
-    "go",
-    "gem",
-    "bundle",
-    "bundler",
-    "composer",
-    "mix",
-    "rebar",
-    "dotnet",
-    "mvn",
-    "gradle",
-    "gradlew",
-    "mvnw",
-    "sbt",
-    "lein",
-    "brew",
-    "port",
-    "apt",
-    "apt-get",
-    "apt-cache",
-    "dnf",
-    "yum",
-    "pacman",
-    "zypper",
-    "apk",
-    "snap",
-    "flatpak",
-    "choco",
-    "winget",
-    "scoop",
-    "nix",
-    "nvm",
-    "fnm",
-    "volta",
-    "asdf",
-    "mise",
-    "pyenv",
-    "rbenv",
-    "sdk",
-    "conda",
-    "mamba",
-    "micromamba",
-    "spack",
-    "python",
-    "python3",
-    "node",
-    "deno",
-    "ruby",
-    "perl",
-    "php",
-    "lua",
-    "Rscript",
-    "java",
-    "make",
-    "gmake",
-    "cmake",
-    "ninja",
-    "bazel",
-    "bazelisk",
-    "meson",
-    "just",
-    "task",
-    "rake",
-    "tox",
-    "nox",
-    "invoke",
-    "pytest",
-    "py.test",
-    "jest",
-    "vitest",
-    "mocha",
-    "ava",
-    "rspec",
-    "phpunit",
-    "ctest",
-    "playwright",
-    "cypress",
-    "karma",
-    "eslint",
-    "prettier",
-    "tsc",
-    "ruff",
-    "black",
-    "mypy",
-    "flake8",
-    "pylint",
-    "rubocop",
-    "shellcheck",
-    "pre-commit",
-    "husky",
-    "lefthook",
-    "webpack",
-    "vite",
-    "rollup",
-    "esbuild",
-    "turbo",
-    "nx",
-    "lerna",
-    "ng",
-    "hugo",
-    "jekyll",
-    "storybook",
-    "tmux",
-    "screen",
-    "code",
-    "cursor",
-    "vim",
-    "vi",
-    "nvim",
-    "nano",
-    "emacs",
-    "ed",
-    "sed",
-    "gsed",
-    "awk",
-    "gawk",
-    "find",
-    "fd",
-    "fdfind",
-    "xargs",
-    "parallel",
-    "tar",
-    "zip",
-    "unzip",
-    "gzip",
-    "gunzip",
-    "cp",
-    "mv",
-    "ln",
-    "mkdir",
-    "touch",
-    "install",
-    "tee",
-    "dd",
-    "rsync",
-    "scp",
-    "sftp",
-    "ssh",
-    "curl",
-    "wget",
-    "http",
-    "https",
-    "xh",
-    "chmod",
-    "chown",
-    "rm",
-    "rmdir",
-    "unlink",
-    "kill",
-    "pkill",
-    "killall",
-    "ps",
-    "echo",
-    "printf",
-    "say",
-    "cowsay",
-    "notify-send",
-    "logger",
-    "figlet",
-    "espeak",
-    "mail",
-    "sort",
-    "uniq",
-    "split",
-    "patch",
-    "diff",
-    "gcc",
-    "g++",
-    "clang",
-    "cc",
-    "ld",
-    "ar",
-    "strip",
-    "ffmpeg",
-    "convert",
-    "magick",
-    "pandoc",
-    "latexmk",
-    "pdflatex",
-    "gdb",
-    "lldb",
-    "valgrind",
-    "strace",
-    "perf",
-    "hyperfine",
-    "time",
-    "watchman",
-    "entr",
-    "sleep",
-    "export",
-    "declare",
-    "local",
-    "alias",
-    "unalias",
-    "source",
-    "read",
-    "let",
-    "swift",
-    "xcodebuild",
-    "pod",
-    "flutter",
-    "dart",
-    "stack",
-    "cabal",
-    "opam",
-    "dune",
-    "zig",
-    "kotlinc",
-    "scala",
-    "tldr",
-    "info",
-    "apropos",
-    "claude",
-    "codex",
-    "gemini",
-    "aider",
-    "deadstop",
-    "systemctl",
-    "service",
-    "ip",
-    "ifconfig",
-    "tc",
-    "docker",
-    "docker-compose",
-    "podman",
-    "psql",
-    "mysql",
-    "sqlite3",
-    "redis-cli",
-    "mongosh",
-    "mongo",
-    "xdotool",
-    "osascript",
-    "gitui",
-    "lazygit",
-    "tig",
-    "delta",
-    "fzf",
-    "peco",
-    "gum",
-    "asciinema",
-    "vhs",
-    "rg",
-    "ag",
-    "ack",
-    "ripgrep",
-];
-
-/// Programs that other tools are told to run.
-const TOLD: &[&str] = &[
-    "rm",
-    "shred",
-    "dd",
-    "git",
-    "terraform",
-    "tofu",
-    "kubectl",
-    "helm",
-    "dropdb",
-    "psql",
-    "mysql",
-    "mongosh",
-    "redis-cli",
-    "docker",
-    "shutdown",
-    "reboot",
-    "bash",
-    "sh",
-    "sudo",
-    "rails",
-    "rake",
-    "find",
-    "truncate",
-];
-
-/// Options whose value is a command.
-const RUNS: &[&str] =
-    &["-c", "--command", "--run", "--exec", "--cmd", "-e", "--execute", "--shell", "--script"];
-
-/// Options whose value is a statement for a database.
-const ASKS: &[&str] = &[
-    "-c",
-    "-e",
-    "-q",
-    "-Q",
-    "--query",
-    "--sql",
-    "--command",
-    "--execute",
-    "--statement",
-    "--eval",
-    "-x",
-];
-
-/// What object mappers call the end of all rows of a table.
-const MAPPED: &[&str] = &[
-    ".delete_all",
-    ".destroy_all",
-    ".objects.all().delete",
-    "::truncate(",
-    "->truncate(",
-    ".drop_all(",
-    ".deleteMany()",
-    ".deleteMany({})",
-    ".dropDatabase(",
-    ".truncate_all",
-    "db.drop_all",
-];
 
 impl Walk<'_> {
     /// What a tool that stands in no table is told to run, and the statements that it is given.
@@ -509,7 +127,7 @@ impl Walk<'_> {
             }
         }
         let said = operands(arguments);
-        let other = said.iter().take(MAX_WORDS).any(|word| Words::of(word).says_otherwise());
+        let other = said.iter().take(MAX_WORDS).any(|word| NAMES_ONLY.contains(word));
         let told = arguments.iter().skip(1).take(8).position(|word| TOLD.contains(&word.as_str()));
         let at_once = arguments.first().is_some_and(|word| TOLD.contains(&word.as_str()));
         match (at_once, told) {
@@ -545,7 +163,7 @@ impl Walk<'_> {
     }
 
     /// `rails runner 'User.delete_all'`, `manage.py shell -c '…'`: rows that an object mapper deletes.
-    fn mapped(&mut self, name: &str, arguments: &[String], input: &Input) {
+    pub(super) fn mapped(&mut self, name: &str, arguments: &[String], input: &Input) {
         const MAPPERS: &[&str] = &[
             "rails",
             "rake",

@@ -1,6 +1,7 @@
 //! Code that comes from elsewhere: what is fetched or decoded on its way into an interpreter, and
 //! shells that are handed to the network.
 
+use brush_parser::ast;
 use deadstop_core::{HarmKind, Reach, Recovery};
 
 use super::command::{SHELLS, unwrapped, value_of};
@@ -305,6 +306,14 @@ impl Walk<'_> {
                 });
                 given.or(joined).is_some_and(|text| runs_shell(&text))
             }
+            "ssh" | "autossh" => {
+                if words.iter().any(|word| word.starts_with("-R")) {
+                    let kind = HarmKind::OpensAccess;
+                    let what = target::join(words);
+                    self.effects.harm(kind, "ssh -R", &what, Reach::Remote, Recovery::Elsewhere);
+                }
+                false
+            }
             "socat" => words.iter().any(|word| {
                 let (kind, rest) = word.split_once(':').unwrap_or((word, ""));
                 match kind.to_ascii_uppercase().as_str() {
@@ -329,6 +338,37 @@ impl Walk<'_> {
         if SHELLS.contains(&name) {
             let kind = HarmKind::OpensAccess;
             self.effects.harm(kind, &format!("{name} shell"), &to, Reach::System, Recovery::None);
+        }
+    }
+
+    /// `sh -i | nc host port`: a shell whose output goes to another machine through a pipe.
+    pub(super) fn hands_on_shell(&mut self, pipeline: &ast::Pipeline) {
+        if pipeline.seq.len() < 2 {
+            return;
+        }
+        let name = |command: &ast::Command| match command {
+            ast::Command::Simple(simple) => {
+                let word = simple.word_or_name.as_ref().map_or("", |word| word.value.as_str());
+                word.rsplit('/').next().unwrap_or(word).to_owned()
+            }
+            _ => String::new(),
+        };
+        let names: Vec<String> = pipeline.seq.iter().map(name).collect();
+        let shell = names.iter().position(|name| SHELLS.contains(&name.as_str()));
+        let sends = |name: &String| {
+            matches!(name.as_str(), "nc" | "ncat" | "netcat" | "telnet" | "openssl")
+        };
+        if let Some(at) = shell
+            && names[at..].iter().any(sends)
+        {
+            let kind = HarmKind::OpensAccess;
+            self.effects.harm(
+                kind,
+                "shell to the network",
+                &names[at],
+                Reach::System,
+                Recovery::None,
+            );
         }
     }
 

@@ -110,6 +110,20 @@ impl Walk<'_> {
                 let far: Vec<String> = files.into_iter().filter(|file| self.is_far(file)).collect();
                 self.remove("mv", &far, Depth::Tree);
             }
+            // What git kept goes along, and with it all that was never pushed.
+            ("mv", [files @ .., _])
+                if files
+                    .iter()
+                    .any(|file| self.resolve(file).rsplit('/').next() == Some(".git")) =>
+            {
+                let kind = HarmKind::DiscardsWork;
+                self.effects.harm(kind, "mv", ".git", Reach::Workspace, Recovery::Elsewhere);
+                let kind = HarmKind::Stops;
+                self.effects.harm(kind, "mv", ".git", Reach::Remote, Recovery::Elsewhere);
+            }
+            ("ln", [from, to]) if *from == "/dev/null" && to.ends_with("_history") => {
+                self.remove("ln -s /dev/null", &[(*to).clone()], Depth::Single);
+            }
             ("install", _)
                 if value_of(arguments, &["-m", "--mode"])
                     .is_some_and(|mode| super::power::is_setuid(&mode)) =>
@@ -188,7 +202,7 @@ impl Walk<'_> {
     }
 
     /// A file that the system reads when it starts or when people log in.
-    fn is_system_file(&self, path: &str) -> bool {
+    pub(super) fn is_system_file(&self, path: &str) -> bool {
         let path = self.resolve(path);
         ["/etc/", "/boot/", "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/lib/", "/usr/lib/"]
             .iter()

@@ -75,6 +75,7 @@ pub(super) fn run(walk: &mut Walk<'_>, arguments: &[String]) {
     });
     if !rehearsal {
         git.judge(walk);
+        git.configures(walk);
     }
 }
 
@@ -120,6 +121,42 @@ impl Git<'_> {
         };
         if let Some(script) = script {
             walk.script(&script);
+        }
+    }
+
+    /// `git config core.sshCommand …`, `core.hooksPath /dev/null`: what git runs later, and what it runs no
+    /// more.
+    fn configures(&self, walk: &mut Walk<'_>) {
+        if self.command != "config" {
+            return;
+        }
+        let operands = self.operands();
+        let words: Vec<&str> =
+            operands.iter().map(|word| word.as_str()).filter(|word| *word != "set").collect();
+        let [name, value, ..] = words.as_slice() else { return };
+        let name = name.to_ascii_lowercase();
+        let runs = matches!(
+            name.as_str(),
+            "core.sshcommand" | "core.fsmonitor" | "core.pager" | "core.editor"
+        );
+        match value.strip_prefix('!') {
+            Some(script) if name.starts_with("alias.") || name.starts_with("credential.") => {
+                walk.script(script)
+            }
+            None if runs => walk.script(value),
+            _ => {}
+        }
+        if name == "core.hookspath" && value.starts_with("/dev/")
+            || name == "core.hookspath" && value.starts_with("/tmp/")
+        {
+            let kind = HarmKind::OpensAccess;
+            walk.effects.harm(
+                kind,
+                "git config core.hooksPath",
+                value,
+                Reach::Outside,
+                Recovery::Elsewhere,
+            );
         }
     }
 
@@ -233,6 +270,9 @@ impl Git<'_> {
             "filter-branch" | "filter-repo" => {
                 ("git filter-branch", self.place.clone(), Recovery::None)
             }
+            "symbolic-ref" if deletes(words) => {
+                ("git symbolic-ref -d", target::join(operands), Recovery::Elsewhere)
+            }
             "update-ref" if deletes(words) => {
                 ("git update-ref -d", target::join(operands), Recovery::Elsewhere)
             }
@@ -334,11 +374,6 @@ impl Git<'_> {
         let removes = deletes(words)
             || long(words, "--prune")
             || refs.iter().any(|name| name.starts_with(':'));
-        let (verb, recovery) = match (force, removes) {
-            (true, _) => ("git push --force", Recovery::None),
-            (false, true) => ("git push --delete", Recovery::Elsewhere),
-            (false, false) => return,
-        };
         let is_main = |name: &str| {
             let name =
                 name.trim_start_matches(['+', ':']).rsplit([':', '/']).next().unwrap_or(name);
@@ -346,6 +381,19 @@ impl Git<'_> {
                 name,
                 "main" | "master" | "trunk" | "production" | "prod" | "release" | "develop"
             )
+        };
+        // A lease looks after others' commits, but a main branch is never written anew unasked.
+        let main = refs.iter().any(|name| is_main(name));
+        if lease && main && !force && !removes {
+            let kind = HarmKind::RewritesHistory;
+            let what = target::join(operands);
+            let verb = "git push --force-with-lease";
+            return walk.effects.harm(kind, verb, &what, Reach::Remote, Recovery::Elsewhere);
+        }
+        let (verb, recovery) = match (force, removes) {
+            (true, _) => ("git push --force", Recovery::None),
+            (false, true) => ("git push --delete", Recovery::Elsewhere),
+            (false, false) => return,
         };
         let reach = match refs.iter().any(|name| is_main(name)) || long(words, "--mirror") {
             true => Reach::Production,

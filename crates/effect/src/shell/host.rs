@@ -32,6 +32,36 @@ impl Walk<'_> {
         found.is_some()
     }
 
+    /// A shell that is told to forget what it ran: `unset HISTFILE`, `HISTSIZE=0`, `set +o history`.
+    pub(super) fn forgets(&mut self, argv: &[String], assignments: &[(String, String)]) {
+        let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+        let unset =
+            matches!(words.as_slice(), ["unset", names @ ..] if names.contains(&"HISTFILE"));
+        let off = matches!(words.as_slice(), ["set", "+o", "history"]);
+        let lost = assignments.iter().any(|(name, value)| match name.as_str() {
+            "HISTFILE" => value == "/dev/null" || value.is_empty(),
+            "HISTSIZE" | "HISTFILESIZE" => value == "0",
+            _ => false,
+        });
+        let loads = assignments.iter().any(|(name, value)| {
+            matches!(name.as_str(), "LD_PRELOAD" | "DYLD_INSERT_LIBRARIES")
+                && value.starts_with("/tmp/")
+        });
+        if unset || off || lost {
+            let kind = HarmKind::Destroys;
+            self.effects.harm(
+                kind,
+                "forget",
+                "the history of commands",
+                Reach::Remote,
+                Recovery::Elsewhere,
+            );
+        }
+        if loads {
+            self.becomes_root("LD_PRELOAD", argv);
+        }
+    }
+
     /// A shell of another account, for whatever comes after.
     pub(super) fn becomes_root(&mut self, name: &str, arguments: &[String]) {
         let what = target::join(arguments);
@@ -94,6 +124,16 @@ fn network(name: &str, arguments: &[String], words: &[&str], input: &Input) -> O
         "apachectl" | "apache2ctl" | "pg_ctl" if says(&["stop", "graceful-stop"]) => STOPS,
         "pg_resetwal" if !words.is_empty() => RUINS,
         "pg_ctlcluster" if says(&["stop"]) => STOPS,
+        "nc" | "ncat" | "netcat" | "telnet" | "socat"
+            if input.text.as_deref().is_some_and(|text| {
+                let text = text.trim().to_ascii_lowercase();
+                ["flush_all", "flushall", "flushdb", "shutdown", "disable server", "config set"]
+                    .iter()
+                    .any(|order| text.starts_with(order))
+            }) =>
+        {
+            Some((HarmKind::Destroys, Reach::Remote))
+        }
         "nsupdate" if input.text.as_deref().is_none_or(|text| text.contains("delete")) => {
             Some((HarmKind::Destroys, Reach::Remote))
         }
@@ -112,6 +152,29 @@ fn started(name: &str, arguments: &[String], words: &[&str]) -> Option<Deed> {
         "sc" if matches!(words, ["create", ..]) => OPENS,
         "reg" if matches!(words, ["add" | "ADD", key, ..] if key.ends_with("Run") || key.ends_with("RunOnce")) => {
             OPENS
+        }
+        "mount"
+            if (arguments.iter().any(|word| word == "--bind" || word == "tmpfs"))
+                && words.last().is_some_and(|to| {
+                    ["/etc", "/usr", "/bin", "/boot", "/home", "/var"]
+                        .iter()
+                        .any(|start| to.starts_with(start))
+                }) =>
+        {
+            STOPS
+        }
+        "chkconfig" | "update-rc.d"
+            if words.iter().any(|word| matches!(*word, "off" | "remove" | "disable" | "--del")) =>
+        {
+            STOPS
+        }
+        "sv" if matches!(words, ["down" | "exit" | "stop" | "force-stop", ..]) => STOPS,
+        "sc" if matches!(words, ["stop" | "config", ..]) => STOPS,
+        "brew"
+            if matches!(words, ["services", "stop", ..])
+                && arguments.iter().any(|word| word == "--all") =>
+        {
+            STOPS
         }
         "kexec" if arguments.iter().any(|word| matches!(word.as_str(), "-e" | "--exec")) => STOPS,
         _ => None,

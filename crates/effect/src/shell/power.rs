@@ -109,6 +109,15 @@ impl Walk<'_> {
             {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
+            "emerge" if has(&["--unmerge", "-C", "--depclean", "-c"]) => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "pkg" | "pkg_delete" | "flatpak" | "port"
+                if matches!(words.first(), Some(&("delete" | "remove" | "uninstall"))) =>
+            {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "dmesg" if has(&["-C", "-c", "--clear"]) => self.loses_log("dmesg -C", ""),
             "apt" | "apt-get" | "yum" | "dnf" | "pacman" | "zypper" | "apk" | "brew" | "snap"
             | "dpkg" | "rpm" | "choco" | "winget" => {
                 return self.packages(name, arguments, &words);
@@ -237,6 +246,18 @@ impl Walk<'_> {
                 continue;
             }
             let far = matches!(reach, Reach::System | Reach::Home);
+            if (name == "chattr" || matches!(mode, "000" | "0" | "0000" | "a-rwx"))
+                && !recursive
+                && self.is_system_file(path)
+            {
+                self.stops(
+                    &format!("{name} {mode}"),
+                    &resolved,
+                    Reach::System,
+                    Recovery::Elsewhere,
+                );
+                continue;
+            }
             let whole = resolved == "." || reach == Reach::Workspace;
             if far && (recursive || open || (special && reach == Reach::System)) {
                 self.opens(&format!("{name} {mode}"), &resolved, Reach::System);
@@ -293,6 +314,7 @@ impl Walk<'_> {
             "rpm" => arguments.iter().any(|w| w == "--erase" || w.starts_with("-e")),
             _ => words.iter().take(2).any(|word| {
                 matches!(*word, "remove" | "purge" | "autoremove" | "erase" | "uninstall")
+                    || (name == "zypper" && *word == "rm")
             }),
         };
         if removes && system {

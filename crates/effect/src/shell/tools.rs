@@ -170,7 +170,33 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (Destroys, Reach::System)
         }
-        ("heroku", "run") => return None,
+        ("gcloud", "iam") if all.contains("keys create") => (OpensAccess, Reach::Remote),
+        ("docker" | "podman", "container" | "network") if second == "prune" => {
+            (Destroys, Reach::System)
+        }
+        (
+            "talosctl" | "firebase" | "django-admin" | "liquibase" | "consul",
+            "reset" | "hosting:disable" | "flush" | "leave",
+        )
+        | ("liquibase", "rollback" | "rollback-count" | "rollback-to-date" | "rollbackCount")
+        | ("conda" | "mamba", "remove")
+            if name != "conda" && name != "mamba"
+                || arguments.iter().any(|word| word == "--all") =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("hdfs" | "hadoop", "dfs" | "fs")
+            if arguments.iter().any(|word| word.starts_with("-rm") || word == "-expunge") =>
+        {
+            (Destroys, Reach::Remote)
+        }
+        ("kadmin" | "kadmin.local", _) if all.contains("delprinc") => (Destroys, Reach::Remote),
+        ("gh", "gist")
+            if second == "create"
+                && words.iter().skip(2).any(|word| crate::secret::is_secret(word)) =>
+        {
+            (OpensAccess, Reach::Remote)
+        }
         ("aws", _) if AWS_STOPS.iter().any(|start| second.starts_with(start)) => {
             (Stops, Reach::Remote)
         }
@@ -246,7 +272,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         ("docker", "swarm") if second == "leave" => (Stops, Reach::Remote),
         ("kind" | "k3d" | "minikube", "delete" | "cluster") if words.contains(&"delete") => {
-            (Destroys, Reach::Directory)
+            (Destroys, Reach::System)
         }
         ("cargo", "yank") | ("gem", "yank") | ("npm" | "pnpm", "deprecate") => {
             (Destroys, Reach::Remote)

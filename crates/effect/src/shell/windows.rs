@@ -158,6 +158,26 @@ impl Walk<'_> {
                     self.effects.destroy(&name, &target::join(arguments));
                 }
             }
+            "robocopy" if switch("/mir") || switch("/purge") => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(arguments);
+                self.effects.harm(kind, "robocopy /MIR", &what, Reach::Outside, Recovery::None);
+            }
+            "fsutil" if switch("deletejournal") || switch("setzerodata") => {
+                let kind = HarmKind::Destroys;
+                let what = target::join(arguments);
+                self.effects.harm(kind, "fsutil", &what, Reach::System, Recovery::Elsewhere);
+            }
+            "mshta" | "rundll32" | "regsvr32"
+                if arguments
+                    .iter()
+                    .any(|word| word.contains("://") || word.starts_with("javascript:")) =>
+            {
+                self.runs_unread(&name, Taint::Fetched);
+            }
+            "certutil" | "bitsadmin" if arguments.iter().any(|word| word.contains("://")) => {
+                self.runs_unread(&name, Taint::Fetched);
+            }
             "sdelete" => self.lose_windows(&name, arguments, input, Depth::Tree),
             _ => return false,
         }
@@ -275,14 +295,44 @@ impl Walk<'_> {
         let paths: Vec<String> =
             paths.iter().flat_map(|path| path.split(',')).map(str::to_owned).collect();
         for path in paths.iter().filter(|path| !path.is_empty()) {
+            // A drive of Windows: where this runs elsewhere, its files cannot be looked at.
+            if is_on_drive(path) && self.here.cwd().is_none_or(|cwd| cwd.starts_with('/')) {
+                let rest = path[2..].trim_start_matches(['\\', '/']).to_ascii_lowercase();
+                let whole = rest.is_empty() || rest.starts_with('*');
+                let system = ["windows", "program files", "programdata"]
+                    .iter()
+                    .any(|start| rest.starts_with(start));
+                let reach = if whole || system { Reach::System } else { Reach::Outside };
+                self.effects.harm(HarmKind::Destroys, verb, path, reach, Recovery::None);
+                continue;
+            }
             self.lose(verb, path, depth);
         }
     }
 }
 
-/// Whether a script starts with a command of PowerShell: a verb, a dash, a noun.
+/// `C:\\data`, `d:/data`.
+fn is_on_drive(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    bytes.len() > 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':'
+}
+
+/// Whether a script starts with a command of PowerShell: a verb, a dash, a noun, or a name that only it has.
 pub(super) fn is_cmdlet(script: &str) -> bool {
     let first = script.split_whitespace().next().unwrap_or_default();
+    if matches!(
+        first,
+        "gci" | "ri" | "iwr" | "irm" | "iex" | "gps" | "spps" | "rmdir" | "rd" | "del" | "erase"
+    ) {
+        let words = script.split_whitespace().skip(1).take(20);
+        let own = |word: &str| {
+            matches!(
+                word.to_ascii_lowercase().as_str(),
+                "/s" | "/q" | "/f" | "-recurse" | "-force" | "-fo"
+            ) || word.contains(":\\")
+        };
+        return matches!(first, "iex" | "iwr" | "irm") || words.into_iter().any(own);
+    }
     let Some((verb, noun)) = first.split_once('-') else { return false };
     let is_word = |word: &str| {
         word.len() > 1
