@@ -79,7 +79,7 @@ struct Message<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct ToolCall<'a> {
+pub(super) struct ToolCall<'a> {
     #[serde(default)]
     index: Index,
     #[serde(borrow, default)]
@@ -180,6 +180,11 @@ impl Chat {
         if self.finished {
             sink.done();
         }
+    }
+
+    /// A part of a call that an answer of another form brings.
+    pub(super) fn part(&mut self, call: ToolCall<'_>, sink: &mut Sink<'_>) {
+        self.delta(Index::default(), call, false, sink);
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, sink: &mut Sink<'_>) {
