@@ -126,7 +126,7 @@ struct Held {
 const MOST_HELD: usize = 4 << 20;
 
 /// How its parts are understood.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Voice {
     Chat(openai_chat::Chat),
     Responses(openai_responses::Responses),
@@ -136,6 +136,8 @@ enum Voice {
     Anywhere(Box<Anywhere>),
     /// In one dialect, and in any other form besides.
     Guessed(Box<(Voice, Anywhere)>),
+    /// As the standard ends lines, and as some clients do.
+    Forked(Box<(Voice, Anywhere)>),
 }
 
 impl Reader {
@@ -203,14 +205,9 @@ impl Reader {
         match frame {
             Frame::Events { carry, hiding, held, .. } => {
                 let rest = carry.take(&[]);
-                if rest.readable {
-                    voice.loose(&rest.bytes, &mut sink);
-                }
-                let fate = match sse::data(&rest.bytes) {
-                    Some(data) if rest.readable => {
-                        voice.event(&data, sse::name(&rest.bytes), &mut sink)
-                    }
-                    _ => Fate::Pass,
+                let fate = match rest.readable {
+                    true => voice.hear(&rest.bytes, &mut sink),
+                    false => Fate::Pass,
                 };
                 let keeps = *hiding != Hiding::Never || held.begun;
                 let mut last = std::mem::take(&mut held.bytes);
@@ -413,11 +410,8 @@ fn document(voice: &mut Voice, bytes: &[u8], sink: &mut Sink<'_>) {
     let (mut borders, mut rest, mut events) = (Borders::default(), bytes, false);
     while !rest.is_empty() {
         let (event, after) = rest.split_at(borders.end(rest).unwrap_or(rest.len()));
-        if let Some(data) = sse::data(event) {
-            voice.event(&data, sse::name(event), sink);
-            events = true;
-        }
-        voice.loose(event, sink);
+        events |= sse::data(event).is_some();
+        voice.hear(event, sink);
         rest = after;
     }
     sink.tally.unread = !events && bytes.iter().any(|byte| is_binary(*byte));
@@ -437,9 +431,7 @@ fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>)
         }
         return Fate::Pass;
     }
-    voice.loose(event, sink);
-    let Some(data) = sse::data(event) else { return Fate::Pass };
-    let fate = voice.event(&data, sse::name(event), sink);
+    let fate = voice.hear(event, sink);
     if let Some(lone) = sink.lone {
         mould.learn(event, lone);
         mould.thought = sink.thinking;
@@ -479,7 +471,7 @@ impl Voice {
 
     /// The same, and any other form besides.
     fn and_others(self) -> Voice {
-        if matches!(self, Voice::Anywhere(_) | Voice::Guessed(_)) {
+        if matches!(self, Voice::Anywhere(_) | Voice::Guessed(_) | Voice::Forked(_)) {
             return self;
         }
         let mut others = Voice::every();
@@ -495,7 +487,7 @@ impl Voice {
             Voice::Anthropic(anthropic) => anthropic.event(data, name, sink),
             Voice::Gemini(gemini) => gemini.event(data, sink),
             Voice::Anywhere(anywhere) => anywhere.event(data, name, sink),
-            Voice::Guessed(both) => {
+            Voice::Guessed(both) | Voice::Forked(both) => {
                 let (voice, anywhere) = &mut **both;
                 let before = sink.pieces.len();
                 let fate = voice.event(data, name, sink);
@@ -509,19 +501,39 @@ impl Voice {
         Fate::Pass
     }
 
-    /// Reads what of an event only some clients read: lines that end in other ways than the standard's, and
+    /// Reads an event, and what of it only some clients read: lines that end in other ways than the standard's, and
     /// lines that are no data.
-    fn loose(&mut self, event: &[u8], sink: &mut Sink<'_>) {
-        for data in sse::otherwise(event) {
-            self.event(data.as_bytes(), sse::name(event), sink);
+    fn hear(&mut self, event: &[u8], sink: &mut Sink<'_>) -> Fate {
+        let (data, name, odd) = (sse::data(event), sse::name(event), sse::otherwise(event));
+        if !odd.is_empty() && !matches!(self, Voice::Forked(_)) {
+            let fork = Anywhere::beside(vec![self.clone()]);
+            let voice = std::mem::replace(self, Voice::Chat(openai_chat::Chat::default()));
+            *self = Voice::Forked(Box::new((voice, fork)));
         }
+        let Voice::Forked(both) = self else {
+            self.bare(event, sink);
+            return data.map_or(Fate::Pass, |data| self.event(&data, name, sink));
+        };
+        // Both readings go on from here: what one of them leaves out changes what the other makes of the rest.
+        let (voice, fork) = &mut **both;
+        let before = sink.pieces.len();
+        voice.bare(event, sink);
+        let fate = data.as_ref().map_or(Fate::Pass, |data| voice.event(data, name, sink));
+        fork.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+        if odd.is_empty() {
+            fork.read(data.iter().map(|data| &**data), name, sink);
+        } else {
+            fork.read(odd.iter().map(|data| data.as_bytes()), name, sink);
+        }
+        sink.lone = None;
+        fate
+    }
+
+    /// Reads the lines of an event that are no data.
+    fn bare(&mut self, event: &[u8], sink: &mut Sink<'_>) {
         match self {
             Voice::Gemini(gemini) => gemini.bare(event, sink),
-            Voice::Guessed(both) => {
-                if let Voice::Gemini(gemini) = &mut both.0 {
-                    gemini.bare(event, sink);
-                }
-            }
+            Voice::Guessed(both) => both.0.bare(event, sink),
             _ => {}
         }
     }
@@ -531,7 +543,7 @@ impl Voice {
         match self {
             Voice::Anthropic(anthropic) => anthropic.inside_call(),
             Voice::Gemini(gemini) => gemini.inside_call(),
-            Voice::Guessed(both) => both.0.inside_call(),
+            Voice::Guessed(both) | Voice::Forked(both) => both.0.inside_call(),
             Voice::Chat(_) | Voice::Responses(_) | Voice::Anywhere(_) => false,
         }
     }
@@ -543,7 +555,7 @@ impl Voice {
             Voice::Anthropic(anthropic) => anthropic.whole(data, sink),
             Voice::Gemini(gemini) => gemini.whole(data, sink),
             Voice::Anywhere(anywhere) => anywhere.whole(data, sink),
-            Voice::Guessed(both) => {
+            Voice::Guessed(both) | Voice::Forked(both) => {
                 let (voice, anywhere) = &mut **both;
                 let before = sink.pieces.len();
                 voice.whole(data, sink);
@@ -560,7 +572,7 @@ impl Voice {
             Voice::Anthropic(anthropic) => anthropic.finish(sink),
             Voice::Gemini(gemini) => gemini.finish(sink),
             Voice::Anywhere(anywhere) => anywhere.finish(sink),
-            Voice::Guessed(both) => {
+            Voice::Guessed(both) | Voice::Forked(both) => {
                 let (voice, anywhere) = &mut **both;
                 let before = sink.pieces.len();
                 voice.finish(sink);

@@ -23,7 +23,7 @@ use crate::plain;
 const MOST: usize = 1 << 16;
 
 /// Finds calls in any form.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Anywhere {
     /// The readings that put calls together from parts.
     voices: Vec<Voice>,
@@ -67,6 +67,20 @@ impl Anywhere {
             if let Piece::ToolCall { name, arguments, .. } = piece {
                 self.is_new(MAIN, name, arguments);
             }
+        }
+    }
+
+    /// Reads events as the dialects do, and looks for nothing else.
+    pub(super) fn read<'e>(
+        &mut self,
+        events: impl Iterator<Item = &'e [u8]>,
+        name: Option<&[u8]>,
+        sink: &mut Sink<'_>,
+    ) {
+        for data in events {
+            self.each_voice(sink, |voice, sink| {
+                voice.event(data, name, sink);
+            });
         }
     }
 

@@ -14,7 +14,7 @@ use super::sse::bare;
 use super::whole::Elements;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Gemini {
     figures: Figures,
     /// The model gave a reason why it stopped.
@@ -28,7 +28,7 @@ pub(super) struct Gemini {
 }
 
 /// A call whose arguments come one by one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Open {
     id: String,
     name: String,

@@ -19,7 +19,7 @@ use super::{Fate, Sink};
 const MOST_OPEN: usize = 256;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Chat {
     open: Vec<Open>,
     /// The same calls as the official clients join them.
@@ -374,7 +374,7 @@ fn told_by(open: &[Open]) -> impl Fn(&str, Option<&str>) -> bool {
 }
 
 /// A tool call whose deltas are coming.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Open {
     choice: u64,
     index: Option<Count>,
@@ -414,7 +414,7 @@ impl Open {
 }
 
 /// Follows arguments as they are written, to know when they are a whole object.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Balance {
     depth: u64,
     in_text: bool,

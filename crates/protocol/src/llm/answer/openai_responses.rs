@@ -16,7 +16,7 @@ use super::sse::LARGEST_EVENT;
 const MOST_ITEMS: usize = 4096;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Responses {
     items: Vec<Seen>,
     /// Bytes of arguments that came in parts.
@@ -407,7 +407,7 @@ impl Responses {
 }
 
 /// A call that has been announced or told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Seen {
     index: Option<u64>,
     id: String,

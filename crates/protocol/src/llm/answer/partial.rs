@@ -9,7 +9,7 @@ use crate::plain::DEEPEST;
 const LONGEST_LIST: usize = 10_000;
 
 /// Arguments so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Partial {
     whole: Value,
     /// Bytes of texts, and places of lists.

@@ -143,8 +143,17 @@ pub(crate) fn otherwise(event: &[u8]) -> Vec<String> {
             None => {}
         }
     }
-    // In one piece it is the data that the standard gives.
-    if found.len() == 1 { Vec::new() } else { found }
+    let same = data_is(event, &found);
+    if same { Vec::new() } else { found }
+}
+
+/// Whether an event's data is just this, as the standard reads it.
+fn data_is(event: &[u8], found: &[String]) -> bool {
+    match (data(event), found) {
+        (None, []) => true,
+        (Some(data), [one]) => *data == *one.as_bytes(),
+        _ => false,
+    }
 }
 
 fn is_odd_end(c: char) -> bool {
@@ -171,7 +180,7 @@ pub(crate) fn name(event: &[u8]) -> Option<&[u8]> {
 }
 
 /// What has arrived of an event that is not complete yet, up to the cap.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Carry {
     bytes: Vec<u8>,
     /// Some of the event has arrived.
@@ -294,7 +303,9 @@ mod tests {
         };
         check("data: a\n\n", &[]);
         check("data: \u{2713} caf\u{e9}\n\n", &[]);
-        check("data: {\"text\": \"a\u{2028}b\"}\n\n", &[]);
+        // Within a text, such clients lose the event.
+        check("data: \"a\u{2028}b\"\n\n", &["\"a"]);
+        check("data: a\u{c}\n\n", &["a"]);
         for end in
             ["\u{2028}", "\u{2029}", "\u{85}", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}"]
         {

@@ -42,7 +42,7 @@ impl Whole {
 }
 
 /// Finds the objects in a list of them, or a lone one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Elements {
     carry: Carry,
     depth: u64,
