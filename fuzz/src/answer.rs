@@ -31,7 +31,7 @@ pub fn whole(dialect: Dialect, data: &[u8]) {
 /// An answer that is a stream: events, or the list that Gemini sends without `alt=sse`.
 pub fn stream(dialect: Dialect, data: &[u8]) {
     let form = match (dialect, data.first()) {
-        (Dialect::Gemini, Some(b'[')) => Form::GeminiJsonArray,
+        (Dialect::Gemini, Some(b'[')) => Form::Objects,
         _ => Form::Events,
     };
     for hold in [Hold::No, Hold::Calls] {

@@ -218,3 +218,124 @@ def mutated(random, dialect):
         elif events:
             spoil_order(random, events)
     return written(random, events)
+
+
+# What comes now is wider: other kinds of calls, other ends of lines, lines that are no data, and whole documents.
+
+ODD_ENDS = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\n"]
+
+
+def wider_chat(random):
+    """Several choices, the older function call, custom tools, arguments that are no text."""
+    events = chat(random)
+    kind = random.randrange(4)
+    for _, event in events:
+        if not isinstance(event, dict):
+            continue
+        for choice in event["choices"]:
+            delta = choice["delta"]
+            if kind == 0 and "tool_calls" in delta:
+                delta["function_call"] = delta.pop("tool_calls")[0]["function"]
+            elif kind == 1:
+                choice["index"] = random.choice([0, 0, 0, 1])
+            elif kind == 2:
+                for call in delta.get("tool_calls", []):
+                    if random.random() < 0.3:
+                        call["id"] = random.choice(["", None, "call_0", "call_9"])
+    return events
+
+
+def wider_responses(random):
+    """Custom tools beside functions."""
+    events = responses(random)
+    if random.random() < 0.5:
+        events = json.loads(json.dumps(events).replace("function_call_arguments", "custom_tool_call_input")
+                            .replace("function_call", "custom_tool_call").replace('"arguments"', '"input"'))
+    return [tuple(event) for event in events]
+
+
+def wider_anthropic(random):
+    """Blocks that begin with an input, tools that Anthropic runs, and blocks in the message's start."""
+    events = anthropic(random)
+    for _, event in events:
+        block = event.get("content_block", {})
+        if block.get("type") == "tool_use" and random.random() < 0.3:
+            block["type"] = random.choice(["tool_use", "server_tool_use", "mcp_tool_use"])
+        if block.get("type") == "tool_use" and random.random() < 0.3:
+            block["input"] = json.loads(random.choice(ARGUMENTS))
+        if event["type"] == "message_start" and random.random() < 0.2:
+            name = random.choice(NAMES)
+            event["message"]["content"] = [{"type": "tool_use", "id": "t0", "name": name, "input": {"path": "/"}}]
+    return events
+
+
+def wider_gemini(random):
+    """Several parts and candidates in one chunk, and snake case."""
+    events = gemini(random)
+    chunks = [event for _, event in events]
+    if random.random() < 0.4:
+        first = chunks[0]["candidates"][0]
+        for other in chunks[1:]:
+            first["content"]["parts"] += other["candidates"][0]["content"]["parts"]
+        events = events[:1]
+    elif random.random() < 0.4:
+        chunks[0]["candidates"] += [one for other in chunks[1:] for one in other["candidates"]]
+        events = events[:1]
+    if random.random() < 0.3:
+        events = json.loads(json.dumps(events).replace("functionCall", "function_call"))
+    return [tuple(event) for event in events]
+
+
+WIDER = {"chat": wider_chat, "responses": wider_responses, "anthropic": wider_anthropic, "gemini": wider_gemini}
+
+
+def wide(random, dialect):
+    """A stream of the wider kind, spoilt in up to three ways, as bytes."""
+    events = WIDER[dialect](random)
+    for _ in range(random.randrange(4)):
+        with_data = [event for _, event in events if isinstance(event, dict)]
+        if random.random() < 0.7 and with_data:
+            spoil_field(random, random.choice(with_data))
+        elif events:
+            spoil_order(random, events)
+    body = written(random, events).decode("utf-8", "surrogateescape")
+    for _ in range(random.choice([0, 0, 1, 2])):
+        # Another end of a line, where one is; or one before a field.
+        places = [at for at in range(len(body)) if body[at] in "\r\n" or body.startswith("data", at)]
+        if places:
+            at = random.choice(places)
+            cut = at + (body[at] in "\r\n")
+            body = body[:at] + random.choice(ODD_ENDS) * random.randrange(1, 3) + body[cut:]
+    if random.random() < 0.05:
+        body = body.replace("data: ", "", 1)
+    return body.encode("utf-8", "surrogateescape")
+
+
+def documents(random, dialect):
+    """A whole answer, spoilt in up to three ways, as bytes: in UTF-8 mostly."""
+    made = calls(random)
+    if dialect == "chat":
+        tools = [{"id": call, "type": "function", "function": {"name": name, "arguments": text}} for call, name, text in made]
+        message = {"role": "assistant", "content": None, "tool_calls": tools}
+        answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                  "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    elif dialect == "responses":
+        output = [{"type": "function_call", "id": f"fc_{call}", "call_id": call, "name": name, "arguments": text,
+                   "status": "completed"} for call, name, text in made]
+        answer = {"id": "r", "object": "response", "created_at": 1, "model": "m", "output": output, "status": "completed",
+                  "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    elif dialect == "anthropic":
+        blocks = [{"type": "tool_use", "id": call, "name": name, "input": json.loads(text)} for call, name, text in made]
+        answer = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": blocks,
+                  "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    else:
+        parts = [{"functionCall": {"id": call, "name": name, "args": json.loads(text)}} for call, name, text in made]
+        answer = {"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}]}
+    for _ in range(random.randrange(4)):
+        spoil_field(random, answer)
+    text = json.dumps(answer, ensure_ascii=random.random() < 0.5, indent=random.choice([None, None, 1]))
+    if random.random() < 0.1:
+        odd = random.choice(["NaN", "-Infinity", "1e999", '"\\ud800"', "[" * 200 + "]" * 200])
+        text = '{"' + random.choice(["usage", "model", "id", "x"]) + '":' + odd + "," + text.lstrip()[1:]
+    code = random.choice(["utf-8"] * 8 + ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+    return text.encode(code, "surrogatepass")

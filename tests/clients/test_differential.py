@@ -1,7 +1,7 @@
-"""What the official SDKs take for tool calls in spoilt streams, and what our reader sees in the same bytes.
+"""What the official SDKs take for tool calls in spoilt streams and documents, and what our reader sees in the same bytes.
 
 A call that an SDK sees and we miss would run without a verdict, so there must be none. DEADSTOP_STREAMS says
-how many streams are made up (800 by default, 100,000 in `make soak`), DEADSTOP_SEED which ones. DEADSTOP_CALLS is
+how many of each kind are made up (800 by default, 100,000 in `make soak`), DEADSTOP_SEED which ones. DEADSTOP_CALLS is
 the program that reads them: `crates/protocol/examples/calls.rs`.
 """
 
@@ -38,8 +38,8 @@ class Ours:
             pytest.fail("there is no reader; cargo build -p deadstop-protocol --example calls")
         self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def calls(self, dialect, body, cut):
-        asked = {"dialect": dialect, "cut": cut, "body": body.decode("latin-1")}
+    def calls(self, dialect, form, body, cut):
+        asked = {"dialect": dialect, "form": form, "cut": cut, "body": body.decode("latin-1")}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())["calls"]
@@ -54,6 +54,7 @@ class Wire:
 
     def __init__(self):
         self.body = b""
+        self.kind = "text/event-stream"
         transport = httpx2.MockTransport(self.answer)
         self.client = httpx2.Client(transport=transport)
         self.openai = openai.OpenAI(api_key="k", base_url="http://x", http_client=self.client, max_retries=0)
@@ -62,9 +63,11 @@ class Wire:
         self.gemini = google.genai.Client(api_key="k", http_options=options)
 
     def answer(self, _):
-        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=self.body)
+        return httpx2.Response(200, headers={"content-type": self.kind}, content=self.body)
 
 
+# What the SDK knows as a call: the last two run at the provider.
+USES = ("tool_use", "server_tool_use", "mcp_tool_use")
 MESSAGES = [{"role": "user", "content": "go"}]
 
 
@@ -100,8 +103,16 @@ def responses(wire):
         else:
             continue
         for item in items:
-            if getattr(item, "type", None) == "function_call":
-                yield item.name, item.arguments
+            yield from item_calls(item)
+
+
+def item_calls(item):
+    """The call that an item of a response is."""
+    kind = getattr(item, "type", None)
+    if kind == "function_call":
+        yield item.name, item.arguments
+    elif kind == "custom_tool_call" and isinstance(item.input, str):
+        yield item.name, json.dumps({"input": item.input})
 
 
 def claude(wire):
@@ -109,10 +120,10 @@ def claude(wire):
     with wire.anthropic.messages.stream(model="m", max_tokens=9, messages=MESSAGES) as stream:
         for event in stream:
             block = getattr(event, "content_block", None) if event.type == "content_block_stop" else None
-            if getattr(block, "type", None) == "tool_use":
+            if getattr(block, "type", None) in USES:
                 yield block.name, json.dumps(block.input)
         for block in stream.get_final_message().content:
-            if getattr(block, "type", None) == "tool_use":
+            if getattr(block, "type", None) in USES:
                 yield block.name, json.dumps(block.input)
 
 
@@ -124,6 +135,32 @@ def gemini(wire):
                     yield part.function_call.name, json.dumps(part.function_call.args)
 
 
+def chat_document(wire):
+    for choice in wire.openai.chat.completions.create(model="m", messages=MESSAGES).choices:
+        for call in choice.message.tool_calls or []:
+            yield call.function.name, call.function.arguments
+
+
+def responses_document(wire):
+    for item in wire.openai.responses.create(model="m", input="go").output:
+        yield from item_calls(item)
+
+
+def claude_document(wire):
+    for block in wire.anthropic.messages.create(model="m", max_tokens=9, messages=MESSAGES).content:
+        if getattr(block, "type", None) in USES:
+            yield block.name, json.dumps(block.input)
+
+
+def gemini_document(wire):
+    for candidate in wire.gemini.models.generate_content(model="m", contents="go").candidates or []:
+        for part in (candidate.content and candidate.content.parts) or []:
+            if part.function_call is not None:
+                yield part.function_call.name, json.dumps(part.function_call.args)
+
+
+DOCUMENTS = {"chat": chat_document, "responses": responses_document, "anthropic": claude_document,
+             "gemini": gemini_document}
 SDKS = {"chat": chat, "responses": responses, "anthropic": claude, "gemini": gemini}
 
 
@@ -185,23 +222,30 @@ def missed(theirs, ours):
             yield name, arguments
 
 
+KINDS = {"plain": (streams.mutated, SDKS), "wide": (streams.wide, SDKS), "whole": (streams.documents, DOCUMENTS)}
+
+
 @pytest.mark.parametrize("dialect", list(streams.DIALECTS))
-def test_no_call_is_missed(dialect):
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_call_is_missed(dialect, kind):
     warnings.simplefilter("ignore")
     wire, ours, seen, wrong = Wire(), Ours(), 0, []
+    make, sdks = KINDS[kind]
+    if kind == "whole":
+        wire.kind = "application/json"
     try:
         for number in range(STREAMS // len(streams.DIALECTS)):
             random = randomness.Random(f"{dialect} {SEED} {number}")
-            wire.body = streams.mutated(random, dialect)
-            theirs = seen_by(SDKS[dialect], wire)
+            wire.body = make(random, dialect)
+            theirs = seen_by(sdks[dialect], wire)
             seen += len(theirs)
-            found = ours.calls(dialect, wire.body, random.choice([1, 7, 64, 1 << 20]))
+            found = ours.calls(dialect, wire.kind, wire.body, random.choice([1, 7, 64, 1 << 20]))
             for call in missed(theirs, found):
                 wrong.append((number, call, found, wire.body.decode("utf-8", "replace")))
     finally:
         ours.stop()
     for number, call, found, body in wrong[:5]:
-        print(f"--- {dialect} {number}\nthey see {call}\nwe see   {found}\n{body[-3000:]}")
-    print(f"{dialect}: {seen} calls seen by the SDK, {len(wrong)} of them missed")
+        print(f"--- {dialect} {kind} {number}\nthey see {call}\nwe see   {found}\n{body[-3000:]}")
+    print(f"{dialect} {kind}: {seen} calls seen by the SDK, {len(wrong)} of them missed")
     assert seen > STREAMS // len(streams.DIALECTS) // 2, "the SDK hardly sees a call: nothing is compared"
     assert not wrong

@@ -1,7 +1,7 @@
 //! The tool calls that our reader sees in answers, for comparison with what clients see.
 //!
-//! A line of stdin is `{"dialect": "chat", "cut": 7, "body": "…"}`: the body has a character for each
-//! byte, and is read in pieces of `cut` bytes. Each is answered with a line: `{"calls": [{"name",
+//! A line of stdin is `{"dialect": "chat", "form": "text/event-stream", "cut": 7, "body": "…"}`: the body has a
+//! character for each byte, and is read in pieces of `cut` bytes, as events or as one document. Each is answered with a line: `{"calls": [{"name",
 //! "arguments"}]}`.
 
 use std::io::{BufRead, Write};
@@ -23,15 +23,19 @@ fn main() -> std::io::Result<()> {
             _ => Dialect::OpenAiChat,
         };
         let cut = usize::try_from(asked["cut"].as_u64().unwrap_or(1 << 20)).unwrap_or(1).max(1);
-        let calls = calls(dialect, &body, cut);
+        let form = match asked["form"].as_str() {
+            Some("application/json") => Form::Json,
+            _ => Form::Events,
+        };
+        let calls = calls(dialect, form, &body, cut);
         writeln!(out, "{}", json!({ "calls": calls }))?;
         out.flush()?;
     }
     Ok(())
 }
 
-fn calls(dialect: Dialect, body: &[u8], cut: usize) -> Vec<Value> {
-    let mut reader = Reader::new(dialect, Form::Events, false);
+fn calls(dialect: Dialect, form: Form, body: &[u8], cut: usize) -> Vec<Value> {
+    let mut reader = Reader::new(dialect, form, false);
     reader.hold_calls();
     let mut pieces = Vec::new();
     for part in body.chunks(cut) {

@@ -8,7 +8,7 @@ pub mod hook;
 pub mod llm;
 pub mod mcp;
 pub mod near;
-mod plain;
+pub mod plain;
 pub mod policy_file;
 pub mod policy_views;
 pub mod prices;

@@ -28,7 +28,8 @@ pub enum Dialect {
     OpenAiResponses,
     /// OpenAI `POST …/embeddings`.
     OpenAiEmbeddings,
-    /// Any other path of an OpenAI-like provider: passes through, counts as a call.
+    /// Any other path of an OpenAI-like provider: passes through, counts as a call. Calls in its answers
+    /// are found whatever their form.
     OpenAiOther,
     /// Anthropic `POST …/v1/messages`.
     Anthropic,
@@ -38,6 +39,8 @@ pub enum Dialect {
     Gemini,
     /// Any other path of Gemini: passes through.
     GeminiOther,
+    /// Ollama's own `POST /api/chat` and `/api/generate`.
+    Ollama,
 }
 
 /// The family of APIs a provider speaks.

@@ -10,6 +10,48 @@ use serde_json::Value;
 /// before that means that no nesting can hide a call.
 pub(crate) const DEEPEST: usize = 96;
 
+/// JSON in UTF-16 or UTF-32 as UTF-8; `None` if it is neither. Python tells them apart like this, by their marks
+/// or by where the first characters, which are ASCII, have zeros.
+pub fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
+    let zeros = |at: usize| bytes.get(at).map(|byte| *byte == 0);
+    let (wide, big, skip) = match bytes {
+        [0, 0, 0xfe, 0xff, ..] => (true, true, 4),
+        [0xff, 0xfe, 0, 0, ..] => (true, false, 4),
+        [0xfe, 0xff, ..] => (false, true, 2),
+        [0xff, 0xfe, ..] => (false, false, 2),
+        _ => match (zeros(0)?, zeros(1)?, zeros(2), zeros(3)) {
+            (true, true, ..) => (true, true, 0),
+            (true, false, ..) => (false, true, 0),
+            (false, true, Some(true), Some(true)) => (true, false, 0),
+            (false, true, ..) => (false, false, 0),
+            _ => return None,
+        },
+    };
+    let bytes = bytes.get(skip..)?;
+    let text: String = if wide {
+        let units = bytes.chunks(4).map(|unit| match unit {
+            [a, b, c, d] if big => u32::from_be_bytes([*a, *b, *c, *d]),
+            [a, b, c, d] => u32::from_le_bytes([*a, *b, *c, *d]),
+            _ => u32::MAX,
+        });
+        units.map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    } else {
+        let units = bytes.chunks(2).map(|unit| match unit {
+            [a, b] if big => u16::from_be_bytes([*a, *b]),
+            [a, b] => u16::from_le_bytes([*a, *b]),
+            _ => 0xfffd,
+        });
+        let units = char::decode_utf16(units);
+        units.map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+    };
+    Some(text.into_bytes())
+}
+
+/// Whether it is JSON to a lenient parser.
+pub fn is_json(bytes: &[u8]) -> bool {
+    read(bytes).is_ok()
+}
+
 /// Reads JSON with good will: bytes that are no text are replaced, and so is whatever only lenient parsers
 /// take. `null` stands for what is deeper than [`DEEPEST`].
 pub(crate) fn read(bytes: &[u8]) -> serde_json::Result<Value> {
@@ -141,6 +183,41 @@ mod tests {
         for none in ["{\"a\": nan}", "{\"a\" 1}", "{\"a\": \"x", "{\"a\": \"\\u12\"}", "{} {}", ""]
         {
             assert!(read(none.as_bytes()).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn json_in_other_widths_is_read() {
+        let text = "{\"a\": \"\u{e9} \u{1f600}\"}";
+        let of = |units: &dyn Fn(char) -> Vec<u8>, mark: &[u8]| {
+            [mark.to_vec(), text.chars().flat_map(units).collect()].concat()
+        };
+        let narrow = |big: bool| {
+            move |c: char| {
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                let bytes = units.into_iter();
+                bytes.flat_map(|u| if big { u.to_be_bytes() } else { u.to_le_bytes() }).collect()
+            }
+        };
+        let wide = |big: bool| {
+            move |c: char| {
+                let unit = u32::from(c);
+                Vec::from(if big { unit.to_be_bytes() } else { unit.to_le_bytes() })
+            }
+        };
+        for mark in [true, false] {
+            let marked = |bytes: &'static [u8]| if mark { bytes } else { &[] };
+            for bytes in [
+                of(&narrow(true), marked(&[0xfe, 0xff])),
+                of(&narrow(false), marked(&[0xff, 0xfe])),
+                of(&wide(true), marked(&[0, 0, 0xfe, 0xff])),
+                of(&wide(false), marked(&[0xff, 0xfe, 0, 0])),
+            ] {
+                assert_eq!(utf8(&bytes).as_deref(), Some(text.as_bytes()), "{bytes:?}");
+            }
+        }
+        for plain in [text.as_bytes(), b"", b"{", b"{}", b"\xEF\xBB\xBF{}"] {
+            assert_eq!(utf8(plain), None);
         }
     }
 

@@ -315,9 +315,9 @@ impl Exchange {
             None
         } else if kind.starts_with("text/event-stream") {
             Some(Form::Events)
-        } else if kind.starts_with("application/json") {
-            let list = self.dialect == Dialect::Gemini && self.stream;
-            Some(if list { Form::GeminiJsonArray } else { Form::Json })
+        } else if kind.starts_with("application/json") || kind.contains("ndjson") {
+            let list = matches!(self.dialect, Dialect::Gemini | Dialect::Ollama) && self.stream;
+            Some(if list { Form::Objects } else { Form::Json })
         } else {
             None
         };

@@ -25,7 +25,7 @@ use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::conversation::Attempt;
 use deadstop_protocol::llm::identity::{Identity, Source};
 use deadstop_protocol::llm::refusal::{self, Refusal};
-use deadstop_protocol::llm::request;
+use deadstop_protocol::llm::request::{self, Brings};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -33,6 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::auth::{Auth, KEY_HEADER};
 use crate::config::{Config, OnKill};
+use crate::door::decode::{Fault, REQUEST_UNREADABLE};
 use crate::door::{
     Caller, Lines, OURS, ascii, brought, identify, keep_headers, plain, read_body,
     strip_hop_by_hop, too_large, trace, unavailable, warned,
@@ -74,6 +75,9 @@ impl Gateway {
         if wants_websocket(request.headers()) {
             return websocket_refused();
         }
+        if request::leaves(request.method().as_str(), &route.path) {
+            return leaving();
+        }
         if is_astray(request.headers(), &route) {
             return astray();
         }
@@ -97,7 +101,7 @@ impl Gateway {
         let (parts, body) = request.into_parts();
         let caller = self.caller(&parts.headers, route).await?;
         let body = read_body(body, self.config.max_body, self.config.body_timeout).await?;
-        let inbound = Inbound::new(&parts, body, route).map_err(|_| too_large())?;
+        let inbound = Inbound::new(&parts, body, route).map_err(not_read)?;
         let opened = inbound.open();
         let who = self.who(&caller, &parts.headers, route, opened.as_ref()).await?;
         let own = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
@@ -134,7 +138,7 @@ impl Gateway {
         flow.terms = route.provider.prices.clone();
 
         let hide_usage = asked.is_some();
-        let mut parts = outbound(parts, hide_usage);
+        let mut parts = outbound(parts, hide_usage || exchange.results.is_some());
         flow.sends(&mut parts.headers);
         let body = inbound.outbound(noted, asked);
         let sent = tokio::select! {
@@ -247,15 +251,19 @@ struct Exchange {
     guessed: bool,
     /// Whether it only fetches something.
     fetches: bool,
+    /// Whether calls are looked for in an answer of no dialect.
+    brings: Option<Brings>,
+    /// The path of the provider's address, where the answer may name addresses of results.
+    results: Option<String>,
     model: String,
 }
 
-/// A request's head as it goes to the upstream.
-fn outbound(mut parts: Parts, hide_usage: bool) -> Parts {
+/// A request's head as it goes to the upstream, whose answer may have to be changed.
+fn outbound(mut parts: Parts, changes: bool) -> Parts {
     strip_hop_by_hop(&mut parts.headers);
     keep_headers(&mut parts.headers, |name| !OURS.contains(&name.as_str()));
-    if hide_usage && parts.headers.contains_key(header::ACCEPT_ENCODING) {
-        // The usage chunk could not be removed from a compressed answer.
+    if changes && parts.headers.contains_key(header::ACCEPT_ENCODING) {
+        // A compressed answer could not be changed: a usage chunk removed, an address written anew.
         let plainly = HeaderValue::from_static("identity");
         parts.headers.insert(header::ACCEPT_ENCODING, plainly);
     }
@@ -303,6 +311,21 @@ fn websocket_refused() -> Response<Body> {
     let mut response = plain(StatusCode::UPGRADE_REQUIRED, text);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+/// The answer to a packed request that cannot be judged.
+fn not_read(fault: Fault) -> Response<Body> {
+    match fault {
+        Fault::TooLarge => too_large(),
+        Fault::Broken => plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, REQUEST_UNREADABLE),
+    }
+}
+
+/// The answer to a request that opens a session beside the gateway.
+fn leaving() -> Response<Body> {
+    let text = "deadstop does not judge calls of sessions over WebSocket, WebRTC or a phone line, so it does not \
+                open them; use the same models over HTTP";
+    plain(StatusCode::FORBIDDEN, text)
 }
 
 fn not_found(config: &Config) -> Response<Body> {

@@ -5,6 +5,7 @@ mod answers;
 mod astray;
 mod audit;
 mod bombs;
+mod elsewhere;
 mod files;
 mod keys;
 mod killed;

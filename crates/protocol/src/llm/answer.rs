@@ -16,15 +16,18 @@
 //! `held_from` 0: the gateway keeps the last bytes of such an answer until `finish` has spoken.
 
 mod anthropic;
+mod anywhere;
 pub mod counted;
 pub mod echo;
 mod gemini;
 mod joined;
 mod lenient;
 mod mould;
+mod nearer;
 mod openai_chat;
 mod openai_responses;
 mod openai_usage;
+mod partial;
 pub(crate) mod sse;
 mod whole;
 
@@ -34,10 +37,12 @@ use deadstop_core::{Tokens, Usage};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use self::anywhere::Anywhere;
 use self::counted::Counted;
 use self::echo::Echo;
 use self::lenient::Text;
 use self::mould::Mould;
+pub use self::nearer::nearer;
 use self::sse::{Borders, Carry};
 use self::whole::{Elements, Whole};
 use super::{Dialect, Piece};
@@ -49,8 +54,11 @@ pub enum Form {
     Events,
     /// One JSON document.
     Json,
-    /// Gemini's `streamGenerateContent` without `alt=sse`: a JSON list that grows.
-    GeminiJsonArray,
+    /// Objects one after the other: the list that Gemini's `streamGenerateContent` sends without `alt=sse`,
+    /// and lines of JSON.
+    Objects,
+    /// A file: one of JSON, or of lines of it, is read like the above, and any other is not read.
+    File,
 }
 
 /// What may be passed on.
@@ -118,28 +126,25 @@ struct Held {
 const MOST_HELD: usize = 4 << 20;
 
 /// How its parts are understood.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Voice {
     Chat(openai_chat::Chat),
     Responses(openai_responses::Responses),
     Anthropic(anthropic::Anthropic),
     Gemini(gemini::Gemini),
+    /// In any form.
+    Anywhere(Box<Anywhere>),
+    /// In one dialect, and in any other form besides.
+    Guessed(Box<(Voice, Anywhere)>),
+    /// As the standard ends lines, and as some clients do.
+    Forked(Box<(Voice, Anywhere)>),
 }
 
 impl Reader {
     /// A reader for one answer. `hide_usage` says that the usage chunk of an OpenAI chat stream was
     /// asked for by the gateway and not by the client; it means nothing to other answers.
     pub fn new(dialect: Dialect, form: Form, hide_usage: bool) -> Reader {
-        let voice = match dialect {
-            Dialect::OpenAiChat | Dialect::OpenAiEmbeddings | Dialect::OpenAiOther => {
-                Voice::Chat(openai_chat::Chat::default())
-            }
-            Dialect::OpenAiResponses => Voice::Responses(openai_responses::Responses::default()),
-            Dialect::Anthropic | Dialect::AnthropicOther => {
-                Voice::Anthropic(anthropic::Anthropic::default())
-            }
-            Dialect::Gemini | Dialect::GeminiOther => Voice::Gemini(gemini::Gemini::default()),
-        };
+        let voice = Voice::of(dialect);
         let hides = hide_usage && dialect == Dialect::OpenAiChat;
         let frame = match form {
             Form::Events => Frame::Events {
@@ -150,9 +155,17 @@ impl Reader {
                 held: Held::default(),
             },
             Form::Json => Frame::Json(Whole::default()),
-            Form::GeminiJsonArray => Frame::List(Elements::default()),
+            Form::Objects => Frame::List(Elements::default()),
+            Form::File => Frame::List(Elements::of_file()),
         };
         Reader { voice, frame, tally: Tally::default() }
+    }
+
+    /// Looks for calls of any form besides: only the content of the request says which dialect it may be, and
+    /// the answer may come in another one.
+    pub fn look_anywhere(&mut self) {
+        let voice = std::mem::replace(&mut self.voice, Voice::Chat(openai_chat::Chat::default()));
+        self.voice = voice.and_others();
     }
 
     /// Holds the events of a tool call back until it is complete. Only for answers of which parts can be
@@ -192,11 +205,9 @@ impl Reader {
         match frame {
             Frame::Events { carry, hiding, held, .. } => {
                 let rest = carry.take(&[]);
-                let fate = match sse::data(&rest.bytes) {
-                    Some(data) if rest.readable => {
-                        voice.event(&data, sse::name(&rest.bytes), &mut sink)
-                    }
-                    _ => Fate::Pass,
+                let fate = match rest.readable {
+                    true => voice.hear(&rest.bytes, &mut sink),
+                    false => Fate::Pass,
                 };
                 let keeps = *hiding != Hiding::Never || held.begun;
                 let mut last = std::mem::take(&mut held.bytes);
@@ -239,6 +250,12 @@ impl Reader {
             Frame::List(elements) => elements.lost(),
         };
         unread || self.tally.lost
+    }
+
+    /// Whether a whole answer is nothing that could be read: a client may know its form all the same. Ask
+    /// when it has ended.
+    pub fn unread(&self) -> bool {
+        self.tally.unread
     }
 
     /// Output tokens so far: the provider's own figure where one came, plus an estimate of what was
@@ -390,14 +407,19 @@ fn document(voice: &mut Voice, bytes: &[u8], sink: &mut Sink<'_>) {
     if sink.pieces.len() > before || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
         return;
     }
-    let (mut borders, mut rest) = (Borders::default(), bytes);
+    let (mut borders, mut rest, mut events) = (Borders::default(), bytes, false);
     while !rest.is_empty() {
         let (event, after) = rest.split_at(borders.end(rest).unwrap_or(rest.len()));
-        if let Some(data) = sse::data(event) {
-            voice.event(&data, sse::name(event), sink);
-        }
+        events |= sse::data(event).is_some();
+        voice.hear(event, sink);
         rest = after;
     }
+    sink.tally.unread = !events && bytes.iter().any(|byte| is_binary(*byte));
+}
+
+/// Whether a byte is in no text that a client could read as JSON or as events.
+fn is_binary(byte: u8) -> bool {
+    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0x1b..=0x1f)
 }
 
 /// Reads one event, from its form if it is the one before with another text in it.
@@ -409,8 +431,7 @@ fn read(voice: &mut Voice, mould: &mut Mould, event: &[u8], sink: &mut Sink<'_>)
         }
         return Fate::Pass;
     }
-    let Some(data) = sse::data(event) else { return Fate::Pass };
-    let fate = voice.event(&data, sse::name(event), sink);
+    let fate = voice.hear(event, sink);
     if let Some(lone) = sink.lone {
         mould.learn(event, lone);
         mould.thought = sink.thinking;
@@ -426,6 +447,38 @@ enum Fate {
 }
 
 impl Voice {
+    fn of(dialect: Dialect) -> Voice {
+        match dialect {
+            Dialect::OpenAiChat | Dialect::OpenAiEmbeddings => {
+                Voice::Chat(openai_chat::Chat::default())
+            }
+            Dialect::OpenAiResponses => Voice::Responses(openai_responses::Responses::default()),
+            Dialect::Anthropic => Voice::Anthropic(anthropic::Anthropic::default()),
+            Dialect::Gemini => Voice::Gemini(gemini::Gemini::default()),
+            Dialect::Ollama => Voice::Anywhere(Box::new(Anywhere::ollama(Voice::every()))),
+            Dialect::OpenAiOther => Voice::of(Dialect::OpenAiChat).and_others(),
+            Dialect::AnthropicOther => Voice::of(Dialect::Anthropic).and_others(),
+            Dialect::GeminiOther => Voice::of(Dialect::Gemini).and_others(),
+        }
+    }
+
+    /// All in which parts of calls are put together.
+    fn every() -> Vec<Voice> {
+        let dialects =
+            [Dialect::OpenAiChat, Dialect::OpenAiResponses, Dialect::Anthropic, Dialect::Gemini];
+        dialects.into_iter().map(Voice::of).collect()
+    }
+
+    /// The same, and any other form besides.
+    fn and_others(self) -> Voice {
+        if matches!(self, Voice::Anywhere(_) | Voice::Guessed(_) | Voice::Forked(_)) {
+            return self;
+        }
+        let mut others = Voice::every();
+        others.retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&self));
+        Voice::Guessed(Box::new((self, Anywhere::beside(others))))
+    }
+
     /// Reads the data of an event, with the event's name.
     fn event(&mut self, data: &[u8], name: Option<&[u8]>, sink: &mut Sink<'_>) -> Fate {
         match self {
@@ -433,15 +486,65 @@ impl Voice {
             Voice::Responses(responses) => responses.event(data, sink),
             Voice::Anthropic(anthropic) => anthropic.event(data, name, sink),
             Voice::Gemini(gemini) => gemini.event(data, sink),
+            Voice::Anywhere(anywhere) => anywhere.event(data, name, sink),
+            Voice::Guessed(both) | Voice::Forked(both) => {
+                let (voice, anywhere) = &mut **both;
+                let before = sink.pieces.len();
+                let fate = voice.event(data, name, sink);
+                anywhere.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+                anywhere.event(data, name, sink);
+                // Another event of the same form may be more than its text to the other readings.
+                sink.lone = None;
+                return fate;
+            }
         }
         Fate::Pass
+    }
+
+    /// Reads an event, and what of it only some clients read: lines that end in other ways than the standard's, and
+    /// lines that are no data.
+    fn hear(&mut self, event: &[u8], sink: &mut Sink<'_>) -> Fate {
+        let (data, name, odd) = (sse::data(event), sse::name(event), sse::otherwise(event));
+        if !odd.is_empty() && !matches!(self, Voice::Forked(_)) {
+            let fork = Anywhere::beside(vec![self.clone()]);
+            let voice = std::mem::replace(self, Voice::Chat(openai_chat::Chat::default()));
+            *self = Voice::Forked(Box::new((voice, fork)));
+        }
+        let Voice::Forked(both) = self else {
+            self.bare(event, sink);
+            return data.map_or(Fate::Pass, |data| self.event(&data, name, sink));
+        };
+        // Both readings go on from here: what one of them leaves out changes what the other makes of the rest.
+        let (voice, fork) = &mut **both;
+        let before = sink.pieces.len();
+        voice.bare(event, sink);
+        let fate = data.as_ref().map_or(Fate::Pass, |data| voice.event(data, name, sink));
+        fork.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+        if odd.is_empty() {
+            fork.read(data.iter().map(|data| &**data), name, sink);
+        } else {
+            fork.read(odd.iter().map(|data| data.as_bytes()), name, sink);
+        }
+        sink.lone = None;
+        fate
+    }
+
+    /// Reads the lines of an event that are no data.
+    fn bare(&mut self, event: &[u8], sink: &mut Sink<'_>) {
+        match self {
+            Voice::Gemini(gemini) => gemini.bare(event, sink),
+            Voice::Guessed(both) => both.0.bare(event, sink),
+            _ => {}
+        }
     }
 
     /// Whether a tool call has begun and is not complete yet.
     fn inside_call(&self) -> bool {
         match self {
             Voice::Anthropic(anthropic) => anthropic.inside_call(),
-            Voice::Chat(_) | Voice::Responses(_) | Voice::Gemini(_) => false,
+            Voice::Gemini(gemini) => gemini.inside_call(),
+            Voice::Guessed(both) | Voice::Forked(both) => both.0.inside_call(),
+            Voice::Chat(_) | Voice::Responses(_) | Voice::Anywhere(_) => false,
         }
     }
 
@@ -451,6 +554,14 @@ impl Voice {
             Voice::Responses(responses) => responses.whole(data, sink),
             Voice::Anthropic(anthropic) => anthropic.whole(data, sink),
             Voice::Gemini(gemini) => gemini.whole(data, sink),
+            Voice::Anywhere(anywhere) => anywhere.whole(data, sink),
+            Voice::Guessed(both) | Voice::Forked(both) => {
+                let (voice, anywhere) = &mut **both;
+                let before = sink.pieces.len();
+                voice.whole(data, sink);
+                anywhere.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+                anywhere.whole(data, sink);
+            }
         }
     }
 
@@ -460,6 +571,14 @@ impl Voice {
             Voice::Responses(responses) => responses.finish(sink),
             Voice::Anthropic(anthropic) => anthropic.finish(sink),
             Voice::Gemini(gemini) => gemini.finish(sink),
+            Voice::Anywhere(anywhere) => anywhere.finish(sink),
+            Voice::Guessed(both) | Voice::Forked(both) => {
+                let (voice, anywhere) = &mut **both;
+                let before = sink.pieces.len();
+                voice.finish(sink);
+                anywhere.heard(&sink.pieces[before.min(sink.pieces.len())..]);
+                anywhere.finish(sink);
+            }
         }
     }
 }
@@ -478,6 +597,8 @@ struct Tally {
     id: Option<String>,
     /// There was more than is kept of a call.
     lost: bool,
+    /// A whole answer is neither JSON nor events nor any text.
+    unread: bool,
 }
 
 impl Tally {

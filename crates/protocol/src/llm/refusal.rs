@@ -57,7 +57,7 @@ pub fn refuse(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Refusal 
 /// The event that ends a stream which is already running.
 ///
 /// OpenAI's SDKs raise on any event with an `error` in it, Anthropic's on the event `error`, Google's
-/// on data that begins with `{"error":`.
+/// on data that begins with `{"error":`, Ollama's on a line with an `error` in it.
 pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Vec<u8> {
     let kind = Kind::of(trip);
     let mut error = error(dialect, kind, trip, incident);
@@ -72,6 +72,7 @@ pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Ve
             error["sequence_number"] = json!(0);
             "event: error\n"
         }
+        Family::Ollama => return format!("{error}\n").into_bytes(),
         Family::OpenAi | Family::Gemini => "",
     };
     format!("{event}data: {error}\n\n").into_bytes()
@@ -87,11 +88,13 @@ pub fn failed(dialect: Dialect, status: u16, problem: &str) -> Refusal {
 
 /// The same inside a stream that is already running.
 pub fn stream_failed(dialect: Dialect, status: u16, problem: &str) -> Vec<u8> {
+    let failure = failure(dialect, status, problem);
     let event = match family(dialect) {
         Family::Anthropic => "event: error\n",
+        Family::Ollama => return format!("{failure}\n").into_bytes(),
         Family::OpenAi | Family::Gemini => "",
     };
-    format!("{event}data: {}\n\n", failure(dialect, status, problem)).into_bytes()
+    format!("{event}data: {failure}\n\n").into_bytes()
 }
 
 fn failure(dialect: Dialect, status: u16, problem: &str) -> Value {
@@ -105,6 +108,7 @@ fn failure(dialect: Dialect, status: u16, problem: &str) -> Value {
         Family::OpenAi => json!({
             "error": { "message": problem, "type": "upstream_error", "param": null, "code": null }
         }),
+        Family::Ollama => json!({ "error": problem }),
     }
 }
 
@@ -218,6 +222,7 @@ fn error(dialect: Dialect, kind: Kind, trip: &Trip, incident: Option<&str>) -> V
                 "deadstop": facts,
             }})
         }
+        Family::Ollama => json!({ "error": message, "deadstop": facts }),
     }
 }
 
@@ -269,6 +274,8 @@ enum Family {
     OpenAi,
     Anthropic,
     Gemini,
+    /// A text, and lines in place of events.
+    Ollama,
 }
 
 fn family(dialect: Dialect) -> Family {
@@ -279,6 +286,7 @@ fn family(dialect: Dialect) -> Family {
         | Dialect::OpenAiOther => Family::OpenAi,
         Dialect::Anthropic | Dialect::AnthropicOther => Family::Anthropic,
         Dialect::Gemini | Dialect::GeminiOther => Family::Gemini,
+        Dialect::Ollama => Family::Ollama,
     }
 }
 

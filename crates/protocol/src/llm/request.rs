@@ -23,7 +23,10 @@ mod steer;
 mod turns;
 mod usage;
 
-pub use path::{climbs, dialect, dialect_by_body, fetched, model_in_path, versioned};
+pub use path::{
+    Brings, brings, climbs, dialect, dialect_by_body, fetched, leaves, model_in_path,
+    names_results, versioned,
+};
 pub use seen::Seen;
 pub use steer::Notes;
 pub use turns::Turns;
@@ -73,6 +76,7 @@ pub fn open<'a>(dialect: Dialect, path: &str, body: &'a [u8]) -> Result<Open<'a>
         Dialect::OpenAiEmbeddings => openai::other(std::str::from_utf8(body)?)?,
         Dialect::Anthropic => anthropic::messages(std::str::from_utf8(body)?)?,
         Dialect::Gemini => gemini::generate(std::str::from_utf8(body)?)?,
+        Dialect::Ollama => openai::ollama(std::str::from_utf8(body)?)?,
         Dialect::OpenAiOther | Dialect::AnthropicOther | Dialect::GeminiOther => {
             let text = std::str::from_utf8(body).unwrap_or_default();
             openai::other(text).unwrap_or_else(|_| {
@@ -187,7 +191,8 @@ impl<'a> Open<'a> {
 
     fn speaker(&self, message: &RawValue) -> Speaker {
         match self.dialect {
-            Dialect::OpenAiChat => openai::chat_speaker(message),
+            Dialect::OpenAiChat | Dialect::Ollama => openai::chat_speaker(message),
+            Dialect::OpenAiOther => Speaker::Other,
             Dialect::OpenAiResponses => openai::responses_speaker(message),
             Dialect::Anthropic => anthropic::speaker(message),
             Dialect::Gemini => gemini::speaker(message),
@@ -197,7 +202,8 @@ impl<'a> Open<'a> {
 
     fn tell(&self, message: &RawValue, news: &mut News) {
         match self.dialect {
-            Dialect::OpenAiChat => openai::chat_tell(message, news),
+            Dialect::OpenAiChat | Dialect::Ollama => openai::chat_tell(message, news),
+            Dialect::OpenAiOther => openai::output_tell(message, news),
             Dialect::OpenAiResponses => openai::responses_tell(message, news),
             Dialect::Anthropic => anthropic::tell(message, news),
             Dialect::Gemini => gemini::tell(message, news),

@@ -26,6 +26,10 @@ pub(crate) const UNREADABLE: &str = "the answer is packed in a way that Deadstop
 pub(crate) const REQUEST_TOO_LARGE: &str =
     "the packed request unpacks to more than 32 MiB; send it without compression, or send less";
 
+/// Why a request is not passed on that cannot be unpacked: its provider may know how to.
+pub(crate) const REQUEST_UNREADABLE: &str = "the request is packed in a way that Deadstop does not read (it reads gzip, deflate, br and zstd, one at a \
+    time); send it without compression";
+
 /// Undoes an encoding, piece by piece.
 pub(crate) enum Decoder {
     /// Nothing to undo.
@@ -119,7 +123,7 @@ impl Decoder {
                 Decoder::Gzip { unpack, sum: flate2::Crc::new(), fresh: Vec::new() }
             }
             Some(b"deflate") => {
-                Decoder::Packed(Box::new(flate2::write::ZlibDecoder::new(Room::default())))
+                Decoder::Packed(Box::new(Deflate::Unknown(Vec::new(), Room::default())))
             }
             Some(b"br") => {
                 Decoder::Packed(Box::new(brotli::DecompressorWriter::new(Room::default(), 4096)))
@@ -247,9 +251,51 @@ impl Unpack for flate2::write::MultiGzDecoder<Room> {
     }
 }
 
-impl Unpack for flate2::write::ZlibDecoder<Room> {
+/// `deflate` with the zlib header, as the standard has it, or without, as some servers send it. The first two
+/// bytes tell.
+enum Deflate {
+    Unknown(Vec<u8>, Room),
+    Zlib(flate2::write::ZlibDecoder<Room>),
+    Raw(flate2::write::DeflateDecoder<Room>),
+}
+
+impl Write for Deflate {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Deflate::Zlib(zlib) => zlib.write(bytes),
+            Deflate::Raw(raw) => raw.write(bytes),
+            Deflate::Unknown(first, room) => {
+                first.extend_from_slice(bytes);
+                let [one, two, ..] = **first else { return Ok(bytes.len()) };
+                let is_zlib = one & 0xf == 8
+                    && one >> 4 <= 7
+                    && u16::from_be_bytes([one, two]).is_multiple_of(31);
+                let (first, room) = (std::mem::take(first), std::mem::take(room));
+                *self = match is_zlib {
+                    true => Deflate::Zlib(flate2::write::ZlibDecoder::new(room)),
+                    false => Deflate::Raw(flate2::write::DeflateDecoder::new(room)),
+                };
+                self.write_all(&first).map(|()| bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Deflate::Unknown(..) => Ok(()),
+            Deflate::Zlib(zlib) => zlib.flush(),
+            Deflate::Raw(raw) => raw.flush(),
+        }
+    }
+}
+
+impl Unpack for Deflate {
     fn room(&mut self) -> &mut Room {
-        self.get_mut()
+        match self {
+            Deflate::Unknown(_, room) => room,
+            Deflate::Zlib(zlib) => zlib.get_mut(),
+            Deflate::Raw(raw) => raw.get_mut(),
+        }
     }
 }
 
@@ -272,6 +318,7 @@ mod tests {
 
     fn headers(encoding: &'static str) -> HeaderMap {
         let mut headers = HeaderMap::new();
+        let encoding = encoding.strip_prefix("raw ").unwrap_or(encoding);
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
         headers
     }
@@ -289,6 +336,12 @@ mod tests {
                 e.write_all(clear).unwrap();
                 e.finish().unwrap()
             }
+            "raw deflate" => {
+                let mut e =
+                    flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+                e.write_all(clear).unwrap();
+                e.finish().unwrap()
+            }
             "br" => {
                 let mut e = brotli::CompressorWriter::new(Vec::new(), 4096, 4, 20);
                 e.write_all(clear).unwrap();
@@ -302,7 +355,7 @@ mod tests {
     #[test]
     fn every_encoding_is_read_whatever_the_pieces() {
         let clear: Vec<u8> = (0..5000u32).flat_map(|n| n.to_string().into_bytes()).collect();
-        for encoding in ["gzip", "deflate", "br", "zstd", "identity"] {
+        for encoding in ["gzip", "deflate", "raw deflate", "br", "zstd", "identity"] {
             let bytes = packed(encoding, &clear);
             for size in [1, 7, 1000, usize::MAX] {
                 let mut decoder = Decoder::new(&headers(encoding));
@@ -353,7 +406,7 @@ mod tests {
     #[test]
     fn hole_04_bombs_are_not_unpacked() {
         let zeros = vec![b' '; MOST + 1];
-        for encoding in ["gzip", "deflate", "br", "zstd"] {
+        for encoding in ["gzip", "deflate", "raw deflate", "br", "zstd"] {
             let bomb = Bytes::from(packed(encoding, &zeros));
             assert_eq!(whole(&headers(encoding), &bomb), Err(Fault::TooLarge), "{encoding}");
             let mut decoder = Decoder::new(&headers(encoding));

@@ -97,6 +97,8 @@ impl Admission<'_> {
             stream: facts.stream || route.asks_stream(),
             guessed: inbound.is_guessed(),
             fetches: route.fetches,
+            brings: route.brings,
+            results: route.results(),
             model: facts.model.clone(),
         };
         let mut request = std::mem::take(&mut facts.said);

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::{Failure, How, Quota, Status, Trip};
-use deadstop_protocol::llm::answer::{Form, Pass, Reader};
+use deadstop_protocol::llm::answer::{Form, Pass, Reader, nearer};
+use deadstop_protocol::llm::request::Brings;
 use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
 use deadstop_warden::metrics::Reply;
 use http::{HeaderMap, Response, header};
@@ -64,35 +65,49 @@ pub(super) async fn pass(
     flow.quota = quota(&parts.headers);
     let status = parts.status;
     flow.watch(Reply::Status(status.as_u16()));
-    if !status.is_success() && !leads_away(&parts, exchange) {
-        // Passed on faithfully. The status says whose failure it is.
-        match Failure::of_status(status.as_u16()) {
-            Some(failure) => flow.fail(failure),
-            None => flow.settle(Status::Ok),
-        }
-        // The client may send it again at once, to another node.
-        flow.booked().await;
-        return Response::from_parts(parts, Body::new(body));
-    }
     if leads_away(&parts, exchange) {
         flow.settle(Status::Ok);
         flow.booked().await;
         return answered(refusal::failed(exchange.dialect, 502, LED_AWAY));
     }
+    let failed = !status.is_success();
+    if failed && is_other(exchange.dialect) {
+        // Passed on faithfully. The status says whose failure it is.
+        flow.ends(status);
+        // The client may send it again at once, to another node.
+        flow.booked().await;
+        return Response::from_parts(parts, Body::new(body));
+    }
+    if !is_other(exchange.dialect) && is_opaque(&kind(&parts.headers)) {
+        flow.fail(Failure::provider(How::Unreadable));
+        flow.booked().await;
+        return answered(refusal::failed(exchange.dialect, 502, OPAQUE));
+    }
     let decoder = Decoder::new(&parts.headers);
     // A compressed answer passes as it is: the usage chunk cannot be removed from it.
     let hide_usage = hide_usage && decoder.is_identity();
-    let Some(form) = form(&parts.headers, exchange) else {
+    // Many clients read the body of a failure like that of an answer.
+    let form = if failed { Some(Form::Json) } else { form(&parts.headers, exchange) };
+    let Some(form) = form else {
         let passing = Passing::new(body, flow, None, decoder, exchange.dialect);
         return Response::from_parts(parts, Body::new(passing));
     };
     let mut reader = Reader::new(exchange.dialect, form, hide_usage && form == Form::Events);
+    if exchange.guessed {
+        reader.look_anywhere();
+    }
     if decoder.is_identity() {
         reader.hold_calls();
     }
     if form == Form::Json {
-        return match whole(body, flow, reader, decoder, &parts.headers).await {
+        return match whole(body, flow, reader, decoder, (&parts, exchange)).await {
             Whole::Fine(bytes, warnings, ended) => {
+                let base = exchange.results.as_deref();
+                let near = base.and_then(|base| nearer(&bytes, base));
+                if near.is_some() {
+                    parts.headers.remove(header::CONTENT_LENGTH);
+                }
+                let bytes = near.map_or(bytes, Bytes::from);
                 let response = Response::from_parts(parts, Body::from(bytes));
                 last_warned(warned(response, &warnings), ended.as_deref())
             }
@@ -115,19 +130,32 @@ pub(super) async fn pass(
     }
     flow.streams();
     let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
-    passing.list = form == Form::GeminiJsonArray;
+    passing.shape = match (form, exchange.dialect) {
+        (Form::Events | Form::Json, _) => Shape::Events,
+        (Form::Objects, Dialect::Gemini) => Shape::List,
+        (Form::Objects | Form::File, _) => Shape::Lines,
+    };
     Response::from_parts(parts, Body::new(passing))
 }
 
 /// The answer's form; `None` for a kind of answer that Deadstop does not read.
 fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     let dialect = exchange.dialect;
-    if is_other(dialect) {
-        return None;
-    }
     let kind = kind(headers);
-    let list = dialect == Dialect::Gemini && exchange.stream;
+    let list = matches!(dialect, Dialect::Gemini | Dialect::Ollama) && exchange.stream;
     let is_media = ["audio/", "image/", "video/"].iter().any(|media| kind.starts_with(media));
+    if is_other(dialect) {
+        return match exchange.brings? {
+            Brings::File => Some(Form::File),
+            Brings::Document if kind.starts_with("text/event-stream") => Some(Form::Events),
+            Brings::Document if kind.contains("ndjson") || kind.contains("jsonl") => {
+                Some(Form::Objects)
+            }
+            Brings::Document if kind.contains("json") || kind.is_empty() => Some(Form::Json),
+            Brings::Document if is_media => None,
+            Brings::Document => Some(Form::File),
+        };
+    }
     if kind.starts_with("text/event-stream") && exchange.stream {
         Some(Form::Events)
     } else if is_media && exchange.guessed && !exchange.stream {
@@ -136,7 +164,7 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
         None
     } else if list {
         // Objects are found in events as well.
-        Some(Form::GeminiJsonArray)
+        Some(Form::Objects)
     } else if exchange.stream && !kind.contains("json") {
         // Clients that asked for a stream read one, whatever it is called.
         Some(Form::Events)
@@ -145,6 +173,34 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
     }
 }
 
+/// Whether an answer is in a form or in letters that Deadstop does not read, and a client may.
+fn is_opaque(kind: &str) -> bool {
+    let forms = ["eventstream", "protobuf", "grpc", "msgpack", "cbor"];
+    let letters = [
+        "utf-8",
+        "utf8",
+        "us-ascii",
+        "ascii",
+        "iso-8859-1",
+        "latin1",
+        "windows-1252",
+        "utf-16",
+        "utf-16le",
+        "utf-16be",
+        "utf-32",
+        "utf-32le",
+        "utf-32be",
+    ];
+    let charset = kind.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
+    let charset = charset.map(|charset| charset.trim().trim_matches(['"', '\'']));
+    forms.iter().any(|form| kind.contains(form))
+        || charset.is_some_and(|charset| !charset.is_empty() && !letters.contains(&charset))
+}
+
+/// Why such an answer is not passed on.
+const OPAQUE: &str = "the answer is in a form or a character set that Deadstop does not read (it reads JSON and \
+                      events, in UTF-8, UTF-16 or UTF-32); ask for JSON";
+
 /// Why an answer that is a redirect is not passed on.
 const LED_AWAY: &str = "the provider answers with a redirect, which would lead the client past Deadstop; \
                         send the path that the provider wants, or put its new address into base_url";
@@ -152,7 +208,7 @@ const LED_AWAY: &str = "the provider answers with a redirect, which would lead t
 /// Whether an answer sends the client elsewhere: clients follow a redirect to the provider itself, with
 /// the same request. What is only fetched (a file, for example) may lie elsewhere.
 fn leads_away(parts: &http::response::Parts, exchange: &Exchange) -> bool {
-    let fetched = exchange.fetches && is_other(exchange.dialect);
+    let fetched = exchange.fetches && is_other(exchange.dialect) && exchange.brings.is_none();
     parts.status.is_redirection() && parts.headers.contains_key(header::LOCATION) && !fetched
 }
 
@@ -181,7 +237,7 @@ async fn whole(
     mut flow: Flow,
     mut reader: Reader,
     mut decoder: Decoder,
-    headers: &HeaderMap,
+    (head, exchange): (&http::response::Parts, &Exchange),
 ) -> Whole {
     let mut read: Vec<Bytes> = Vec::new();
     let (mut size, mut unpacked) = (0, 0);
@@ -228,7 +284,12 @@ async fn whole(
         }
     }
     reader.finish(&mut pieces);
-    flow.whole = true;
+    flow.whole = head.status.is_success();
+    if reader.unread() && flow.whole && !exchange.guessed && !is_other(exchange.dialect) {
+        flow.fail(Failure::provider(How::Unreadable));
+        flow.booked().await;
+        return Whole::Broken(OPAQUE.to_owned());
+    }
     let mut taken = flow.take(&reader, &pieces);
     if let Some((_, words)) = flow.asks() {
         taken = flow.take_words(words.await);
@@ -250,11 +311,11 @@ async fn whole(
     };
     let garbage = pieces.is_empty()
         && decoder.is_identity()
-        && kind(headers).contains("json")
+        && kind(&head.headers).contains("json")
         && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err();
-    match garbage {
+    match garbage && flow.whole {
         true => flow.fail(Failure::provider(How::Unreadable)),
-        false => flow.settle(Status::Ok),
+        false => flow.ends(head.status),
     }
     flow.booked().await;
     let ended = flow.ended();
@@ -284,13 +345,22 @@ struct Passing {
     /// Where the ready frames end, and where the judged ones end.
     edge: Edge,
     judged: Edge,
-    /// Whether it is a JSON list instead of events.
-    list: bool,
+    shape: Shape,
     /// Why it must break off: the upstream did, or no error event can be added to it.
     breaks: Option<axum::BoxError>,
     /// The stream's last bytes, and what they wait for: a kill is on disk before the client hears
     /// of it.
     last_words: Option<(Written, Bytes)>,
+}
+
+/// How a stream is divided, and so how it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Events,
+    /// One list of objects.
+    List,
+    /// Objects on lines of their own.
+    Lines,
 }
 
 /// Bytes that wait until a person has decided about the tool calls in them.
@@ -339,7 +409,7 @@ impl Passing {
             held: None,
             judged: edge.clone(),
             edge,
-            list: false,
+            shape: Shape::Events,
             breaks: None,
             last_words: None,
         }
@@ -472,7 +542,11 @@ impl Passing {
         self.upstream = None;
         self.flow.take_back();
         self.flow.settle(Status::Cancelled);
-        let words = if self.list { self.last_element(cut) } else { self.last_event(cut) };
+        let words = match self.shape {
+            Shape::Events => self.last_event(cut),
+            Shape::List => self.last_element(cut),
+            Shape::Lines => self.last_line(cut),
+        };
         let readable = self.reader.is_some();
         match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {
             Some(words) => {
@@ -500,11 +574,21 @@ impl Passing {
 
     fn last_element(&self, cut: &Cut) -> Vec<u8> {
         let comma: &[u8] = if matches!(self.edge.last, b'[' | b',') { b"" } else { b"," };
-        let error = match &cut.why {
+        [comma, &self.last_object(cut), b"]"].concat()
+    }
+
+    /// An error on a line of its own. The beginning of another line, which the client may hold, stays without
+    /// its end.
+    fn last_line(&self, cut: &Cut) -> Vec<u8> {
+        let end: &[u8] = if self.edge.whole_line { b"" } else { b"\n" };
+        [end, &self.last_object(cut), b"\n"].concat()
+    }
+
+    fn last_object(&self, cut: &Cut) -> Vec<u8> {
+        match &cut.why {
             Why::Trip(trip) => refusal::refuse(self.dialect, trip, cut.incident.as_deref()).body,
             Why::Unreachable(why) => refusal::failed(self.dialect, 503, why).body,
-        };
-        [comma, &error, b"]"].concat()
+        }
     }
 
     fn end(&mut self) {

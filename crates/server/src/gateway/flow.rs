@@ -421,6 +421,14 @@ impl Flow {
         self.settle(failure.status());
     }
 
+    /// Settles a call whose answer has this status.
+    pub(super) fn ends(&mut self, status: http::StatusCode) {
+        match Failure::of_status(status.as_u16()) {
+            Some(failure) => self.fail(failure),
+            None => self.settle(Status::Ok),
+        }
+    }
+
     /// Settles the call; a second time does nothing.
     pub(super) fn settle(&mut self, status: Status) {
         let Some(running) = self.running.take() else { return };

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use deadstop_protocol::llm::Dialect;
 use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::{self, Notes};
+use deadstop_protocol::plain;
 use deadstop_redact::excerpt::Excerpt;
 use http::request::Parts;
 
@@ -17,7 +18,7 @@ const MOST_BODY: usize = 32 << 10;
 pub(super) struct Inbound<'a> {
     path: &'a str,
     body: Bytes,
-    /// The body unpacked, if it came compressed.
+    /// The body unpacked and in UTF-8, if it came otherwise.
     unpacked: Option<Vec<u8>>,
     /// The form that the path names.
     named: Dialect,
@@ -28,7 +29,8 @@ pub(super) struct Inbound<'a> {
 }
 
 impl<'a> Inbound<'a> {
-    /// A body that is too large when it is unpacked is refused.
+    /// A body is refused that is too large when it is unpacked, or is packed in a way that Deadstop does not read: its
+    /// provider may know how to.
     pub(super) fn new(
         parts: &Parts,
         body: Bytes,
@@ -36,11 +38,10 @@ impl<'a> Inbound<'a> {
     ) -> Result<Inbound<'a>, Fault> {
         let (method, path) = (parts.method.as_str(), route.path.as_str());
         let named = request::dialect(route.provider.api, method, path);
-        let unpacked = match decode::whole(&parts.headers, &body) {
-            // The provider may know more encodings than we do. Its answer is inspected.
-            Err(Fault::Broken) => None,
-            unpacked => unpacked?,
-        };
+        let unpacked = decode::whole(&parts.headers, &body)?;
+        let narrow = plain::utf8(unpacked.as_deref().unwrap_or(&body));
+        let is_json = |text: &Vec<u8>| plain::is_json(text);
+        let unpacked = narrow.filter(is_json).or(unpacked);
         let clear = unpacked.as_deref().unwrap_or(&body);
         let dialect = request::dialect_by_body(named, path, clear);
         let headers = parts.headers.iter();
@@ -70,7 +71,7 @@ impl<'a> Inbound<'a> {
     }
 
     /// The body with a request for the usage chunk, if it lacks one. A compressed body stays as it
-    /// is, and so does one for an unknown path, where the upstream may not know the option.
+    /// is, and so do one that is not in UTF-8 and one for an unknown path, where the upstream may not know the option.
     pub(super) fn with_usage(&self, opened: Option<&request::Open<'_>>) -> Option<Vec<u8>> {
         let changeable = self.unpacked.is_none() && self.named == self.dialect;
         opened.filter(|_| changeable)?.with_usage()

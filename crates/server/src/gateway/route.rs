@@ -1,7 +1,7 @@
 //! Where a request goes: the provider and the agent that its path names.
 
 use deadstop_protocol::llm::Dialect;
-use deadstop_protocol::llm::request::{fetched, versioned};
+use deadstop_protocol::llm::request::{Brings, brings, fetched, names_results, versioned};
 use http::{Method, Uri};
 
 use crate::config::{Config, Provider};
@@ -23,6 +23,8 @@ pub(super) struct Route<'a> {
     pub(super) query: Option<String>,
     /// Whether the method only fetches something.
     pub(super) fetches: bool,
+    /// Whether calls are looked for in an answer of no dialect.
+    pub(super) brings: Option<Brings>,
 }
 
 impl<'a> Route<'a> {
@@ -39,7 +41,8 @@ impl<'a> Route<'a> {
         let path = versioned(provider.api, upstream, &path).into_owned();
         let query = uri.query().map(str::to_owned);
         let fetches = method == Method::GET || method == Method::HEAD;
-        Some(Route { agent, session, name, provider, path, query, fetches })
+        let brings = brings(method.as_str(), &path);
+        Some(Route { agent, session, name, provider, path, query, fetches, brings })
     }
 
     /// The dialect of the answer: a request that is no model request may fetch a model's answer.
@@ -48,6 +51,12 @@ impl<'a> Route<'a> {
             Dialect::OpenAiOther => fetched(self.provider.api, &self.path).unwrap_or(asked),
             _ => asked,
         }
+    }
+
+    /// The path of the provider's address, if the answer may name addresses of results.
+    pub(super) fn results(&self) -> Option<String> {
+        let base = || self.provider.base_url.path().to_owned();
+        names_results(self.provider.api, &self.path).then(base)
     }
 
     /// Whether the query asks for a stream.

@@ -34,7 +34,7 @@ async fn hole_03_a_redirect_does_not_lead_past_the_gateway() {
         assert!(got.text().contains("redirect"), "{}", got.text());
         assert_eq!(got.header("location"), None);
         // What is only fetched may lie elsewhere.
-        let got = gate.ask(&Ask::get("/openai/v1/files/f1/content").by("worker", "s1")).await;
+        let got = gate.ask(&Ask::get("/openai/v1/videos/v1/content").by("worker", "s1")).await;
         assert_eq!(got.status, status, "{}", got.text());
     }
 }

@@ -9,16 +9,30 @@ use serde_json::{Value, json};
 
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, count, many, one, parse, plainly};
+use super::partial::Partial;
+use super::sse::bare;
 use super::whole::Elements;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Gemini {
     figures: Figures,
     /// The model gave a reason why it stopped.
     finished: bool,
     /// Something was read that is no error.
     read: bool,
+    /// A call whose arguments are still coming.
+    open: Option<Open>,
+    /// Lines of a stream that are no data. Google's Python SDK reads objects from them all the same.
+    bare: Elements,
+}
+
+/// A call whose arguments come one by one.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    id: String,
+    name: String,
+    arguments: Partial,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +87,10 @@ struct Part<'a> {
     function_call_snake: Option<Box<FunctionCall<'a>>>,
     #[serde(borrow, default, deserialize_with = "one", rename = "executable_code")]
     executable_code_snake: Option<Box<Code<'a>>>,
+    /// A tool that Google runs.
+    tool_call: Option<Value>,
+    #[serde(rename = "tool_call")]
+    tool_call_snake: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -82,6 +100,14 @@ struct FunctionCall<'a> {
     #[serde(borrow, default)]
     name: Text<'a>,
     args: Option<Arguments>,
+    #[serde(rename = "partialArgs")]
+    partial_args: Option<Value>,
+    #[serde(rename = "partial_args")]
+    partial_args_snake: Option<Value>,
+    #[serde(rename = "willContinue")]
+    will_continue: Option<Value>,
+    #[serde(rename = "will_continue")]
+    will_continue_snake: Option<Value>,
 }
 
 /// Code that the model wrote and Google runs.
@@ -156,7 +182,7 @@ impl Gemini {
                 counted.searches = counted.searches.max(queries);
             }
             for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
-                read_part(part, sink);
+                self.part(part, sink);
             }
             self.finished |= !candidate.finish_reason.is_empty();
         }
@@ -182,29 +208,94 @@ impl Gemini {
         self.finished = self.read;
     }
 
+    /// Reads the lines of an event that are no data.
+    pub(super) fn bare(&mut self, event: &[u8], sink: &mut Sink<'_>) {
+        let Some(lines) = bare(event) else { return };
+        let mut elements = std::mem::take(&mut self.bare);
+        elements.push(&lines, |object, _| self.event(object, sink));
+        sink.tally.lost |= elements.lost();
+        self.bare = elements;
+    }
+
+    /// Whether a tool call has begun and is not complete yet.
+    pub(super) fn inside_call(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// The upstream has ended.
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        self.close(sink);
         if self.finished {
             sink.done();
         }
     }
+
+    fn part(&mut self, part: Part<'_>, sink: &mut Sink<'_>) {
+        match part.thought {
+            Some(Value::Bool(true)) => sink.thought(part.text.as_str()),
+            _ => sink.text(part.text.as_str()),
+        }
+        for call in [part.function_call, part.function_call_snake].into_iter().flatten() {
+            self.call(*call, sink);
+        }
+        for code in [part.executable_code, part.executable_code_snake].into_iter().flatten() {
+            let Code { id, language, code } = *code;
+            sink.unseen(code.as_str());
+            let arguments = json!({ "language": language.as_str(), "code": code.as_str() });
+            sink.call(id.0.into_owned(), "code_execution".to_owned(), arguments);
+        }
+        for tool in [part.tool_call, part.tool_call_snake].into_iter().flatten() {
+            let kind = tool["toolType"].as_str().or(tool["tool_type"].as_str()).unwrap_or_default();
+            if !kind.is_empty() {
+                let arguments = Arguments(tool["args"].clone()).unpack();
+                sink.unseen(&arguments.to_string());
+                let id = tool["id"].as_str().unwrap_or_default().to_owned();
+                sink.call(id, kind.to_lowercase(), arguments);
+            }
+        }
+    }
+
+    /// A call, or a part of one: its name comes first, and then its arguments.
+    fn call(&mut self, call: FunctionCall<'_>, sink: &mut Sink<'_>) {
+        let goes_on =
+            [call.will_continue, call.will_continue_snake].contains(&Some(Value::Bool(true)));
+        let parts = [call.partial_args, call.partial_args_snake].into_iter().flatten();
+        let parts: Vec<Value> = parts.filter_map(list).flatten().collect();
+        let in_parts = goes_on || !parts.is_empty();
+        let arguments = call.args.unwrap_or_default();
+        if !call.name.is_empty() {
+            self.close(sink);
+            if !in_parts {
+                let arguments = arguments.unpack();
+                sink.unseen(&arguments.to_string());
+                return sink.call(call.id.0.into_owned(), call.name.0.into_owned(), arguments);
+            }
+            let (id, name) = (call.id.0.into_owned(), call.name.0.into_owned());
+            self.open = Some(Open { id, name, ..Open::default() });
+        }
+        let Some(open) = &mut self.open else { return };
+        open.arguments.merge(arguments.unpack());
+        for argument in &parts {
+            sink.tally.lost |= !open.arguments.add(argument);
+        }
+        if !goes_on {
+            self.close(sink);
+        }
+    }
+
+    /// The call whose arguments were coming is complete.
+    fn close(&mut self, sink: &mut Sink<'_>) {
+        if let Some(Open { id, name, arguments }) = self.open.take() {
+            let arguments = arguments.whole();
+            sink.unseen(&arguments.to_string());
+            sink.call(id, name, arguments);
+        }
+    }
 }
 
-fn read_part(part: Part<'_>, sink: &mut Sink<'_>) {
-    match part.thought {
-        Some(Value::Bool(true)) => sink.thought(part.text.as_str()),
-        _ => sink.text(part.text.as_str()),
-    }
-    let calls = [part.function_call, part.function_call_snake];
-    for call in calls.into_iter().flatten().filter(|call| !call.name.is_empty()) {
-        let arguments = call.args.unwrap_or_default().unpack();
-        sink.unseen(&arguments.to_string());
-        sink.call(call.id.0.into_owned(), call.name.0.into_owned(), arguments);
-    }
-    for code in [part.executable_code, part.executable_code_snake].into_iter().flatten() {
-        let Code { id, language, code } = *code;
-        sink.unseen(code.as_str());
-        let arguments = json!({ "language": language.as_str(), "code": code.as_str() });
-        sink.call(id.0.into_owned(), "code_execution".to_owned(), arguments);
+fn list(value: Value) -> Option<Vec<Value>> {
+    match value {
+        Value::Array(list) => Some(list),
+        _ => None,
     }
 }

@@ -13,11 +13,11 @@ use super::lenient::Arguments;
 const MOST: usize = 256;
 
 /// The calls of all choices.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Joined(Vec<Calls>);
 
 /// The calls of one choice.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Calls {
     list: Vec<Call>,
     /// The one call of the older API.
@@ -27,7 +27,7 @@ struct Calls {
     current: Option<i64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Call {
     id: String,
     name: String,

@@ -19,7 +19,7 @@ use super::{Fate, Sink};
 const MOST_OPEN: usize = 256;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Chat {
     open: Vec<Open>,
     /// The same calls as the official clients join them.
@@ -79,7 +79,7 @@ struct Message<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct ToolCall<'a> {
+pub(super) struct ToolCall<'a> {
     #[serde(default)]
     index: Index,
     #[serde(borrow, default)]
@@ -180,6 +180,11 @@ impl Chat {
         if self.finished {
             sink.done();
         }
+    }
+
+    /// A part of a call that an answer of another form brings.
+    pub(super) fn part(&mut self, call: ToolCall<'_>, sink: &mut Sink<'_>) {
+        self.delta(Index::default(), call, false, sink);
     }
 
     fn chunk(&mut self, chunk: Chunk<'_>, sink: &mut Sink<'_>) {
@@ -369,7 +374,7 @@ fn told_by(open: &[Open]) -> impl Fn(&str, Option<&str>) -> bool {
 }
 
 /// A tool call whose deltas are coming.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Open {
     choice: u64,
     index: Option<Count>,
@@ -409,7 +414,7 @@ impl Open {
 }
 
 /// Follows arguments as they are written, to know when they are a whole object.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Balance {
     depth: u64,
     in_text: bool,

@@ -10,14 +10,17 @@ use serde_json::{Value, json};
 use super::Sink;
 use super::lenient::{Arguments, Count, Failure, Text, many, one, parse, plainly};
 use super::openai_usage::OpenAiUsage;
+use super::sse::LARGEST_EVENT;
 
 /// Items that are remembered, to tell each once.
 const MOST_ITEMS: usize = 4096;
 
 /// The state of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Responses {
     items: Vec<Seen>,
+    /// Bytes of arguments that came in parts.
+    kept: usize,
     finished: bool,
 }
 
@@ -106,7 +109,7 @@ struct Response<'a> {
 
 /// Anything in an answer's output, with the fields of all kinds of calls.
 #[derive(Deserialize)]
-struct Item<'a> {
+pub(super) struct Item<'a> {
     #[serde(borrow, default)]
     r#type: Text<'a>,
     #[serde(borrow, default)]
@@ -136,8 +139,14 @@ struct Part<'a> {
 }
 
 impl Item<'_> {
+    /// Its id, its tool and its arguments.
+    pub(super) fn into_call(mut self) -> (String, String, Value) {
+        let arguments = self.take_arguments();
+        (self.call_id.or(&self.id).to_owned(), self.tool().to_owned(), arguments)
+    }
+
     /// Calls, and requests to approve one: a client that approves by itself runs it.
-    fn is_call(&self) -> bool {
+    pub(super) fn is_call(&self) -> bool {
         let kind = self.r#type.as_str();
         kind.ends_with("_call") || kind == "mcp_approval_request"
     }
@@ -147,6 +156,16 @@ impl Item<'_> {
         let kind = self.r#type.as_str();
         let built_in = kind.strip_suffix("_call").unwrap_or(kind);
         if self.name.is_empty() { built_in } else { self.name.as_str() }
+    }
+
+    /// The beginning of its arguments, if that is a text with something in it.
+    fn begun(&mut self) -> String {
+        let given = [self.arguments.take(), self.input.take(), self.code.take()];
+        let texts = given.into_iter().flatten().filter_map(|given| match given.0 {
+            Value::String(text) => Some(text),
+            _ => None,
+        });
+        texts.collect()
     }
 
     fn take_arguments(&mut self) -> Value {
@@ -184,13 +203,15 @@ impl Responses {
             Kind::Thought => sink.thought(event.delta.as_str()),
             Kind::Unseen => {
                 sink.unseen(event.delta.as_str());
-                if let Some(seen) = self.find(index, event.item_id.as_str()) {
-                    seen.streamed = true;
-                }
+                self.written(index, &event, sink);
             }
             Kind::ItemAdded => {
-                if let Some(item) = event.item.filter(|item| item.is_call()) {
-                    self.remember(Seen::of(&item, index));
+                if let Some(mut item) = event.item.filter(|item| item.is_call()) {
+                    let mut seen = Seen::of(&item, index);
+                    seen.kind = item.r#type.as_str().to_owned();
+                    seen.written = item.begun();
+                    self.kept += seen.written.len();
+                    self.remember(seen);
                 }
             }
             Kind::ItemDone => {
@@ -238,6 +259,7 @@ impl Responses {
 
     /// The upstream has ended.
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        self.leftovers(sink);
         if self.finished {
             sink.done();
         }
@@ -253,7 +275,40 @@ impl Responses {
             response.error = Some(Failure("the response failed".to_owned()));
         }
         self.response(*response, sink);
+        self.leftovers(sink);
         sink.done();
+    }
+
+    /// Keeps a part of a call's arguments.
+    fn written(&mut self, index: Option<u64>, event: &Event<'_>, sink: &mut Sink<'_>) {
+        let part = event.delta.as_str();
+        let fits = self.kept + part.len() <= LARGEST_EVENT;
+        let Some(seen) = self.find(index, event.item_id.as_str()) else { return };
+        seen.streamed = true;
+        if fits {
+            seen.written.push_str(part);
+            self.kept += part.len();
+        } else {
+            sink.tally.lost = true;
+        }
+    }
+
+    /// Tells the calls whose parts alone have come, or have come otherwise than the whole: some clients put a
+    /// call together from its parts and wait for nothing else.
+    fn leftovers(&mut self, sink: &mut Sink<'_>) {
+        for seen in &mut self.items {
+            let whole = members(&seen.arguments(Arguments::parse));
+            let same = |told: &Vec<Digest>| seen.written.trim().is_empty() || *told == whole;
+            let name = if seen.name.is_empty() { &seen.named } else { &seen.name };
+            if !name.is_empty() && !seen.told.as_ref().is_some_and(same) {
+                let arguments = seen.arguments(Arguments::parse_partly);
+                let id = if seen.call_id.is_empty() { &seen.id } else { &seen.call_id };
+                sink.call(id.clone(), name.clone(), arguments);
+                seen.told = Some(whole);
+            }
+            seen.written = String::new();
+        }
+        self.kept = 0;
     }
 
     fn response(&mut self, response: Response<'_>, sink: &mut Sink<'_>) {
@@ -352,13 +407,16 @@ impl Responses {
 }
 
 /// A call that has been announced or told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Seen {
     index: Option<u64>,
     id: String,
     call_id: String,
     name: String,
-    /// Its arguments came as deltas and have been counted.
+    /// What kind of item it is, if it was announced.
+    kind: String,
+    /// Its arguments as their parts have come, which were counted.
+    written: String,
     streamed: bool,
     /// What its arguments were when it was told.
     told: Option<Vec<Digest>>,
@@ -376,6 +434,15 @@ fn members(arguments: &Value) -> Vec<Digest> {
 }
 
 impl Seen {
+    /// Arguments that came in parts, as those of an item of this kind are judged.
+    fn arguments(&self, read: fn(&str) -> Value) -> Value {
+        match self.kind.as_str() {
+            "custom_tool_call" => json!({ "input": self.written }),
+            "code_interpreter_call" => json!({ "code": self.written }),
+            _ => read(&self.written),
+        }
+    }
+
     fn of(item: &Item<'_>, index: Option<u64>) -> Seen {
         Seen {
             index,

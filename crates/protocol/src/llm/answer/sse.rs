@@ -120,6 +120,56 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     found
 }
 
+/// The data of an event as clients read it that end lines as Python's `splitlines` does: at form feeds, at
+/// Unicode's own line ends, and at a few control characters. Empty where that changes nothing.
+pub(crate) fn otherwise(event: &[u8]) -> Vec<String> {
+    let may_break = |byte: &u8| matches!(byte, 0x0b | 0x0c | 0x1c..=0x1e | 0xc2 | 0xe2);
+    if !event.iter().fold(false, |found, byte| found | may_break(byte)) {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(event.strip_prefix(MARK).unwrap_or(event));
+    if !text.contains(is_odd_end) {
+        return Vec::new();
+    }
+    let lines = text.split(|c: char| matches!(c, '\r' | '\n') || is_odd_end(c));
+    let (mut found, mut data) = (Vec::new(), String::new());
+    for line in lines.chain([""]) {
+        match line.strip_prefix("data:") {
+            Some(value) => {
+                data.push_str(if data.is_empty() { "" } else { "\n" });
+                data.push_str(value.strip_prefix(' ').unwrap_or(value));
+            }
+            None if line.is_empty() && !data.is_empty() => found.push(std::mem::take(&mut data)),
+            None => {}
+        }
+    }
+    let same = data_is(event, &found);
+    if same { Vec::new() } else { found }
+}
+
+/// Whether an event's data is just this, as the standard reads it.
+fn data_is(event: &[u8], found: &[String]) -> bool {
+    match (data(event), found) {
+        (None, []) => true,
+        (Some(data), [one]) => *data == *one.as_bytes(),
+        _ => false,
+    }
+}
+
+fn is_odd_end(c: char) -> bool {
+    matches!(c, '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// The lines of an event that are neither data nor another field nor a comment, with their ends.
+pub(crate) fn bare(event: &[u8]) -> Option<Vec<u8>> {
+    let event = event.strip_prefix(MARK).unwrap_or(event);
+    let lines = event.split_inclusive(|byte| matches!(byte, b'\r' | b'\n'));
+    let fields: [&[u8]; 5] = [b"data", b"event", b"id", b"retry", b":"];
+    let is_field = |line: &&[u8]| fields.iter().any(|field| line.starts_with(field));
+    let bare: Vec<u8> = lines.filter(|line| !is_field(line)).flatten().copied().collect();
+    bare.iter().any(|byte| !byte.is_ascii_whitespace()).then_some(bare)
+}
+
 /// The name of an event, if it has one that says something.
 pub(crate) fn name(event: &[u8]) -> Option<&[u8]> {
     let lines =
@@ -130,7 +180,7 @@ pub(crate) fn name(event: &[u8]) -> Option<&[u8]> {
 }
 
 /// What has arrived of an event that is not complete yet, up to the cap.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Carry {
     bytes: Vec<u8>,
     /// Some of the event has arrived.
@@ -244,6 +294,32 @@ mod tests {
         check("database: a\n\n", &[]);
         check("data: not ended\n", &[]);
         check("event: x\nid: 1\nretry: 5\ndata: a\n\n", &["a"]);
+    }
+
+    #[test]
+    fn lines_that_end_in_other_ways() {
+        let check = |event: &str, expected: &[&str]| {
+            assert_eq!(otherwise(event.as_bytes()), expected, "{event:?}");
+        };
+        check("data: a\n\n", &[]);
+        check("data: \u{2713} caf\u{e9}\n\n", &[]);
+        // Within a text, such clients lose the event.
+        check("data: \"a\u{2028}b\"\n\n", &["\"a"]);
+        check("data: a\u{c}\n\n", &["a"]);
+        for end in
+            ["\u{2028}", "\u{2029}", "\u{85}", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}"]
+        {
+            check(&format!("data: a{end}{end}data: b\n\n"), &["a", "b"]);
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_field() {
+        let found =
+            |event: &str| bare(event.as_bytes()).map(|bare| String::from_utf8(bare).unwrap());
+        assert_eq!(found("event: x\ndata: a\n\n"), None);
+        assert_eq!(found(": {}\nid: 1\nretry: 5\n\n"), None);
+        assert_eq!(found("{\"a\":\n1}\n\n").as_deref(), Some("{\"a\":\n1}\n\n"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Answers in the shapes that providers document, cut everywhere: the pieces must not depend on it.
 
+mod anywhere;
 mod chat;
 mod limits;
 mod odd;

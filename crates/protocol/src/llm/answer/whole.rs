@@ -4,6 +4,7 @@
 //! list is read element by element, so that a long one is followed while it runs.
 
 use super::sse::{Carry, Taken};
+use crate::plain;
 
 /// The largest whole answer that is read. A larger one passes and is not looked at.
 pub(super) const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
@@ -32,22 +33,33 @@ impl Whole {
         self.too_large
     }
 
-    /// All of it, unless it was too large; nothing the second time.
+    /// All of it as UTF-8, unless it was too large; nothing the second time.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.bytes)
+        let bytes = std::mem::take(&mut self.bytes);
+        let is_json = |text: &Vec<u8>| plain::is_json(text);
+        plain::utf8(&bytes).filter(is_json).unwrap_or(bytes)
     }
 }
 
 /// Finds the objects in a list of them, or a lone one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Elements {
     carry: Carry,
     depth: u64,
     in_text: bool,
     escaped: bool,
+    /// Whether its first character is still to come, which tells whether it is JSON at all.
+    unknown: bool,
+    /// It is something else.
+    other: bool,
 }
 
 impl Elements {
+    /// Finds the objects in a file, if it is one of JSON.
+    pub(super) fn of_file() -> Elements {
+        Elements { unknown: true, ..Elements::default() }
+    }
+
     /// Whether an object has begun and not ended.
     pub(super) fn inside(&self) -> bool {
         self.carry.inside()
@@ -61,6 +73,13 @@ impl Elements {
     /// Calls back for each object that these bytes complete, with the offset in them at which it
     /// starts: 0 if it started before.
     pub(super) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8], usize)) {
+        let space = |byte: &u8| byte.is_ascii_whitespace() || b"\xEF\xBB\xBF".contains(byte);
+        if let (true, Some(first)) = (self.unknown, bytes.iter().find(|byte| !space(byte))) {
+            (self.unknown, self.other) = (false, !matches!(first, b'{' | b'['));
+        }
+        if self.other {
+            return;
+        }
         let mut at = 0;
         loop {
             let held_from = if self.carry.inside() {
@@ -132,6 +151,21 @@ mod tests {
         check(r#"{"error":{}}"#, &[r#"{"error":{}}"#]);
         check("[]", &[]);
         check(r#"[{"a":"#, &[]);
+    }
+
+    #[test]
+    fn a_file_is_read_if_it_is_json() {
+        let check = |file: &[u8], expected: usize| {
+            for size in [1, 3, file.len()] {
+                let (mut elements, mut found) = (Elements::of_file(), 0);
+                file.chunks(size).for_each(|part| elements.push(part, |_, _| found += 1));
+                assert_eq!(found, expected, "{}", String::from_utf8_lossy(file));
+            }
+        };
+        check(b"{\"a\":1}\n{\"b\":2}\n", 2);
+        check(b"\xEF\xBB\xBF \n[{}]", 1);
+        check(b"%PDF {} {}", 0);
+        check(b"\x89PNG\n{}", 0);
     }
 
     #[test]

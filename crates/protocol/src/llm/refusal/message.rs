@@ -11,6 +11,7 @@ use super::{JSON, Kind, Refusal, facts_as_headers, refuse, sentence};
 use crate::llm::Dialect;
 
 const EVENTS: &str = "text/event-stream; charset=utf-8";
+const LINES: &str = "application/x-ndjson";
 
 /// The answer with the sentence as its text, whole or as a stream. Where a dialect has no such
 /// answer (embeddings, other paths) it is a plain refusal.
@@ -27,9 +28,14 @@ pub fn message(dialect: Dialect, stream: bool, model: &str, trip: &Trip) -> Refu
         (Dialect::Anthropic, true) => word.anthropic_stream(),
         (Dialect::Gemini, false) => word.gemini().to_string(),
         (Dialect::Gemini, true) => format!("data: {}\r\n\r\n", word.gemini()),
+        (Dialect::Ollama, _) => format!("{}\n", word.ollama()),
         _ => return refuse(dialect, trip, None),
     };
-    let content_type = if stream { EVENTS } else { JSON };
+    let content_type = match (dialect, stream) {
+        (_, false) => JSON,
+        (Dialect::Ollama, true) => LINES,
+        (_, true) => EVENTS,
+    };
     Refusal {
         status: 200,
         content_type,
@@ -166,6 +172,15 @@ impl Word<'_> {
         ]
         .map(|(name, event)| named_event(name, event))
         .concat()
+    }
+
+    /// For both of its paths: one reads the message, the other one the response.
+    fn ollama(&self) -> Value {
+        json!({
+            "model": self.model, "created_at": "1970-01-01T00:00:00Z", "response": self.text,
+            "message": { "role": "assistant", "content": self.text },
+            "done": true, "done_reason": "stop", "prompt_eval_count": 0, "eval_count": 0,
+        })
     }
 
     fn gemini(&self) -> Value {

@@ -122,8 +122,33 @@ fn bodies_have_the_providers_shape() {
                 assert_eq!(error["status"], "PERMISSION_DENIED");
                 assert_eq!(error["details"][0]["reason"], "repetition");
             }
+            Family::Ollama => unreachable!("its errors are texts"),
         }
     }
+}
+
+/// Its clients read a text.
+#[test]
+fn ollamas_errors_are_texts() {
+    let trip = trip(GuardId::Loop, Verdict::Kill);
+    let message = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    let body: Value =
+        serde_json::from_slice(&refuse(Dialect::Ollama, &trip, Some("inc_1")).body).unwrap();
+    assert_eq!((&body["error"], &body["deadstop"]["guard"]), (&json!(message), &json!("loop")));
+    let line = stream_error(Dialect::Ollama, &trip, None);
+    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
+    let line = stream_failed(Dialect::Ollama, 503, "away");
+    assert_eq!(line, b"{\"error\":\"away\"}\n");
+    for stream in [false, true] {
+        let said = message_of(&trip, stream);
+        assert_eq!((&said["message"]["content"], &said["done"]), (&json!(message), &json!(true)));
+    }
+}
+
+fn message_of(trip: &Trip, stream: bool) -> Value {
+    let refusal = super::message(Dialect::Ollama, stream, "m", trip);
+    assert_eq!(refusal.status, 200);
+    serde_json::from_slice(&refusal.body).unwrap()
 }
 
 #[test]

@@ -51,6 +51,22 @@ pub(super) fn chat(body: &str) -> Result<Envelope<'_>, BadRequest> {
     })
 }
 
+/// Ollama's `POST /api/chat` and `/api/generate`. Both stream unless they are told not to.
+pub(super) fn ollama(body: &str) -> Result<Envelope<'_>, BadRequest> {
+    let found = object(body, ["model", "stream", "options", "prompt"], "messages")?;
+    let [model, stream, options, prompt] = found.fields;
+    let most = options.and_then(|options| json::fields(options, ["num_predict"])[0]);
+    let mut items = found.items;
+    items.text = items.text.or_else(|| prompt.and_then(json::text));
+    let request = Request {
+        model: owned(model).unwrap_or_default(),
+        stream: stream.is_none_or(|stream| stream.get() != "false"),
+        max_output: count(most).map(Tokens),
+        ..Request::default()
+    };
+    Ok(Envelope { request, items, ..Envelope::default() })
+}
+
 /// `POST …/responses`.
 pub(super) fn responses(body: &str) -> Result<Envelope<'_>, BadRequest> {
     let names = [
@@ -101,7 +117,8 @@ fn session([own, conversation, metadata]: [Option<&RawValue>; 3]) -> Option<Stri
 /// Embeddings, older and unknown paths of any provider: what most of them have in common.
 pub(super) fn other(body: &str) -> Result<Envelope<'_>, BadRequest> {
     let names = ["model", "stream", "max_tokens", "safety_identifier", "user"];
-    let [model, stream, max, safety, user] = object(body, names, "")?.fields;
+    let found = object(body, names, "tool_outputs")?;
+    let [model, stream, max, safety, user] = found.fields;
     let request = Request {
         model: owned(model).unwrap_or_default(),
         stream: is_true(stream),
@@ -112,7 +129,19 @@ pub(super) fn other(body: &str) -> Result<Envelope<'_>, BadRequest> {
         },
         ..Request::default()
     };
-    Ok(Envelope { request, ..Envelope::default() })
+    // The provider keeps an assistant's history: only what its tools brought is sent.
+    let continues = !found.items.list.is_empty();
+    Ok(Envelope { request, items: found.items, continues, ..Envelope::default() })
+}
+
+/// Tells what a tool brought to an assistant's run.
+pub(super) fn output_tell(item: &RawValue, news: &mut News) {
+    let [id, result] = json::fields(item, ["tool_call_id", "output"]);
+    news.result(ToolResult {
+        id: owned(id).unwrap_or_default(),
+        text: output(result),
+        ..ToolResult::default()
+    });
 }
 
 /// Who speaks in a chat message.
@@ -127,8 +156,8 @@ pub(super) fn chat_speaker(message: &RawValue) -> Speaker {
 
 /// Tells what a chat message brings.
 pub(super) fn chat_tell(message: &RawValue, news: &mut News) {
-    let [role, content, id, name] =
-        json::fields(message, ["role", "content", "tool_call_id", "name"]);
+    let [role, content, id, name, tool] =
+        json::fields(message, ["role", "content", "tool_call_id", "name", "tool_name"]);
     match role.and_then(json::text).as_deref() {
         Some("user") => {
             if let Some(content) = content {
@@ -137,7 +166,7 @@ pub(super) fn chat_tell(message: &RawValue, news: &mut News) {
         }
         Some("tool" | "function") => news.result(ToolResult {
             id: owned(id).unwrap_or_default(),
-            name: owned(name),
+            name: owned(name).or_else(|| owned(tool)),
             text: output(content),
             is_error: false,
         }),

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::json::{object, present};
 use crate::llm::{Api, Dialect};
+use crate::plain;
 
 /// How often a path is decoded at most. Proxies in front of a provider may decode once more.
 const ROUNDS: usize = 3;
@@ -30,7 +31,8 @@ pub fn dialect(api: Api, method: &str, path: &str) -> Dialect {
         [.., last] if posted && gemini_method(last).is_some() => Dialect::Gemini,
         ["messages"] | [.., "v1", "messages"] if posted => Dialect::Anthropic,
         [.., "messages"] if posted && api == Api::Anthropic => Dialect::Anthropic,
-        [.., "responses"] if posted && api == Api::OpenAi => Dialect::OpenAiResponses,
+        [.., "responses"] if posted && api != Api::Anthropic => Dialect::OpenAiResponses,
+        [.., "api", "chat" | "generate"] if posted && api == Api::OpenAi => Dialect::Ollama,
         [.., "embeddings"] if posted && api == Api::OpenAi => Dialect::OpenAiEmbeddings,
         _ => match api {
             Api::OpenAi => Dialect::OpenAiOther,
@@ -60,9 +62,15 @@ pub fn dialect_by_body(by_path: Dialect, path: &str, body: &[u8]) -> Dialect {
         return by_path;
     }
     let names = ["messages", "contents", "input", "prompt", "model"];
-    let text = std::str::from_utf8(unmarked(body)).unwrap_or_default();
-    let Ok(found) = object(text, names, "") else { return by_path };
-    let [messages, contents, input, prompt, model] = found.fields.map(present);
+    let named = |text: &str| Some(object(text, names, "").ok()?.fields.map(present));
+    let body = unmarked(body);
+    // A server may read more than strict JSON.
+    let leniently = || named(&plain::read(body).ok()?.to_string());
+    let Some([messages, contents, input, prompt, model]) =
+        named(&String::from_utf8_lossy(body)).or_else(leniently)
+    else {
+        return by_path;
+    };
     match api {
         _ if contents => Dialect::Gemini,
         Api::Anthropic if messages || (prompt && model) => Dialect::Anthropic,
@@ -89,6 +97,70 @@ pub fn fetched(api: Api, path: &str) -> Option<Dialect> {
         [.., "responses", _] | [.., "responses", _, "cancel"] => Some(Dialect::OpenAiResponses),
         _ => None,
     }
+}
+
+/// Whether calls are looked for in an answer of no dialect, and in which form it comes then. What is sent is
+/// answered by what came of it; of what is only fetched, a few paths bring results: those of batches, files, runs
+/// of assistants, sessions of agents, and lists of stored answers.
+///
+/// ```
+/// use deadstop_protocol::llm::request::{Brings, brings};
+/// assert_eq!(brings("GET", "/v1/threads/t_1/runs/r_1"), Some(Brings::Document));
+/// assert_eq!(brings("GET", "/v1/files/f_1/content"), Some(Brings::File));
+/// assert_eq!(brings("GET", "/v1/models"), None);
+/// ```
+pub fn brings(method: &str, path: &str) -> Option<Brings> {
+    let posted = sends(method);
+    if posted && (counts_only(path) || is_other(path)) {
+        return None;
+    }
+    let path = decoded(path);
+    let segments = segments(&path);
+    match segments.as_slice() {
+        _ if posted => Some(Brings::Document),
+        [.., "files", _, "content"] | [.., "batches", _, "results"] => Some(Brings::File),
+        [.., last] if last.ends_with(":download") => Some(Brings::File),
+        [.., "threads", _, "runs"]
+        | [.., "runs" | "steps" | "batches" | "operations" | "interactions", _]
+        | [.., "runs", _, "steps"]
+        | [.., "chat", "completions"]
+        | [.., "conversations", _, "items"]
+        | [.., "conversations", _, "items", _]
+        | [.., "sessions", _, "events"]
+        | [.., "sessions", _, "events", "stream"]
+        | [.., "threads", _, "events" | "stream"] => Some(Brings::Document),
+        _ => None,
+    }
+}
+
+/// What an answer of no dialect is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Brings {
+    /// A document or a stream.
+    Document,
+    /// A file of any kind.
+    File,
+}
+
+/// Whether answers of a path name the address of their results: Anthropic's batches do, and clients go there.
+pub fn names_results(api: Api, path: &str) -> bool {
+    let path = decoded(path);
+    let segments = segments(&path);
+    api == Api::Anthropic && segments.contains(&"batches") && segments.last() != Some(&"results")
+}
+
+/// Whether a path opens a session that goes on without the gateway, over a WebSocket, WebRTC or a phone line:
+/// sessions, calls and the keys for them.
+///
+/// ```
+/// use deadstop_protocol::llm::request::leaves;
+/// assert!(leaves("POST", "/v1/realtime/calls"));
+/// assert!(!leaves("POST", "/v1/responses"));
+/// ```
+pub fn leaves(method: &str, path: &str) -> bool {
+    let path = decoded(path);
+    let opens = |segment: &&str| matches!(*segment, "realtime" | "live" | "auth_tokens");
+    sends(method) && segments(&path).iter().take(3).any(opens)
 }
 
 /// Whether a method sends a body that a server acts on. A server may go by a header that names another
@@ -226,8 +298,19 @@ fn is_other(path: &str) -> bool {
     let path = decoded(path);
     match segments(&path).as_slice() {
         [.., "audio" | "images", _] => true,
+        // What is sent there is answered with the same.
+        [.., "conversations", _, "items"] => true,
         [.., last] => {
-            matches!(*last, "moderations" | "embeddings" | "rerank" | "tokenize" | "threads")
+            let others = [
+                "moderations",
+                "embeddings",
+                "embed",
+                "rerank",
+                "tokenize",
+                "threads",
+                "conversations",
+            ];
+            others.contains(last)
         }
         [] => false,
     }

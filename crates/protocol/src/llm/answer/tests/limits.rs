@@ -11,7 +11,7 @@ const DIALECTS: [Dialect; 5] = [
     Dialect::Gemini,
     Dialect::OpenAiOther,
 ];
-const FORMS: [Form; 3] = [Form::Events, Form::Json, Form::GeminiJsonArray];
+const FORMS: [Form; 3] = [Form::Events, Form::Json, Form::Objects];
 
 /// Output tokens after each of some events.
 fn outputs(dialect: Dialect, events: &[&str]) -> Vec<u64> {
@@ -106,8 +106,8 @@ fn the_client_has_a_part_of_an_event() {
     check(Form::Events, false, "data: x\r\n\r", true);
     check(Form::Events, false, "data: x\n", false);
     check(Form::Events, true, "data: x\n", true);
-    check(Form::GeminiJsonArray, false, "[{}", true);
-    check(Form::GeminiJsonArray, false, "[{", false);
+    check(Form::Objects, false, "[{}", true);
+    check(Form::Objects, false, "[{", false);
 }
 
 /// Bytes that come close to being an answer.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// The calls that are read in a stream or a whole answer, as `name arguments`.
-fn calls(dialect: Dialect, form: Form, answer: &str) -> Vec<String> {
+pub(super) fn calls(dialect: Dialect, form: Form, answer: &str) -> Vec<String> {
     let mut reader = Reader::new(dialect, form, false);
     let mut pieces = Vec::new();
     reader.push(answer.as_bytes(), &mut pieces);
@@ -18,7 +18,7 @@ fn calls(dialect: Dialect, form: Form, answer: &str) -> Vec<String> {
 }
 
 /// A stream of these data, with the names that Anthropic gives its events.
-fn stream(events: &[Value]) -> String {
+pub(super) fn stream(events: &[Value]) -> String {
     let event = |data: &Value| match data["type"].as_str() {
         Some(kind) => format!("event: {kind}\ndata: {data}\n\n"),
         None => format!("data: {data}\n\n"),

@@ -226,9 +226,9 @@ const GEMINI_PIECES: &str = r#"text Thinking.
 fn gemini_in_events_and_lists() {
     check_events(Dialect::Gemini, GEMINI, GEMINI_PIECES);
     let list = format!("[{}\n]", GEMINI.join("\n,\r\n"));
-    check(&Case::new(Dialect::Gemini, Form::GeminiJsonArray, &list, GEMINI_PIECES));
+    check(&Case::new(Dialect::Gemini, Form::Objects, &list, GEMINI_PIECES));
 
-    let held = held_events(&Case::new(Dialect::Gemini, Form::GeminiJsonArray, &list, ""));
+    let held = held_events(&Case::new(Dialect::Gemini, Form::Objects, &list, ""));
     assert!(held.iter().zip([1, 2, 2]).all(|(rest, at)| rest.starts_with(GEMINI[at])));
     assert_eq!(held.len(), 3);
 }
@@ -247,12 +247,12 @@ fn whole_gemini_and_errors() {
     let error = r#"{"error":{"code":429,"message":"Quota","status":"RESOURCE_EXHAUSTED"}}"#;
     check(Dialect::Gemini, Form::Json, error, "error Quota");
     check(Dialect::Gemini, Form::Json, &format!("[{error}]"), "error Quota");
-    check(Dialect::Gemini, Form::GeminiJsonArray, error, "error Quota");
+    check(Dialect::Gemini, Form::Objects, error, "error Quota");
     check(Dialect::Gemini, Form::Events, &format!("data: {error}\n\n"), "error Quota");
     check(Dialect::GeminiOther, Form::Json, r#"{"totalTokens":31}"#, "done");
     let blocked =
         r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#;
-    check(Dialect::Gemini, Form::GeminiJsonArray, blocked, "usage 4 0 0 0\ndone");
+    check(Dialect::Gemini, Form::Objects, blocked, "usage 4 0 0 0\ndone");
     check(Dialect::Gemini, Form::Json, r#"{"candidates":[{"content""#, "");
 }
 
