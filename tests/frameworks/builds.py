@@ -31,9 +31,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = json.loads(raw or b"{}")
         server = self.server
         with server.lock:
+            server.last = self.path, self.headers.items(), raw
             server.asked.append(time.monotonic())
             number = len(server.asked)
         if server.hold:
@@ -97,7 +99,7 @@ class Server(ThreadingHTTPServer):
 
 def start(rounds, same, hold=0):
     server = Server(("127.0.0.1", 0), Handler)
-    server.lock, server.asked = threading.Lock(), []
+    server.lock, server.asked, server.last = threading.Lock(), [], None
     server.rounds, server.same, server.hold = rounds, same, hold
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()

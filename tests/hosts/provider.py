@@ -41,10 +41,10 @@ class Handler(BaseHTTPRequestHandler):
         self.reply({"object": "list", "data": [], "models": []})
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         path = self.path.partition("?")[0]
         try:
-            body = json.loads(body or b"{}")
+            body = json.loads(self.raw or b"{}")
         except ValueError:
             return self.reply({})
         google = GEMINI.search(path)
@@ -93,6 +93,7 @@ class Handler(BaseHTTPRequestHandler):
             return Turn(model, None, 0)
         with server.lock:
             server.asked.append(body)
+            server.last = self.path, self.headers.items(), self.raw
             number = len(server.asked)
         if len(results) >= server.rounds:
             return Turn(model, None, number)
@@ -150,6 +151,8 @@ class Server(ThreadingHTTPServer):
     #: Commands that are asked for one after the other, instead of making files: as many as there are rounds.
     script = None
     overloaded = 0
+    #: The model call that came last: path, headers and body.
+    last = None
 
     def is_overloaded(self):
         with self.lock:

@@ -208,15 +208,13 @@ impl Gateway {
 
     /// A refusal in the caller's own protocol.
     fn refusal(&self, exchange: &Exchange, trip: &Trip, incident: Option<&str>) -> Response<Body> {
-        let mut refusal = match self.config.on_kill {
+        answered(match self.config.on_kill {
             // A loop that is refused ends a turn more gently than a failed request does.
             OnKill::Message if trip.verdict == Verdict::Kill || trip.guard == GuardId::Loop => {
                 refusal::message(exchange.dialect, exchange.stream, &exchange.model, trip)
             }
-            _ => refusal::refuse(exchange.dialect, trip, incident),
-        };
-        refusal.status = exchange.client.status(refusal.status);
-        answered(refusal)
+            _ => refusal::refuse(exchange.dialect, exchange.client, trip, incident),
+        })
     }
 
     /// The refusal of a call that was cut off.

@@ -216,6 +216,24 @@ async fn a_refused_tool_call_never_reaches_the_client() {
     until("nothing in flight", async || gate.scope("s").await["in_flight"] == 0).await;
 }
 
+/// An upstream may say how long its stream is. A client that got less took the refusal for a broken
+/// connection, and asked again (Strands Agents).
+#[tokio::test]
+async fn a_stream_of_known_length_ends_with_the_refusal_as_well() {
+    let policy = json!({ "access": { "deny": ["delete_*"] }, "strikes": { "enabled": false } });
+    let said = Said::call("call_9", "delete_asset", json!({ "path": "fact_sales" }));
+    let answer = move |seen: &Seen| {
+        let events = spoken(seen).0.events(&said);
+        Reply::of(200, "text/event-stream", &events.concat())
+    };
+    let gate = Gate::start(policy, answer).await;
+    for speech in ALL {
+        let got = gate.ask(&speech.says(true, "Clean up").by("a", "s")).await;
+        assert!(got.status == 200 && got.complete, "{speech:?}: {got:?}");
+        assert_eq!(error(&got)["deadstop"]["guard"], "access", "{speech:?}");
+    }
+}
+
 /// Whether this event completes the call to `delete_asset` of the test above.
 fn completes(speech: Speech, event: &[u8]) -> bool {
     let text = String::from_utf8_lossy(event);

@@ -122,6 +122,19 @@ pub(crate) fn is_observation(text: &str) -> bool {
         .any(|head| text.get(..head.len()).is_some_and(|start| start.eq_ignore_ascii_case(head)))
 }
 
+/// The newest result in a text in a user's name that tells a whole run again, as DSPy's agents do:
+/// thought, tool, arguments and observation of each step, each below a heading with the step's number.
+pub(crate) fn last_observation(text: &str) -> Option<&str> {
+    const HEAD: &str = "[[ ## observation_";
+    let (_, last) = text.rsplit_once(HEAD).filter(|(before, _)| before.ends_with('\n'))?;
+    let (number, rest) = last.split_once(" ## ]]\n")?;
+    number.parse::<u32>().ok()?;
+    // What follows is the next heading, or what the model is to answer.
+    let ends = ["\n\n[[ ## ", "\n\nRespond with the corresponding output fields"];
+    let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
+    Some(rest[..end].trim())
+}
+
 /// Whether a text in a user's name is a summary that takes the place of a history: the context was
 /// compacted.
 pub(crate) fn is_summary(text: &str) -> bool {
@@ -138,6 +151,25 @@ pub(crate) fn is_summary(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_observation_of_a_retold_run_is_found() {
+        let told = "[[ ## question ## ]]\nWhich?\n\n[[ ## trajectory ## ]]\n[[ ## thought_0 ## ]]\nI look.\n\n\
+                    [[ ## tool_name_0 ## ]]\nget\n\n[[ ## observation_0 ## ]]\nfirst\n\n\
+                    [[ ## thought_1 ## ]]\nAgain.\n\n[[ ## observation_1 ## ]]\nsecond\n\nline";
+        let asked = format!(
+            "{told}\n\nRespond with the corresponding output fields, starting with `[[ ## next ## ]]`."
+        );
+        for (text, found) in [
+            (told, Some("second\n\nline")),
+            (asked.as_str(), Some("second\n\nline")),
+            ("[[ ## question ## ]]\nWhat is [[ ## observation_1 ## ]]\nin DSPy?", None),
+            ("\n[[ ## observation_x ## ]]\nno", None),
+            ("[[ ## question ## ]]\nWhich?", None),
+        ] {
+            assert_eq!(last_observation(text), found, "{text}");
+        }
+    }
 
     #[test]
     fn codex_results_are_taken_out() {

@@ -25,6 +25,7 @@ use deadstop_core::{Measure, Millis, RefusalKind, ScopeKind, Trip, Verdict, Wait
 use serde_json::{Value, json};
 
 use super::Dialect;
+use super::client::Client;
 use crate::told;
 
 /// An answer that is given in the provider's place.
@@ -42,28 +43,52 @@ pub struct Refusal {
 
 pub(crate) const JSON: &str = "application/json";
 
-/// Refuses a call, whether a stream was asked for or not.
-pub fn refuse(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Refusal {
+/// Refuses a call, whether a stream was asked for or not, with a status and words that this client does
+/// not retry.
+pub fn refuse(dialect: Dialect, client: Client, trip: &Trip, incident: Option<&str>) -> Refusal {
     let kind = Kind::of(trip);
     let mut headers = facts_as_headers(trip, incident);
     match kind {
         Kind::Throttled { seconds } => headers.push(("retry-after", seconds.to_string())),
         Kind::Stopped | Kind::UsedUp => headers.push(("x-should-retry", "false".to_owned())),
     }
-    let body = error(dialect, kind, trip, incident).to_string().into_bytes();
-    Refusal { status: kind.status(), content_type: JSON, headers, body }
+    let mut error = error(dialect, kind, trip, incident);
+    let is_final = !matches!(kind, Kind::Throttled { .. });
+    if let Some(words) =
+        client.final_words().filter(|_| is_final && family(dialect) == Family::OpenAi)
+    {
+        error["error"]["final"] = json!(words);
+    }
+    let (status, body) = (client.status(kind.status()), error.to_string().into_bytes());
+    Refusal { status, content_type: JSON, headers, body }
 }
 
 /// The event that ends a stream which is already running.
 ///
 /// OpenAI's SDKs raise on any event with an `error` in it, Anthropic's on the event `error`, Google's
-/// on data that begins with `{"error":`, Ollama's on a line with an `error` in it.
-pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Vec<u8> {
+/// on data that begins with `{"error":`, Ollama's on a line with an `error` in it. Some clients send everything again but what failed with a
+/// code that they know.
+pub fn stream_error(
+    dialect: Dialect,
+    client: Client,
+    trip: &Trip,
+    incident: Option<&str>,
+) -> Vec<u8> {
     let kind = Kind::of(trip);
+    let code = client.final_code().filter(|_| !matches!(kind, Kind::Throttled { .. }));
     let mut error = error(dialect, kind, trip, incident);
-    let event = match family(dialect) {
-        Family::Anthropic => "event: error\n",
-        Family::OpenAi if dialect == Dialect::OpenAiResponses => {
+    let event = match (family(dialect), code) {
+        (Family::Anthropic, _) => "event: error\n",
+        (Family::OpenAi, Some(code)) if dialect == Dialect::OpenAiResponses => {
+            // Codex reads the code of a response that failed, and no other event's.
+            error["error"]["code"] = json!(code);
+            error = json!({ "type": "response.failed", "sequence_number": 0, "response": {
+                "id": "resp_deadstop", "object": "response", "status": "failed", "output": [],
+                "error": error["error"],
+            }});
+            "event: response.failed\n"
+        }
+        (Family::OpenAi, None) if dialect == Dialect::OpenAiResponses => {
             // The API's own error event, with the error that SDKs look for beside it.
             error["type"] = json!("error");
             error["code"] = json!(trip.reason);
@@ -72,8 +97,15 @@ pub fn stream_error(dialect: Dialect, trip: &Trip, incident: Option<&str>) -> Ve
             error["sequence_number"] = json!(0);
             "event: error\n"
         }
-        Family::Ollama => return format!("{error}\n").into_bytes(),
-        Family::OpenAi | Family::Gemini => "",
+        (Family::Ollama, _) => return format!("{error}\n").into_bytes(),
+        (Family::OpenAi, Some(code)) => {
+            error["error"]["code"] = json!(code);
+            ""
+        }
+        (Family::Gemini, _) if client == Client::GenAiNode => {
+            return format!("{error}\n\n").into_bytes();
+        }
+        (Family::OpenAi | Family::Gemini, _) => "",
     };
     format!("{event}data: {error}\n\n").into_bytes()
 }

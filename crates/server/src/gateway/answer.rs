@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::{Failure, How, Quota, Status, Trip};
 use deadstop_protocol::llm::answer::{Form, Pass, Reader, nearer};
+use deadstop_protocol::llm::client::Client;
 use deadstop_protocol::llm::request::Brings;
 use deadstop_protocol::llm::{Dialect, Piece, quota as windows, refusal};
 use deadstop_warden::metrics::Reply;
@@ -123,11 +125,9 @@ pub(super) async fn pass(
             }
         };
     }
-    // An event stream has no length. Other answers that are read as a stream may have one, which
-    // would be wrong if the stream is cut.
-    if hide_usage || !kind(&parts.headers).starts_with("text/event-stream") {
-        parts.headers.remove(header::CONTENT_LENGTH);
-    }
+    // A length that the upstream gave would be wrong once the stream is cut: the client would take our
+    // last words for a broken connection, and ask again.
+    parts.headers.remove(header::CONTENT_LENGTH);
     flow.streams();
     let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
     passing.shape = match (form, exchange.dialect) {
@@ -135,6 +135,7 @@ pub(super) async fn pass(
         (Form::Objects, Dialect::Gemini) => Shape::List,
         (Form::Objects | Form::File, _) => Shape::Lines,
     };
+    passing.client = exchange.client;
     Response::from_parts(parts, Body::new(passing))
 }
 
@@ -332,6 +333,8 @@ struct Passing {
     reader: Option<Reader>,
     decoder: Decoder,
     dialect: Dialect,
+    /// Who reads it, as far as a refusal depends on that.
+    client: Client,
     ready: VecDeque<Frame<Bytes>>,
     /// How many ready frames are not judged yet. Frames that arrived together are judged together.
     unjudged: usize,
@@ -349,7 +352,7 @@ struct Passing {
     /// Why it must break off: the upstream did, or no error event can be added to it.
     breaks: Option<axum::BoxError>,
     /// The stream's last bytes, and what they wait for: a kill is on disk before the client hears
-    /// of it.
+    /// of it, and some clients must have read what came before.
     last_words: Option<(Written, Bytes)>,
 }
 
@@ -372,6 +375,9 @@ struct Held {
 
 /// Chunks that are judged together at most.
 const TOGETHER: usize = 64;
+
+/// How long the last words wait for a client that must read them apart from what came before.
+const GAP: Duration = Duration::from_millis(100);
 
 /// Where the bytes that were passed on end.
 #[derive(Clone)]
@@ -401,6 +407,7 @@ impl Passing {
             reader,
             decoder,
             dialect,
+            client: Client::Other,
             ready: VecDeque::new(),
             unjudged: 0,
             pieces: Vec::new(),
@@ -551,7 +558,15 @@ impl Passing {
         match self.decoder.last_words(&words, &self.edge.chunk).filter(|_| readable) {
             Some(words) => {
                 let words = Bytes::from(words);
-                self.last_words = Some((Box::pin(self.flow.settle_kills()), words));
+                let written = self.flow.settle_kills();
+                let gap = if self.client.reads_errors_apart() { GAP } else { Duration::ZERO };
+                let ready = async move {
+                    written.await;
+                    if !gap.is_zero() {
+                        tokio::time::sleep(gap).await;
+                    }
+                };
+                self.last_words = Some((Box::pin(ready), words));
             }
             None => self.breaks = Some("stopped".into()),
         }
@@ -560,10 +575,10 @@ impl Passing {
     fn last_event(&self, cut: &Cut) -> Vec<u8> {
         let incident = cut.incident.as_deref();
         let mut event = match &cut.why {
-            Why::Trip(trip) => refusal::stream_error(self.dialect, trip, incident),
+            Why::Trip(trip) => refusal::stream_error(self.dialect, self.client, trip, incident),
             Why::Unreachable(why) => refusal::stream_failed(self.dialect, 503, why),
         };
-        if !self.edge.whole_events {
+        if !self.edge.whole_events && !self.client.reads_errors_apart() {
             // The client holds the beginning of an event, which must not become a valid one: an
             // empty line would complete it.
             let spoil = if self.edge.whole_line { "data: cut\n\n" } else { "\ndata: cut\n\n" };
@@ -586,7 +601,9 @@ impl Passing {
 
     fn last_object(&self, cut: &Cut) -> Vec<u8> {
         match &cut.why {
-            Why::Trip(trip) => refusal::refuse(self.dialect, trip, cut.incident.as_deref()).body,
+            Why::Trip(trip) => {
+                refusal::refuse(self.dialect, self.client, trip, cut.incident.as_deref()).body
+            }
             Why::Unreachable(why) => refusal::failed(self.dialect, 503, why).body,
         }
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{JSON, Kind, Refusal, facts_as_headers, refuse, sentence};
 use crate::llm::Dialect;
+use crate::llm::client::Client;
 
 const EVENTS: &str = "text/event-stream; charset=utf-8";
 const LINES: &str = "application/x-ndjson";
@@ -29,7 +30,7 @@ pub fn message(dialect: Dialect, stream: bool, model: &str, trip: &Trip) -> Refu
         (Dialect::Gemini, false) => word.gemini().to_string(),
         (Dialect::Gemini, true) => format!("data: {}\r\n\r\n", word.gemini()),
         (Dialect::Ollama, _) => format!("{}\n", word.ollama()),
-        _ => return refuse(dialect, trip, None),
+        _ => return refuse(dialect, Client::Other, trip, None),
     };
     let content_type = match (dialect, stream) {
         (_, false) => JSON,

@@ -70,7 +70,7 @@ fn an_end_is_never_a_status_that_is_retried() {
         (Strikes, Verdict::Kill, 403),
     ] {
         for dialect in DIALECTS {
-            let refusal = refuse(dialect, &trip(guard, verdict), Some("inc_1"));
+            let refusal = refuse(dialect, Client::Other, &trip(guard, verdict), Some("inc_1"));
             assert_eq!(refusal.status, status, "{guard}");
             let throttled = status == 429;
             let no_retry = (!throttled).then_some("false");
@@ -82,7 +82,32 @@ fn an_end_is_never_a_status_that_is_retried() {
     let mut later = trip(Killed, Verdict::Kill);
     for limit in [Steps, Tokens, Budget, Time] {
         later.reason = limit.refusal().into();
-        assert_eq!(refuse(Dialect::OpenAiChat, &later, None).status, 402, "{limit}");
+        assert_eq!(refuse(Dialect::OpenAiChat, Client::Other, &later, None).status, 402, "{limit}");
+    }
+}
+
+/// Claude Code and Copilot CLI asked to log in after a 403, Codex retried it, and programs around
+/// LiteLLM backed off for minutes.
+#[test]
+fn a_client_is_refused_in_a_way_that_it_does_not_retry() {
+    for (client, ends, used_up, held_back, words) in [
+        (Client::Other, 403, 402, 429, None),
+        (Client::ClaudeCode, 451, 402, 429, None),
+        (Client::Copilot, 451, 402, 429, None),
+        (Client::Codex, 400, 400, 429, None),
+        (Client::GenAiNode, 403, 402, 429, None),
+        (Client::RawPython, 403, 402, 429, Some("invalid_request_error, model_not_found")),
+    ] {
+        let refused = |guard| {
+            refuse(Dialect::OpenAiChat, client, &trip(guard, Verdict::Block), Some("inc_1"))
+        };
+        let all = [GuardId::Loop, GuardId::Budget, GuardId::Velocity].map(refused);
+        let status = all.each_ref().map(|refusal| refusal.status);
+        assert_eq!(status, [ends, used_up, held_back], "{client:?}");
+        for (refusal, words) in all.iter().zip([words, words, None]) {
+            let body: Value = serde_json::from_slice(&refusal.body).unwrap();
+            assert_eq!(body["error"]["final"].as_str(), words, "{client:?}");
+        }
     }
 }
 
@@ -91,7 +116,7 @@ fn bodies_have_the_providers_shape() {
     let trip = trip(GuardId::Loop, Verdict::Kill);
     let message = "Deadstop stopped this session: read_file \"a\" 3 times\nin 12 s. Do not retry.";
     for dialect in DIALECTS {
-        let refusal = refuse(dialect, &trip, Some("inc_1"));
+        let refusal = refuse(dialect, Client::Other, &trip, Some("inc_1"));
         assert_eq!(refusal.content_type, "application/json");
         let body: Value = serde_json::from_slice(&refusal.body).unwrap();
         let error = &body["error"];
@@ -155,7 +180,7 @@ fn message_of(trip: &Trip, stream: bool) -> Value {
 fn waiting_takes_as_long_as_it_must() {
     let at = |guard, measured, limit| {
         let trip = Trip { measured, limit, ..trip(guard, Verdict::Block) };
-        let refusal = refuse(Dialect::Anthropic, &trip, None);
+        let refusal = refuse(Dialect::Anthropic, Client::Other, &trip, None);
         header(&refusal, "retry-after").unwrap().parse::<u64>().unwrap()
     };
     let time = |ms| Measure::Time(Millis(ms));
@@ -173,7 +198,7 @@ fn waiting_takes_as_long_as_it_must() {
 fn headers_are_safe_to_send() {
     let mut odd = trip(GuardId::Loop, Verdict::Kill);
     odd.reason = "a\r\nx-evil: 1".into();
-    let refusal = refuse(Dialect::OpenAiChat, &odd, Some("ü"));
+    let refusal = refuse(Dialect::OpenAiChat, Client::Other, &odd, Some("ü"));
     assert_eq!(header(&refusal, "x-deadstop-reason"), None);
     assert_eq!(header(&refusal, "x-deadstop-incident"), None);
 }
@@ -194,7 +219,8 @@ fn events(body: &[u8]) -> Vec<(Option<String>, String)> {
 #[test]
 fn a_running_stream_ends_with_an_error_and_nothing_else() {
     for dialect in DIALECTS {
-        let bytes = stream_error(dialect, &trip(GuardId::Budget, Verdict::Kill), Some("i"));
+        let bytes =
+            stream_error(dialect, Client::Other, &trip(GuardId::Budget, Verdict::Kill), Some("i"));
         let all = events(&bytes);
         assert_eq!(all.len(), 1);
         let (name, data) = &all[0];
@@ -219,6 +245,47 @@ fn a_running_stream_ends_with_an_error_and_nothing_else() {
             _ => assert!(name.is_none()),
         }
     }
+}
+
+/// Codex and Copilot CLI asked their provider three times more when they were told as others are.
+#[test]
+fn clients_that_retry_errors_in_streams_are_told_with_a_code_that_they_give_up_on() {
+    let told = |dialect, client, guard| {
+        let trip = trip(guard, Verdict::Block);
+        let mut all = events(&stream_error(dialect, client, &trip, Some("i")));
+        let (name, data) = all.remove(0);
+        assert!(all.is_empty());
+        let value: Value = serde_json::from_str(&data).unwrap();
+        let error = value.pointer("/response/error").unwrap_or(&value["error"]).clone();
+        assert!(error["message"].as_str().unwrap().starts_with("deadstop "));
+        assert_eq!(error["deadstop"]["reason"], "repetition");
+        (name, error["code"].clone())
+    };
+    let (responses, chat) = (Dialect::OpenAiResponses, Dialect::OpenAiChat);
+    let (failed, plain) = (Some("response.failed".to_owned()), Some("error".to_owned()));
+    for (dialect, client, guard, name, code) in [
+        (responses, Client::Codex, GuardId::Loop, &failed, "invalid_prompt"),
+        (responses, Client::Copilot, GuardId::Budget, &failed, "invalid_prompt"),
+        (chat, Client::Copilot, GuardId::Loop, &None, "invalid_prompt"),
+        (chat, Client::Other, GuardId::Loop, &None, "repetition"),
+        // A limit that only holds back may be asked again.
+        (responses, Client::Codex, GuardId::Velocity, &plain, "repetition"),
+        (chat, Client::Copilot, GuardId::Velocity, &None, "repetition"),
+    ] {
+        let told = told(dialect, client, guard);
+        assert_eq!((&told.0, told.1), (name, json!(code)), "{dialect:?} {client:?} {guard}");
+    }
+}
+
+/// Gemini CLI took a stream that was cut for a whole answer, and exited with 0.
+#[test]
+fn googles_sdk_on_node_reads_an_error_that_is_no_event() {
+    let trip = trip(GuardId::Loop, Verdict::Block);
+    let bytes = stream_error(Dialect::Gemini, Client::GenAiNode, &trip, None);
+    let value: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(value["error"]["code"], 403);
+    let others = stream_error(Dialect::Gemini, Client::Other, &trip, None);
+    assert!(others.starts_with(b"data: "));
 }
 
 #[test]

@@ -81,7 +81,8 @@ impl News {
             return;
         }
         // Agents that write their calls as text get their results in a user's name, without an id.
-        if envelope::is_observation(text) {
+        let result = if envelope::is_observation(text) { Some(text) } else { None };
+        if let Some(text) = result.or_else(|| envelope::last_observation(text)) {
             let text = text.to_owned();
             return self.result(ToolResult { text, ..ToolResult::default() });
         }
