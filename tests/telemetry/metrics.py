@@ -1,5 +1,5 @@
 """Metrics in a real Prometheus: promtool reads them, the dashboard's and the rules' queries are run, exemplars lead to
-traces. Needs `prometheus` and `promtool` (Debian: apt-get install prometheus)."""
+traces. The server has keys, and Prometheus a key that reads metrics only, with the configuration in deploy/. Needs `prometheus` and `promtool` (Debian: apt-get install prometheus)."""
 
 import json
 import pathlib
@@ -16,6 +16,7 @@ from server import ROOT, Server
 
 DASHBOARD = ROOT / "deploy/grafana/deadstop.json"
 RULES = ROOT / "deploy/prometheus/alerts.yml"
+CONFIG = ROOT / "deploy/prometheus/prometheus.yml"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -25,20 +26,29 @@ def free_port():
         return found.getsockname()[1]
 
 
+def configured(folder, target, key):
+    """The configuration in deploy/, for this server and its key, scraped every second."""
+    text = CONFIG.read_text()
+    for wanted, put in (("127.0.0.1:4141", target.removeprefix("http://")), ("15s", "1s"),
+                        ("/etc/prometheus/deadstop.key", str(key)), ("- alerts.yml", f"- {RULES}")):
+        if wanted not in text:
+            raise AssertionError(f"{CONFIG.name} has no {wanted}")
+        text = text.replace(wanted, put)
+    file = folder / "prometheus.yml"
+    file.write_text(text)
+    return file
+
+
 class Prometheus:
     """A Prometheus that scrapes one server every second."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, key):
         self.url = f"http://127.0.0.1:{free_port()}"
-        host = target.removeprefix("http://")
-        (folder / "prometheus.yml").write_text(
-            "global: { scrape_interval: 1s, evaluation_interval: 1s }\n"
-            f"rule_files: ['{RULES}']\n"
-            f"scrape_configs: [{{ job_name: deadstop, static_configs: [{{ targets: ['{host}'] }}] }}]\n")
+        config = configured(folder, target, key)
         self.log = folder / "prometheus.log"
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb",
+                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
                  f"--web.listen-address={self.url.removeprefix('http://')}",
                  "--enable-feature=exemplar-storage"], stdout=out, stderr=out)
 
@@ -80,14 +90,19 @@ def check(binary, folder):
         if not shutil.which(needed):
             return [f"there is no {needed}; apt-get install prometheus"]
     problems = []
-    ruled = subprocess.run(["promtool", "check", "rules", RULES], capture_output=True, text=True)
-    if ruled.returncode != 0:
-        problems.append(ruled.stdout + ruled.stderr)
+    for what, file in (("rules", RULES), ("config", CONFIG)):
+        more = ["--syntax-only"] if what == "config" else []
+        checked = subprocess.run(["promtool", "check", what, *more, file], capture_output=True, text=True)
+        if checked.returncode != 0:
+            problems.append(checked.stdout + checked.stderr)
     upstream, config = calls.provider()
     server = Server(binary, folder / "server", config)
     prometheus = None
     try:
-        prometheus = Prometheus(folder, server.url)
+        server.make_key()
+        key = folder / "deadstop.key"
+        key.write_text(server.json("POST", "/api/keys", {"name": "prometheus", "role": "metrics"})["key"] + "\n")
+        prometheus = Prometheus(folder, server.url, key)
         if not prometheus.wait('up{job="deadstop"} == 1'):
             return [f"Prometheus cannot scrape: {prometheus.log.read_text()[-2000:]}"]
         # A rate needs a series that is there before it grows.
@@ -106,6 +121,10 @@ def check(binary, folder):
             problems.append("no time to first token")
         prometheus.wait('sum(rate(deadstop_agent_verdicts_total[10s])) > 0')
 
+        for path, wanted in (("/metrics", 200), ("/api/status", 403), ("/api/whoami", 403)):
+            status = server.ask("GET", path, headers={"x-deadstop-key": key.read_text().strip()})[0]
+            if status != wanted:
+                problems.append(f"{path} with the scraper's key: {status}, not {wanted}")
         text = server.ask("GET", "/metrics")[2].decode()
         linted = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
         if linted.returncode != 0 or linted.stderr.strip():

@@ -5,6 +5,7 @@
 //! browser from running anything that is not one of these files, whatever an agent has said.
 
 use axum::body::Body;
+use deadstop_core::hex;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
@@ -135,9 +136,9 @@ fn find<B>(name: &str, request: &Request<B>) -> Option<Response<Body>> {
 }
 
 fn tag(file: &EmbeddedFile) -> HeaderValue {
-    let hash: String =
-        file.metadata.sha256_hash().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    HeaderValue::try_from(format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"?\""))
+    let hash = file.metadata.sha256_hash();
+    HeaderValue::try_from(format!("\"{}\"", hex(&hash[..12])))
+        .unwrap_or(HeaderValue::from_static("\"?\""))
 }
 
 fn made(

@@ -4,9 +4,7 @@
 //! elsewhere without the next hash being wrong; and the chain's last entry is remembered apart, so
 //! that cutting the end off shows as well.
 
-use std::fmt::Write as _;
-
-use deadstop_core::Time;
+use deadstop_core::{Time, hex};
 use sha2::{Digest, Sha256};
 
 use crate::backend::{Row, Tx, sql, storable};
@@ -115,12 +113,7 @@ impl AuditEntry {
             hasher.update((text.len() as u64).to_be_bytes());
             hasher.update(text.as_bytes());
         }
-        let mut hex = String::with_capacity(64);
-        for byte in hasher.finalize() {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        hex(&hasher.finalize())
     }
 }
 

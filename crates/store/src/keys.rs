@@ -12,6 +12,8 @@ const TOUCH_MS: u64 = 60_000;
 /// What a key may be used for, from little to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
+    /// Reading metrics.
+    Metrics,
     /// Calls, and its own session.
     Agent,
     /// Looking.
@@ -24,11 +26,13 @@ pub enum Role {
 
 impl Role {
     /// Every role.
-    pub const ALL: [Role; 4] = [Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 5] =
+        [Role::Metrics, Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
+            Role::Metrics => "metrics",
             Role::Agent => "agent",
             Role::Viewer => "viewer",
             Role::Operator => "operator",

@@ -4,7 +4,7 @@
 //! Ids come from the session and the call, not from randomness: every node of a fleet writes the same
 //! ones, and a span that is sent again is the same.
 
-use deadstop_core::Digest;
+use deadstop_core::{Digest, hex};
 
 /// The header of W3C Trace Context.
 pub const TRACEPARENT: &str = "traceparent";
@@ -67,7 +67,6 @@ impl CallSpan {
 
     /// The `traceparent` of what this call asks for in turn.
     pub fn header(&self) -> String {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         format!("00-{}-{}-01", hex(&self.trace), hex(&self.span))
     }
 }

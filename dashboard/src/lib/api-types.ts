@@ -7382,7 +7382,7 @@ export interface components {
          * @description What a key may do, from least to most.
          * @enum {string}
          */
-        Role: "agent" | "viewer" | "operator" | "admin";
+        Role: "metrics" | "agent" | "viewer" | "operator" | "admin";
         /** @description A session or an agent as it is now. */
         Row: {
             /** @description The agent that it belongs to; empty for the project. */

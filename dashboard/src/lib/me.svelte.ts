@@ -3,7 +3,7 @@ import { credentials, get, post, Problem, told, type Role, type Schemas } from '
 import { live } from './live.svelte';
 import { router } from './router';
 
-const RANK: Record<Role, number> = { agent: 0, viewer: 1, operator: 2, admin: 3 };
+const RANK: Record<Role, number> = { metrics: -1, agent: 0, viewer: 1, operator: 2, admin: 3 };
 
 class Me {
   identity = $state<Schemas['Identity'] | null>(null);

@@ -74,6 +74,8 @@ const MOST_REMEMBERED: usize = 10_000;
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
+    /// Reads `/metrics`, and nothing else.
+    Metrics,
     /// Calls, and its own session.
     Agent,
     /// Sees everything of its project.
@@ -88,6 +90,7 @@ impl Role {
     /// The name used in the API and in the store.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Role::Metrics => "metrics",
             Role::Agent => "agent",
             Role::Viewer => "viewer",
             Role::Operator => "operator",
@@ -98,6 +101,7 @@ impl Role {
     /// The letter in a key, for people who have several.
     fn letter(self) -> char {
         match self {
+            Role::Metrics => 'm',
             Role::Agent => 'g',
             Role::Viewer => 'v',
             Role::Operator => 'o',
@@ -109,6 +113,7 @@ impl Role {
 impl From<deadstop_store::Role> for Role {
     fn from(role: deadstop_store::Role) -> Role {
         match role {
+            deadstop_store::Role::Metrics => Role::Metrics,
             deadstop_store::Role::Agent => Role::Agent,
             deadstop_store::Role::Viewer => Role::Viewer,
             deadstop_store::Role::Operator => Role::Operator,
@@ -120,6 +125,7 @@ impl From<deadstop_store::Role> for Role {
 impl From<Role> for deadstop_store::Role {
     fn from(role: Role) -> deadstop_store::Role {
         match role {
+            Role::Metrics => deadstop_store::Role::Metrics,
             Role::Agent => deadstop_store::Role::Agent,
             Role::Viewer => deadstop_store::Role::Viewer,
             Role::Operator => deadstop_store::Role::Operator,
@@ -410,6 +416,11 @@ impl Auth {
             return Err(Problem::new(Code::BadKey, LINK_OVER));
         }
         let key = self.prove(text).await?;
+        if key.role == deadstop_store::Role::Metrics {
+            let detail =
+                "a key for metrics is for a scraper, and opens no page; sign in with another";
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
         let Some(store) = &self.store else { return Err(bad_key()) };
         self.open(store, key, event).await
     }

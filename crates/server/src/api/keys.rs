@@ -55,7 +55,7 @@ impl KeyOrder {
             (Some(name), Role::Agent) if !is_name(name) => {
                 faults.push(FieldFault::invalid("agent", "this cannot be an agent's name"));
             }
-            (Some(_), Role::Viewer | Role::Operator | Role::Admin) => {
+            (Some(_), Role::Metrics | Role::Viewer | Role::Operator | Role::Admin) => {
                 faults.push(FieldFault::invalid("agent", "only with the role `agent`"));
             }
             _ => {}

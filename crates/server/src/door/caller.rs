@@ -5,7 +5,7 @@ use deadstop_protocol::llm::identity;
 use http::{HeaderMap, Response, StatusCode};
 
 use super::{brought, plain, unavailable};
-use crate::api::auth::{Auth, Bound, KEY_HEADER, PROJECT_HEADER, Role};
+use crate::api::auth::{Auth, Bound, KEY_HEADER, Need, PROJECT_HEADER, Role};
 use crate::api::problem::Code;
 use deadstop_warden::{DEFAULT_PROJECT, Warden};
 
@@ -71,8 +71,12 @@ impl Caller {
                 plain(StatusCode::UNAUTHORIZED, text)
             }
         })?;
-        if who.role == Role::Viewer {
-            return Err(plain(StatusCode::FORBIDDEN, "a viewer's key makes no calls"));
+        if !Need::Acting.met_by(who.role) {
+            let why = match who.role {
+                Role::Metrics => "a key for metrics makes no calls",
+                _ => "a viewer's key makes no calls",
+            };
+            return Err(plain(StatusCode::FORBIDDEN, why));
         }
         Ok(Some(Caller::of(who.project, Bound::of(who.agent.as_deref()))))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Ask, Gate, Got, Reply};
+use crate::support::{Ask, Gate, Got, Reply, Speech};
 
 async fn gate() -> Gate {
     Gate::start(json!({}), |_| Reply::json(200, &json!({}))).await
@@ -82,6 +82,40 @@ async fn a_key_that_is_wrong_or_revoked_opens_nothing() {
     assert_eq!(code(&gate.ask(&status).await), (401, "bad_key".into()));
     assert_eq!(code(&gate.ask(&revoke(&admin["id"])).await), (409, "last_admin_key".into()));
     assert_eq!(gate.ask(&Ask::get("/api/status").key(key)).await.status, 200);
+}
+
+/// A scraper's configuration lies on many machines: its key opens the metrics and nothing else.
+#[tokio::test]
+async fn a_key_for_metrics_reads_metrics_and_nothing_else() {
+    let gate = gate().await;
+    let admin = make(&gate, None, "admin").await;
+    let admin = admin["key"].as_str().unwrap();
+    let scraper = make(&gate, Some(admin), "metrics").await;
+    let scraper = scraper["key"].as_str().unwrap();
+    assert!(scraper.starts_with("ds_m_"), "{scraper}");
+
+    let scraped = gate.ask(&Ask::get("/metrics").key(scraper)).await;
+    assert_eq!(scraped.status, 200);
+    assert!(scraped.text().contains("deadstop_calls_total"));
+    for path in ["/api/whoami", "/api/status", "/api/costs", "/api/events"] {
+        let got = gate.ask(&Ask::get(path).key(scraper)).await;
+        assert_eq!(code(&got), (403, "forbidden".into()), "{path}");
+    }
+    let told = Ask::post("/v1/traces", &json!({})).key(scraper);
+    assert_eq!(code(&gate.ask(&told).await), (403, "forbidden".into()));
+    let login = Ask::post("/api/login", &json!({ "key": scraper }));
+    assert_eq!(code(&gate.ask(&login).await), (403, "forbidden".into()));
+    let call = Speech::Chat.says(false, "hello").with("x-deadstop-key", scraper);
+    let refused = gate.ask(&call).await;
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("a key for metrics makes no calls"), "{}", refused.text());
+
+    let agent = make(&gate, Some(admin), "agent").await;
+    let got = gate.ask(&Ask::get("/metrics").key(agent["key"].as_str().unwrap())).await;
+    assert_eq!(code(&got), (403, "forbidden".into()), "an agent's key reads no metrics");
+    let bound = json!({ "name": "x", "role": "metrics", "agent": "a" });
+    let bound = gate.ask(&Ask::post("/api/keys", &bound).key(admin)).await;
+    assert_eq!(bound.status, 422, "{}", bound.text());
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::kept::{AGENT, Kept, SESSION, keep};
 use crate::support::{Ask, Gate, Got, Reply};
 
-const ROLES: [&str; 4] = ["agent", "viewer", "operator", "admin"];
+const ROLES: [&str; 5] = ["metrics", "agent", "viewer", "operator", "admin"];
 
 /// A server with two projects, each with things in it and a key for every role.
 struct World {
@@ -42,7 +42,7 @@ impl World {
         let kept = keep(&gate, "default").await;
         let mut keys = BTreeMap::new();
         let mut admin = String::new();
-        for role in ["admin", "agent", "viewer", "operator"] {
+        for role in ["admin", "metrics", "agent", "viewer", "operator"] {
             let order = json!({ "name": format!("the {role}"), "role": role, "agent": (role == "agent").then_some("*") });
             let ask = Ask::post("/api/keys", &order);
             let ask = if admin.is_empty() { ask } else { ask.key(&admin) };

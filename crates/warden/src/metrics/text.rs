@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use deadstop_core::hex;
+
 use super::family::{Durations, Exemplar, Family, FamilyKind, Series, Value};
 
 /// How metrics are written.
@@ -132,10 +134,6 @@ impl Writer {
 
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn escaped(value: &str) -> String {

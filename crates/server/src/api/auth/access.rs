@@ -11,6 +11,8 @@ pub(crate) enum Need {
     Nothing,
     /// A role, or one above it.
     Role(Role),
+    /// Reading metrics: a key for that alone, or a viewer's. An agent's key does not.
+    Scraping,
     /// Acting as an agent: its own key, or an operator's. A viewer only looks.
     Acting,
 }
@@ -21,13 +23,14 @@ impl Need {
         match self {
             Need::Nothing => true,
             Need::Role(needed) => role >= needed,
+            Need::Scraping => role == Role::Metrics || role >= Role::Viewer,
             Need::Acting => role == Role::Agent || role >= Role::Operator,
         }
     }
 
     /// The roles that are enough; nothing if none is asked for.
     pub(crate) fn roles(self) -> Vec<Role> {
-        let all = [Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
+        let all = [Role::Metrics, Role::Agent, Role::Viewer, Role::Operator, Role::Admin];
         match self {
             Need::Nothing => Vec::new(),
             need => all.into_iter().filter(|role| need.met_by(*role)).collect(),
@@ -35,7 +38,7 @@ impl Need {
     }
 }
 
-use Need::{Acting, Nothing};
+use Need::{Acting, Nothing, Scraping};
 
 const AGENT: Need = Need::Role(Role::Agent);
 const VIEWER: Need = Need::Role(Role::Viewer);
@@ -45,11 +48,12 @@ const ADMIN: Need = Need::Role(Role::Admin);
 /// Every route of the API. A route that is not listed here is not served.
 ///
 /// A viewer sees, an operator gives orders and sets guards, an admin decides who may do what and
-/// where things are sent. An agent's key is for calls; of the API it has what is about itself.
+/// where things are sent. An agent's key is for calls; of the API it has what is about itself. A key for
+/// metrics goes into the configuration of a scraper, so it opens nothing else.
 pub(crate) const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "/healthz", Nothing),
     ("GET", "/readyz", Nothing),
-    ("GET", "/metrics", VIEWER),
+    ("GET", "/metrics", Scraping),
     ("GET", "/api/openapi.json", Nothing),
     ("GET", "/api/docs", Nothing),
     ("POST", "/api/login", Nothing),
