@@ -66,8 +66,8 @@ pub fn refuse(dialect: Dialect, client: Client, trip: &Trip, incident: Option<&s
 /// The event that ends a stream which is already running.
 ///
 /// OpenAI's SDKs raise on any event with an `error` in it, Anthropic's on the event `error`, Google's
-/// on data that begins with `{"error":`, Ollama's on a line with an `error` in it. Some clients send everything again but what failed with a
-/// code that they know.
+/// on data that begins with `{"error":`, Ollama's on a line with an `error` in it. Some clients send
+/// everything again but what failed with a code that they know.
 pub fn stream_error(
     dialect: Dialect,
     client: Client,
