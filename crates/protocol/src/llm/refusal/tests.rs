@@ -156,11 +156,12 @@ fn bodies_have_the_providers_shape() {
 #[test]
 fn ollamas_errors_are_texts() {
     let trip = trip(GuardId::Loop, Verdict::Kill);
-    let message = "deadstop stopped: read_file \"a\" 3 times\nin 12 s; do not retry";
+    let message = "Deadstop stopped this session: read_file \"a\" 3 times\nin 12 s. Do not retry.";
     let body: Value =
-        serde_json::from_slice(&refuse(Dialect::Ollama, &trip, Some("inc_1")).body).unwrap();
+        serde_json::from_slice(&refuse(Dialect::Ollama, Client::Other, &trip, Some("inc_1")).body)
+            .unwrap();
     assert_eq!((&body["error"], &body["deadstop"]["guard"]), (&json!(message), &json!("loop")));
-    let line = stream_error(Dialect::Ollama, &trip, None);
+    let line = stream_error(Dialect::Ollama, Client::Other, &trip, None);
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
     let line = stream_failed(Dialect::Ollama, 503, "away");
     assert_eq!(line, b"{\"error\":\"away\"}\n");
