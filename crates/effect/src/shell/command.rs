@@ -560,7 +560,7 @@ impl Walk<'_> {
             let kind = HarmKind::ReadsSecret;
             self.effects.harm(kind, name, host, Reach::Outside, Recovery::None);
         }
-        if let Some(url) = tells_to_delete(&method, arguments) {
+        if let Some(url) = tells_to_delete(&method, arguments).filter(|_| !by_query) {
             let (verb, place) = (format!("{name} {method}"), http::place(&url));
             let reach = remote(&[&place]);
             self.effects.harm(
@@ -759,8 +759,12 @@ fn tells_to_delete(method: &str, arguments: &[String]) -> Option<String> {
     let path = url.split("://").nth(1)?.split(['?', '#']).next()?;
     let mut segments = path.split('/').skip(1).take(12).collect::<Vec<_>>();
     let ends = segments.split_off(segments.len().saturating_sub(2));
-    let by_path =
-        ends.iter().any(|part| part.len() <= 48 && Words::of(part).deed() == Some(Deed::Destroys));
+    // `POST …/delete` is how many services delete one thing.
+    let one = ["delete", "remove", "revoke", "uninstall", "rm", "del"];
+    let all = |part: &&str| {
+        part.len() <= 48 && !one.contains(part) && Words::of(part).deed() == Some(Deed::Destroys)
+    };
+    let by_path = ends.iter().any(all);
     let action = |word: &String| {
         let bare: String = word.chars().filter(|c| !c.is_whitespace()).take(2048).collect();
         ["delete", "destroy", "drop", "purge", "wipe", "terminate"].iter().any(|verb| {

@@ -89,19 +89,17 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
                 || all.contains("require-approval never")
                 || all.contains("require-approval=never")) =>
         {
-            (Destroys, Reach::Remote)
+            (Stops, Reach::Remote)
         }
         ("kubectl" | "oc" | "k", "edit" | "rollout")
             if (first == "edit" || second == "restart") && remote(&[&all]) == Reach::Production =>
         {
             (Stops, Reach::Production)
         }
-        ("kubectl" | "oc", "config") if second.starts_with("delete-") => (Destroys, Reach::Remote),
         ("helm", "repo") if second == "remove" => return None,
-        (
-            "docker" | "podman",
-            "builder" | "buildx" | "image" | "machine" | "pod" | "node" | "context",
-        ) if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) => {
+        ("docker" | "podman", "image" | "machine" | "pod" | "node" | "context")
+            if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) =>
+        {
             (Destroys, Reach::System)
         }
         ("docker", "service") if second == "scale" && all.contains("=0") => (Stops, Reach::Remote),
@@ -110,7 +108,11 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (Stops, Reach::System)
         }
-        ("docker" | "docker-compose", _) if all.contains("down") && all.contains("--rmi") => {
+        ("docker" | "docker-compose", _)
+            if all.contains("down")
+                && all.contains("--rmi")
+                && !is_down_with_volumes(arguments) =>
+        {
             (Destroys, Reach::System)
         }
         ("redis-cli" | "valkey-cli", _)
@@ -134,7 +136,6 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
             (Destroys, Reach::Remote)
         }
         ("rclone", "move" | "moveto" | "dedupe" | "cleanup") => (Destroys, Reach::Remote),
-        ("alembic" | "flask", _) if words.contains(&"downgrade") => (Destroys, Reach::Remote),
         ("rails" | "rake", task)
             if task.starts_with("db:") && RAILS_BACK.iter().any(|t| task.starts_with(t)) =>
         {
@@ -731,7 +732,7 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     if let Some(replaced) = replaced {
         return Some((format!("{name} apply -replace"), replaced.to_owned()));
     }
-    let destroys = *command == "destroy"
+    let destroys = matches!(*command, "destroy" | "destroy-all")
         || (*command == "apply"
             && arguments.iter().any(|word| word == "-destroy" || word == "--destroy"));
     if !destroys {
@@ -766,6 +767,12 @@ fn query(arguments: &[String]) -> Option<(String, String)> {
 
 fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
     let host = value_of(arguments, &["-h", "-u"]).unwrap_or_default();
+    let flushes = arguments.windows(2).find(|pair| {
+        pair[0].eq_ignore_ascii_case("eval") && pair[1].to_ascii_lowercase().contains("flush")
+    });
+    if let Some(pair) = flushes {
+        return Some((format!("{name} EVAL"), pair[1].clone()));
+    }
     let fed = input.text.as_deref().unwrap_or_default();
     let mut said: Vec<Vec<&str>> =
         fed.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -790,7 +797,15 @@ fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, Str
 
 fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {
     let script = value_of(arguments, &["--eval"]).or_else(|| fed.map(str::to_owned))?;
-    let deeds = ["dropDatabase(", "deleteMany(", "deleteOne(", ".drop(", ".remove(", "dropUser("];
+    let deeds = [
+        "dropDatabase(",
+        "deleteMany(",
+        "deleteOne(",
+        ".drop(",
+        ".remove(",
+        "dropUser(",
+        "shutdownServer(",
+    ];
     let deed = deeds.iter().find(|deed| script.contains(*deed))?;
     Some((format!("{name} {}", deed.trim_matches(['.', '('])), target::clip(script.trim())))
 }
