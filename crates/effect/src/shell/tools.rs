@@ -3,12 +3,15 @@
 //! Mostly a table: a program, and the words that must follow in this order for something to be
 //! gone. Options between them do not matter, what comes after is the target.
 
+mod table;
+
 use deadstop_core::{Harm, HarmKind, Reach, Recovery};
 
 use super::super::name::Words;
 use super::super::{graphql, http, remote, sql, target};
 use super::Input;
 use super::command::value_of;
+use table::{DEEDS, Deed};
 
 /// What such a command does, if it does harm.
 pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Option<Harm> {
@@ -532,130 +535,6 @@ fn replaces(name: &str, arguments: &[String]) -> bool {
         _ => false,
     }
 }
-
-/// A program and the words that must follow, each a choice.
-struct Deed(&'static str, &'static [&'static str]);
-
-const DEEDS: &[Deed] = &[
-    Deed("kubectl", &["delete"]),
-    Deed("k", &["delete"]),
-    Deed("oc", &["delete"]),
-    Deed("helm", &["uninstall|delete|del|un"]),
-    Deed("docker", &["volume", "rm|prune"]),
-    Deed("docker", &["stack|service|secret|config", "rm|remove"]),
-    Deed("docker", &["system", "prune"]),
-    Deed("podman", &["volume", "rm|prune"]),
-    Deed("podman", &["system", "prune|reset"]),
-    Deed("pulumi", &["destroy|down"]),
-    Deed("pulumi", &["stack", "rm"]),
-    Deed("sam", &["delete"]),
-    Deed("amplify", &["delete"]),
-    Deed("eb", &["terminate"]),
-    Deed("sst", &["remove"]),
-    Deed("supabase", &["db", "reset"]),
-    Deed("supabase", &["projects", "delete"]),
-    Deed("vault", &["delete"]),
-    Deed("vault", &["kv", "delete|destroy"]),
-    Deed("consul", &["kv", "delete"]),
-    Deed("rabbitmqctl", &["purge_queue|delete_queue|delete_vhost|delete_user|reset"]),
-    Deed("influx", &["delete"]),
-    Deed("influx", &["bucket", "delete"]),
-    Deed("rails", &["db:drop|db:reset|db:purge|db:drop:all"]),
-    Deed("rake", &["db:drop|db:reset|db:purge|db:drop:all"]),
-    Deed("php", &["artisan", "migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
-    Deed("artisan", &["migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
-    Deed("mix", &["ecto.drop|ecto.reset"]),
-    Deed("sequelize", &["db:drop"]),
-    Deed("sequelize-cli", &["db:drop"]),
-    Deed("typeorm", &["schema:drop"]),
-    Deed("flyway", &["clean"]),
-    Deed("liquibase", &["drop-all|dropAll"]),
-    Deed("cdk", &["destroy"]),
-    Deed("serverless", &["remove"]),
-    Deed("sls", &["remove"]),
-    Deed("vagrant", &["destroy"]),
-    Deed("heroku", &["apps:destroy|pg:reset|addons:destroy"]),
-    Deed("vercel", &["remove|rm"]),
-    Deed("netlify", &["sites:delete"]),
-    Deed("firebase", &["firestore:delete|projects:delete|database:remove|functions:delete"]),
-    Deed("gsutil", &["rm|rb"]),
-    Deed("bq", &["rm"]),
-    Deed("s3cmd", &["del|rm|rb"]),
-    Deed("mc", &["rm|rb"]),
-    Deed("rclone", &["delete|purge|deletefile"]),
-    Deed("gh", &["repo|release|secret|gist|issue|variable", "delete"]),
-    Deed("glab", &["repo|release|issue", "delete"]),
-    Deed("npm", &["unpublish"]),
-    Deed("dropdb", &[]),
-    Deed("dropuser", &[]),
-    Deed("pg_dropcluster", &[]),
-    Deed("pulumi", &["state", "delete"]),
-    Deed("netlify", &["env:unset"]),
-    Deed("nodetool", &["decommission|removenode|clearsnapshot"]),
-    Deed("zfs", &["destroy|rollback"]),
-    Deed("zpool", &["destroy"]),
-    Deed("etcdctl", &["del"]),
-    Deed("diskutil", &[DISKUTIL]),
-    Deed("alembic", &["downgrade"]),
-    Deed("dotnet", &["ef", "database", "drop"]),
-    Deed("knex", &["migrate:rollback|migrate:down"]),
-    Deed("sequelize", &["db:migrate:undo:all"]),
-    Deed("sequelize-cli", &["db:migrate:undo:all"]),
-    Deed("drizzle-kit", &["drop"]),
-    Deed("dbmate", &["drop|rollback"]),
-    Deed("diesel", &["database", "reset|drop"]),
-    Deed("sqlx", &["database|db", "drop|reset"]),
-    Deed("railway", &["delete|down"]),
-    Deed("vercel", &["project|env|projects", "rm|remove"]),
-    Deed("netlify", &["api"]),
-    Deed("virsh", &["destroy|undefine"]),
-    Deed("conda", &["env", "remove"]),
-    Deed("certbot", &["delete|revoke"]),
-    Deed("keytool", &["-delete"]),
-    Deed("security", &["delete-keychain|delete-generic-password|delete-internet-password"]),
-    Deed("azcopy", &["remove|rm"]),
-    Deed("vault", &["secrets|auth", "disable"]),
-    Deed("vault", &["operator", "seal"]),
-    Deed("heroku", &["pg:killall|apps:delete|domains:clear|config:unset|releases:rollback"]),
-    Deed("gh", &["ssh-key|gpg-key|label|codespace|project|ruleset", "delete"]),
-    Deed("glab", &["project|variable", "delete"]),
-    Deed("npm", &["owner|access|org|team", "rm|revoke|destroy"]),
-    Deed("pnpm", &["unpublish"]),
-    Deed("yarn", &["npm", "unpublish"]),
-    Deed("twine", &["delete"]),
-    Deed("ipmitool", &["power"]),
-    Deed("atrm", &[]),
-    Deed("nomad", &["stop|purge"]),
-    Deed("flux", &["uninstall|delete"]),
-    Deed("argocd", &["app|cluster|proj|repo", "delete|rm"]),
-    Deed("istioctl", &["uninstall"]),
-    Deed("velero", &["backup|restore|schedule", "delete"]),
-    Deed("sanity", &["dataset", "delete"]),
-    Deed("appwrite", &["databases|projects", "delete"]),
-    Deed("ray", &["down"]),
-    Deed("copilot", &["app|env|svc", "delete"]),
-    Deed("restic", &["forget|prune"]),
-    Deed("borg", &["delete|prune"]),
-    Deed("kubeadm", &["reset"]),
-    Deed("k0s", &["reset"]),
-    Deed("microk8s", &["reset"]),
-    Deed("helmfile", &["destroy|delete"]),
-    Deed("skaffold", &["delete"]),
-    Deed("goose", &["reset|down-to"]),
-    Deed("migrate", &["drop"]),
-    Deed("flask", &["db", "downgrade"]),
-    Deed("atlas", &["schema", "clean"]),
-    Deed("sqitch", &["revert"]),
-    Deed("meteor", &["reset"]),
-    Deed("zkCli.sh", &["deleteall|rmr"]),
-    Deed("defaults", &["delete"]),
-    Deed("trash-empty", &[]),
-    Deed("npm", &["dist-tag|token", "rm|revoke|delete"]),
-];
-
-/// What `diskutil` does to disks.
-const DISKUTIL: &str =
-    "eraseDisk|eraseVolume|apfs|reformat|zeroDisk|randomDisk|secureErase|partitionDisk";
 
 /// The words that are not options. The value of an option cannot be told from an operand without
 /// knowing every tool, so that it is left in; it only makes the target more exact.
