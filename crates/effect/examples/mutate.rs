@@ -145,10 +145,14 @@ fn main() {
     let told = arguments.next().unwrap_or(u64::MAX);
     let table = include_str!("../src/tests/table.txt").lines();
     let readings = include_str!("../src/tests/readings.txt").lines();
+    let held = include_str!("../src/tests/held.txt").lines();
     let cases: Vec<String> = table
         .chain(readings)
+        .chain(held)
         .filter_map(|line| {
-            ["D sh ", "H sh ", "sh ", "here "].iter().find_map(|start| line.strip_prefix(start))
+            ["D sh ", "H sh ", "sh ", "here ", "S ", "P "]
+                .iter()
+                .find_map(|start| line.strip_prefix(start))
         })
         .map(|line| line.replace('⏎', "\n"))
         .collect();

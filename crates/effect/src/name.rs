@@ -144,6 +144,20 @@ impl<'a> Words<'a> {
             "backups",
             "snapshots",
             "all",
+            "accounts",
+            "users",
+            "customers",
+            "tenants",
+            "projects",
+            "repositories",
+            "clusters",
+            "namespaces",
+            "buckets",
+            "volumes",
+            "organizations",
+            "workspaces",
+            "environments",
+            "production",
         ])
     }
 
@@ -178,6 +192,11 @@ impl<'a> Words<'a> {
     /// Whether a word names something large: a database, an account, all of it.
     pub(super) fn names_a_store(&self) -> bool {
         self.destroys_much() || self.any(LARGE)
+    }
+
+    /// Whether a word names what comes back by itself, or holds nothing: a cache, a label.
+    pub(super) fn names_a_trifle(&self) -> bool {
+        self.len == 1 && one_of(self.word(0), NOT_LOST)
     }
 
     /// Whether it ends in a noun for a part of something, as in `remove-background`.

@@ -22,6 +22,7 @@ mod reads;
 mod secrets;
 mod syntax;
 mod tools;
+mod web;
 mod windows;
 mod word;
 

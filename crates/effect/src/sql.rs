@@ -362,14 +362,6 @@ fn one(statement: &Statement, effects: &mut Effects) {
             Some(target) => effects.destroy("DELETE", &target),
             None => effects.raise(Effect::Changes),
         },
-        // All rows get the same value: a backup has the old ones.
-        Statement::Update(update)
-            if !update.selection.as_ref().is_some_and(chooses) && update.from.is_none() =>
-        {
-            let target = format!("table={}", plain(&[&update.table]));
-            let reach = remote(&[&target]);
-            effects.harm(HarmKind::Destroys, "UPDATE", &target, reach, Recovery::Elsewhere);
-        }
         Statement::Grant(grant) => {
             let text = grant.to_string();
             let public = text.to_ascii_uppercase().trim_end().ends_with("TO PUBLIC")

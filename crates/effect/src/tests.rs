@@ -3,6 +3,7 @@
 
 mod commands;
 mod harms;
+mod held;
 mod limits;
 mod readings;
 mod table;

@@ -133,6 +133,8 @@ pub(super) const NOT_LOST: &[&str] = &[
     "filter",
     "breakpoint",
     "bookmark",
+    "context",
+    "contexts",
 ];
 
 /// Words of commands that make or start something, or hand the rest on to something else.

@@ -5,9 +5,8 @@
 
 use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
-use super::super::name::{Deed, Words};
 use super::super::surroundings::Nowhere;
-use super::super::{http, remote, sql, target};
+use super::super::{sql, target};
 use super::{Input, Language, MAX_DEPTH, Walk, deeds, disks, files, git, reads, tools};
 
 /// A program that runs another: its options that take a value, and how many words of its own come
@@ -534,64 +533,6 @@ impl Walk<'_> {
         }
     }
 
-    /// `curl`, `wget` and the like.
-    fn request(&mut self, name: &str, arguments: &[String]) {
-        let method = value_of(arguments, &["-X", "--request", "--method"])
-            .or_else(|| arguments.iter().find_map(|word| short_method(word)))
-            .or_else(|| {
-                let at = arguments.iter().position(|word| {
-                    word.starts_with('-') && !word.starts_with("--") && word.ends_with('X')
-                })?;
-                arguments.get(at + 1).cloned()
-            })
-            .or_else(|| {
-                let first = arguments.iter().find(|word| !word.starts_with('-'));
-                first.filter(|_| matches!(name, "http" | "https" | "xh")).cloned()
-            })
-            .unwrap_or_default();
-        let overridden = arguments.iter().any(|word| {
-            let word = word.to_ascii_lowercase();
-            word.starts_with("x-http-method") && word.trim_end().ends_with("delete")
-        });
-        let by_query = arguments.iter().any(|word| word.contains("/_delete_by_query"));
-        if let Some(host) = arguments.iter().find(|word| {
-            word.contains("169.254.169.254") || word.contains("metadata.google.internal")
-        }) {
-            let kind = HarmKind::ReadsSecret;
-            self.effects.harm(kind, name, host, Reach::Outside, Recovery::None);
-        }
-        if let Some(url) = tells_to_delete(&method, arguments) {
-            let (verb, place) = (format!("{name} {method}"), http::place(&url));
-            let reach = remote(&[&place]);
-            self.effects.harm(
-                HarmKind::Destroys,
-                verb.trim_end(),
-                &place,
-                reach,
-                Recovery::Elsewhere,
-            );
-            return;
-        }
-        if !method.eq_ignore_ascii_case("delete") && !overridden && !by_query {
-            self.effects.raise(reads::request(name, &method, arguments));
-            return;
-        }
-        let url = arguments.iter().find(|word| word.contains("://")).or_else(|| {
-            arguments
-                .iter()
-                .rev()
-                .find(|word| !word.starts_with('-') && word.contains(['.', '/', ':']))
-        });
-        let url = url.map_or("", String::as_str);
-        // Of all of an index or a store, as search engines name it, even a local one is not spared.
-        let all = url.ends_with("/_all") || url.ends_with("/*") || by_query;
-        if http::is_local(url) && !all {
-            self.effects.raise(Effect::Changes);
-        } else {
-            self.effects.destroy("DELETE", &http::place(url));
-        }
-    }
-
     /// Database shells: SQL in an argument or on standard input.
     fn database(&mut self, name: &str, arguments: &[String], input: &Input) {
         let mut texts: Vec<String> = Vec::new();
@@ -740,43 +681,6 @@ pub(super) fn value_of(words: &[String], names: &[&str]) -> Option<String> {
         let (name, value) = word.split_once('=')?;
         names.contains(&name).then(|| value.to_owned())
     })
-}
-
-/// The address of a request that tells a service to delete something, by its path or by an action that is sent:
-/// `POST /api/users/purge`.
-fn tells_to_delete(method: &str, arguments: &[String]) -> Option<String> {
-    let sends = arguments
-        .iter()
-        .any(|word| word.starts_with("-d") || word.starts_with("--data") || word == "--json");
-    let changes = ["post", "put", "patch"].iter().any(|m| m.eq_ignore_ascii_case(method));
-    if !changes && !(sends && method.is_empty()) {
-        return None;
-    }
-    let url = arguments.iter().find(|word| word.contains("://"))?;
-    if http::is_local(url) {
-        return None;
-    }
-    let path = url.split("://").nth(1)?.split(['?', '#']).next()?;
-    let mut segments = path.split('/').skip(1).take(12).collect::<Vec<_>>();
-    let ends = segments.split_off(segments.len().saturating_sub(2));
-    let by_path =
-        ends.iter().any(|part| part.len() <= 48 && Words::of(part).deed() == Some(Deed::Destroys));
-    let action = |word: &String| {
-        let bare: String = word.chars().filter(|c| !c.is_whitespace()).take(2048).collect();
-        ["delete", "destroy", "drop", "purge", "wipe", "terminate"].iter().any(|verb| {
-            bare.contains(&format!("\"action\":\"{verb}\""))
-                || bare.contains(&format!("action={verb}"))
-        })
-    };
-    (by_path || arguments.iter().any(action)).then(|| url.clone())
-}
-
-/// The method in `-XDELETE` or `-sXDELETE`.
-fn short_method(word: &str) -> Option<String> {
-    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
-    let (flags, method) = letters.split_once('X')?;
-    let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphabetic());
-    (is_method && flags.bytes().all(|b| b.is_ascii_alphabetic())).then(|| method.to_owned())
 }
 
 fn is_assignment(word: &str) -> bool {

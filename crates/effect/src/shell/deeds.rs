@@ -65,7 +65,8 @@ fn spoken(arguments: &[String]) -> Option<(Deed, usize, Vec<&str>)> {
     let words = operands(arguments);
     for (at, word) in words.iter().take(MAX_WORDS).enumerate().filter(|(_, word)| is_word(word)) {
         let parts = Words::of(word);
-        if at + 1 < words.len().min(MAX_WORDS) && parts.says_otherwise() {
+        let more = at + 1 < words.len().min(MAX_WORDS);
+        if more && (parts.says_otherwise() || parts.names_a_trifle()) {
             return None;
         }
         if let Some(deed) = parts.deed().filter(|_| !is_value(arguments, word)) {
@@ -106,8 +107,9 @@ fn rehearses(arguments: &[String]) -> bool {
 
 /// Whether the words of a tool are about texts, files, packages or caches, or the tool is judged elsewhere.
 fn is_quiet(name: &str) -> bool {
-    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    QUIET.contains(&name) || super::reads::looks(name)
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let is_program = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    !is_program || QUIET.contains(&name) || QUIET.contains(&plain) || super::reads::looks(plain)
 }
 
 impl Walk<'_> {

@@ -354,7 +354,18 @@ impl Walk<'_> {
             _ => String::new(),
         };
         let names: Vec<String> = pipeline.seq.iter().map(name).collect();
-        let shell = names.iter().position(|name| SHELLS.contains(&name.as_str()));
+        let asks = |command: &ast::Command| {
+            match command {
+            ast::Command::Simple(simple) => simple.suffix.iter().flat_map(|suffix| &suffix.0).any(|item| {
+                matches!(item, ast::CommandPrefixOrSuffixItem::Word(word) if matches!(word.value.as_str(), "-i" | "-li" | "-il"))
+            }),
+            _ => false,
+        }
+        };
+        let shell = names
+            .iter()
+            .zip(&pipeline.seq)
+            .position(|(name, command)| SHELLS.contains(&name.as_str()) && asks(command));
         let sends = |name: &String| {
             matches!(name.as_str(), "nc" | "ncat" | "netcat" | "telnet" | "openssl")
         };

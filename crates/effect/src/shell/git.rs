@@ -382,14 +382,6 @@ impl Git<'_> {
                 "main" | "master" | "trunk" | "production" | "prod" | "release" | "develop"
             )
         };
-        // A lease looks after others' commits, but a main branch is never written anew unasked.
-        let main = refs.iter().any(|name| is_main(name));
-        if lease && main && !force && !removes {
-            let kind = HarmKind::RewritesHistory;
-            let what = target::join(operands);
-            let verb = "git push --force-with-lease";
-            return walk.effects.harm(kind, verb, &what, Reach::Remote, Recovery::Elsewhere);
-        }
         let (verb, recovery) = match (force, removes) {
             (true, _) => ("git push --force", Recovery::None),
             (false, true) => ("git push --delete", Recovery::Elsewhere),

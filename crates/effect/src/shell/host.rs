@@ -168,6 +168,7 @@ fn started(name: &str, arguments: &[String], words: &[&str]) -> Option<Deed> {
         {
             STOPS
         }
+        "pm2" if matches!(words, ["kill", ..] | ["delete" | "del" | "stop", "all", ..]) => STOPS,
         "sv" if matches!(words, ["down" | "exit" | "stop" | "force-stop", ..]) => STOPS,
         "sc" if matches!(words, ["stop" | "config", ..]) => STOPS,
         "brew"

@@ -155,14 +155,18 @@ impl Walk<'_> {
             }
             let folders: Vec<&String> = arguments
                 .iter()
-                .filter(|word| !word.contains(':') && secret::is_secret_folder(word))
+                .filter(|word| {
+                    let whole = ["~", "$HOME", "/root", "/home", "/etc", "/"];
+                    let bare = if word.len() > 1 { word.trim_end_matches('/') } else { word };
+                    !word.contains(':') && (secret::is_secret_folder(word) || whole.contains(&bare))
+                })
                 .collect();
             if matches!(name, "scp" | "rsync" | "sftp") && !folders.is_empty() {
                 self.sends_secret(name, &target::join(&folders));
             }
             let private = |word: &&String| {
                 let file = word.rsplit(['@', '=']).next().unwrap_or(word);
-                self.is_private(file)
+                self.is_private(file) || (file.starts_with("/etc/") && !file.contains("ssl"))
             };
             if let Some(file) = arguments.iter().find(private).cloned() {
                 self.sends_secret(name, &file);

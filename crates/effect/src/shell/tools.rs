@@ -3,12 +3,15 @@
 //! Mostly a table: a program, and the words that must follow in this order for something to be
 //! gone. Options between them do not matter, what comes after is the target.
 
+mod table;
+
 use deadstop_core::{Harm, HarmKind, Reach, Recovery};
 
 use super::super::name::Words;
 use super::super::{graphql, http, remote, sql, target};
 use super::Input;
 use super::command::value_of;
+use table::{DEEDS, Deed};
 
 /// What such a command does, if it does harm.
 pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Option<Harm> {
@@ -89,19 +92,17 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
                 || all.contains("require-approval never")
                 || all.contains("require-approval=never")) =>
         {
-            (Destroys, Reach::Remote)
+            (Stops, Reach::Remote)
         }
         ("kubectl" | "oc" | "k", "edit" | "rollout")
             if (first == "edit" || second == "restart") && remote(&[&all]) == Reach::Production =>
         {
             (Stops, Reach::Production)
         }
-        ("kubectl" | "oc", "config") if second.starts_with("delete-") => (Destroys, Reach::Remote),
         ("helm", "repo") if second == "remove" => return None,
-        (
-            "docker" | "podman",
-            "builder" | "buildx" | "image" | "machine" | "pod" | "node" | "context",
-        ) if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) => {
+        ("docker" | "podman", "image" | "machine" | "pod" | "node" | "context")
+            if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) =>
+        {
             (Destroys, Reach::System)
         }
         ("docker", "service") if second == "scale" && all.contains("=0") => (Stops, Reach::Remote),
@@ -110,7 +111,11 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (Stops, Reach::System)
         }
-        ("docker" | "docker-compose", _) if all.contains("down") && all.contains("--rmi") => {
+        ("docker" | "docker-compose", _)
+            if all.contains("down")
+                && all.contains("--rmi")
+                && !is_down_with_volumes(arguments) =>
+        {
             (Destroys, Reach::System)
         }
         ("redis-cli" | "valkey-cli", _)
@@ -134,7 +139,6 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
             (Destroys, Reach::Remote)
         }
         ("rclone", "move" | "moveto" | "dedupe" | "cleanup") => (Destroys, Reach::Remote),
-        ("alembic" | "flask", _) if words.contains(&"downgrade") => (Destroys, Reach::Remote),
         ("rails" | "rake", task)
             if task.starts_with("db:") && RAILS_BACK.iter().any(|t| task.starts_with(t)) =>
         {
@@ -532,130 +536,6 @@ fn replaces(name: &str, arguments: &[String]) -> bool {
     }
 }
 
-/// A program and the words that must follow, each a choice.
-struct Deed(&'static str, &'static [&'static str]);
-
-const DEEDS: &[Deed] = &[
-    Deed("kubectl", &["delete"]),
-    Deed("k", &["delete"]),
-    Deed("oc", &["delete"]),
-    Deed("helm", &["uninstall|delete|del|un"]),
-    Deed("docker", &["volume", "rm|prune"]),
-    Deed("docker", &["stack|service|secret|config", "rm|remove"]),
-    Deed("docker", &["system", "prune"]),
-    Deed("podman", &["volume", "rm|prune"]),
-    Deed("podman", &["system", "prune|reset"]),
-    Deed("pulumi", &["destroy|down"]),
-    Deed("pulumi", &["stack", "rm"]),
-    Deed("sam", &["delete"]),
-    Deed("amplify", &["delete"]),
-    Deed("eb", &["terminate"]),
-    Deed("sst", &["remove"]),
-    Deed("supabase", &["db", "reset"]),
-    Deed("supabase", &["projects", "delete"]),
-    Deed("vault", &["delete"]),
-    Deed("vault", &["kv", "delete|destroy"]),
-    Deed("consul", &["kv", "delete"]),
-    Deed("rabbitmqctl", &["purge_queue|delete_queue|delete_vhost|delete_user|reset"]),
-    Deed("influx", &["delete"]),
-    Deed("influx", &["bucket", "delete"]),
-    Deed("rails", &["db:drop|db:reset|db:purge|db:drop:all"]),
-    Deed("rake", &["db:drop|db:reset|db:purge|db:drop:all"]),
-    Deed("php", &["artisan", "migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
-    Deed("artisan", &["migrate:fresh|migrate:reset|migrate:refresh|db:wipe"]),
-    Deed("mix", &["ecto.drop|ecto.reset"]),
-    Deed("sequelize", &["db:drop"]),
-    Deed("sequelize-cli", &["db:drop"]),
-    Deed("typeorm", &["schema:drop"]),
-    Deed("flyway", &["clean"]),
-    Deed("liquibase", &["drop-all|dropAll"]),
-    Deed("cdk", &["destroy"]),
-    Deed("serverless", &["remove"]),
-    Deed("sls", &["remove"]),
-    Deed("vagrant", &["destroy"]),
-    Deed("heroku", &["apps:destroy|pg:reset|addons:destroy"]),
-    Deed("vercel", &["remove|rm"]),
-    Deed("netlify", &["sites:delete"]),
-    Deed("firebase", &["firestore:delete|projects:delete|database:remove|functions:delete"]),
-    Deed("gsutil", &["rm|rb"]),
-    Deed("bq", &["rm"]),
-    Deed("s3cmd", &["del|rm|rb"]),
-    Deed("mc", &["rm|rb"]),
-    Deed("rclone", &["delete|purge|deletefile"]),
-    Deed("gh", &["repo|release|secret|gist|issue|variable", "delete"]),
-    Deed("glab", &["repo|release|issue", "delete"]),
-    Deed("npm", &["unpublish"]),
-    Deed("dropdb", &[]),
-    Deed("dropuser", &[]),
-    Deed("pg_dropcluster", &[]),
-    Deed("pulumi", &["state", "delete"]),
-    Deed("netlify", &["env:unset"]),
-    Deed("nodetool", &["decommission|removenode|clearsnapshot"]),
-    Deed("zfs", &["destroy|rollback"]),
-    Deed("zpool", &["destroy"]),
-    Deed("etcdctl", &["del"]),
-    Deed("diskutil", &[DISKUTIL]),
-    Deed("alembic", &["downgrade"]),
-    Deed("dotnet", &["ef", "database", "drop"]),
-    Deed("knex", &["migrate:rollback|migrate:down"]),
-    Deed("sequelize", &["db:migrate:undo:all"]),
-    Deed("sequelize-cli", &["db:migrate:undo:all"]),
-    Deed("drizzle-kit", &["drop"]),
-    Deed("dbmate", &["drop|rollback"]),
-    Deed("diesel", &["database", "reset|drop"]),
-    Deed("sqlx", &["database|db", "drop|reset"]),
-    Deed("railway", &["delete|down"]),
-    Deed("vercel", &["project|env|projects", "rm|remove"]),
-    Deed("netlify", &["api"]),
-    Deed("virsh", &["destroy|undefine"]),
-    Deed("conda", &["env", "remove"]),
-    Deed("certbot", &["delete|revoke"]),
-    Deed("keytool", &["-delete"]),
-    Deed("security", &["delete-keychain|delete-generic-password|delete-internet-password"]),
-    Deed("azcopy", &["remove|rm"]),
-    Deed("vault", &["secrets|auth", "disable"]),
-    Deed("vault", &["operator", "seal"]),
-    Deed("heroku", &["pg:killall|apps:delete|domains:clear|config:unset|releases:rollback"]),
-    Deed("gh", &["ssh-key|gpg-key|label|codespace|project|ruleset", "delete"]),
-    Deed("glab", &["project|variable", "delete"]),
-    Deed("npm", &["owner|access|org|team", "rm|revoke|destroy"]),
-    Deed("pnpm", &["unpublish"]),
-    Deed("yarn", &["npm", "unpublish"]),
-    Deed("twine", &["delete"]),
-    Deed("ipmitool", &["power"]),
-    Deed("atrm", &[]),
-    Deed("nomad", &["stop|purge"]),
-    Deed("flux", &["uninstall|delete"]),
-    Deed("argocd", &["app|cluster|proj|repo", "delete|rm"]),
-    Deed("istioctl", &["uninstall"]),
-    Deed("velero", &["backup|restore|schedule", "delete"]),
-    Deed("sanity", &["dataset", "delete"]),
-    Deed("appwrite", &["databases|projects", "delete"]),
-    Deed("ray", &["down"]),
-    Deed("copilot", &["app|env|svc", "delete"]),
-    Deed("restic", &["forget|prune"]),
-    Deed("borg", &["delete|prune"]),
-    Deed("kubeadm", &["reset"]),
-    Deed("k0s", &["reset"]),
-    Deed("microk8s", &["reset"]),
-    Deed("helmfile", &["destroy|delete"]),
-    Deed("skaffold", &["delete"]),
-    Deed("goose", &["reset|down-to"]),
-    Deed("migrate", &["drop"]),
-    Deed("flask", &["db", "downgrade"]),
-    Deed("atlas", &["schema", "clean"]),
-    Deed("sqitch", &["revert"]),
-    Deed("meteor", &["reset"]),
-    Deed("zkCli.sh", &["deleteall|rmr"]),
-    Deed("defaults", &["delete"]),
-    Deed("trash-empty", &[]),
-    Deed("npm", &["dist-tag|token", "rm|revoke|delete"]),
-];
-
-/// What `diskutil` does to disks.
-const DISKUTIL: &str =
-    "eraseDisk|eraseVolume|apfs|reformat|zeroDisk|randomDisk|secureErase|partitionDisk";
-
 /// The words that are not options. The value of an option cannot be told from an operand without
 /// knowing every tool, so that it is left in; it only makes the target more exact.
 pub(super) fn operands(arguments: &[String]) -> Vec<&str> {
@@ -731,7 +611,7 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     if let Some(replaced) = replaced {
         return Some((format!("{name} apply -replace"), replaced.to_owned()));
     }
-    let destroys = *command == "destroy"
+    let destroys = matches!(*command, "destroy" | "destroy-all")
         || (*command == "apply"
             && arguments.iter().any(|word| word == "-destroy" || word == "--destroy"));
     if !destroys {
@@ -766,6 +646,12 @@ fn query(arguments: &[String]) -> Option<(String, String)> {
 
 fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, String)> {
     let host = value_of(arguments, &["-h", "-u"]).unwrap_or_default();
+    let flushes = arguments.windows(2).find(|pair| {
+        pair[0].eq_ignore_ascii_case("eval") && pair[1].to_ascii_lowercase().contains("flush")
+    });
+    if let Some(pair) = flushes {
+        return Some((format!("{name} EVAL"), pair[1].clone()));
+    }
     let fed = input.text.as_deref().unwrap_or_default();
     let mut said: Vec<Vec<&str>> =
         fed.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -790,7 +676,15 @@ fn redis(name: &str, arguments: &[String], input: &Input) -> Option<(String, Str
 
 fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String, String)> {
     let script = value_of(arguments, &["--eval"]).or_else(|| fed.map(str::to_owned))?;
-    let deeds = ["dropDatabase(", "deleteMany(", "deleteOne(", ".drop(", ".remove(", "dropUser("];
+    let deeds = [
+        "dropDatabase(",
+        "deleteMany(",
+        "deleteOne(",
+        ".drop(",
+        ".remove(",
+        "dropUser(",
+        "shutdownServer(",
+    ];
     let deed = deeds.iter().find(|deed| script.contains(*deed))?;
     Some((format!("{name} {}", deed.trim_matches(['.', '('])), target::clip(script.trim())))
 }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use deadstop_core::{Effect, HarmKind, Reach, Recovery};
 
 use super::super::place::Depth;
+use super::super::surroundings::Nowhere;
 use super::super::target;
 use super::{Input, Taint, Walk};
 
@@ -296,14 +297,10 @@ impl Walk<'_> {
             paths.iter().flat_map(|path| path.split(',')).map(str::to_owned).collect();
         for path in paths.iter().filter(|path| !path.is_empty()) {
             // A drive of Windows: where this runs elsewhere, its files cannot be looked at.
-            if is_on_drive(path) && self.here.cwd().is_none_or(|cwd| cwd.starts_with('/')) {
-                let rest = path[2..].trim_start_matches(['\\', '/']).to_ascii_lowercase();
-                let whole = rest.is_empty() || rest.starts_with('*');
-                let system = ["windows", "program files", "programdata"]
-                    .iter()
-                    .any(|start| rest.starts_with(start));
-                let reach = if whole || system { Reach::System } else { Reach::Outside };
-                self.effects.harm(HarmKind::Destroys, verb, path, reach, Recovery::None);
+            if is_on_drive(path) && self.here.cwd().is_some_and(|cwd| cwd.starts_with('/')) {
+                let here = std::mem::replace(&mut self.here, &Nowhere);
+                self.lose(verb, path, depth);
+                self.here = here;
                 continue;
             }
             self.lose(verb, path, depth);
