@@ -505,7 +505,7 @@ impl Voice {
     /// lines that are no data.
     fn hear(&mut self, event: &[u8], sink: &mut Sink<'_>) -> Fate {
         let (data, name, odd) = (sse::data(event), sse::name(event), sse::otherwise(event));
-        if !odd.is_empty() && !matches!(self, Voice::Forked(_)) {
+        if odd.is_some() && !matches!(self, Voice::Forked(_)) {
             let fork = Anywhere::beside(vec![self.clone()]);
             let voice = std::mem::replace(self, Voice::Chat(openai_chat::Chat::default()));
             *self = Voice::Forked(Box::new((voice, fork)));
@@ -520,10 +520,9 @@ impl Voice {
         voice.bare(event, sink);
         let fate = data.as_ref().map_or(Fate::Pass, |data| voice.event(data, name, sink));
         fork.heard(&sink.pieces[before.min(sink.pieces.len())..]);
-        if odd.is_empty() {
-            fork.read(data.iter().map(|data| &**data), name, sink);
-        } else {
-            fork.read(odd.iter().map(|data| data.as_bytes()), name, sink);
+        match odd {
+            None => fork.read(data.iter().map(|data| &**data), name, sink),
+            Some(odd) => fork.read(odd.iter().map(String::as_bytes), name, sink),
         }
         sink.lone = None;
         fate

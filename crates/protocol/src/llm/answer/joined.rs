@@ -20,11 +20,16 @@ pub(super) struct Joined(Vec<Calls>);
 #[derive(Debug, Clone, Default)]
 struct Calls {
     list: Vec<Call>,
+    /// Calls that clients took for complete before they had arguments, by id and name. Most get theirs later, and
+    /// are judged with them; the name of the others may grow.
+    early: Vec<(String, String)>,
     /// The one call of the older API.
     lone: Call,
     /// The place at which the last part of a call stood. Clients take that call for complete when a part
     /// of another one comes.
     current: Option<i64>,
+    /// A finish reason has come: from then on clients take each call for complete with its next part.
+    finished: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -78,8 +83,17 @@ impl Joined {
     ) {
         let Some(calls) = at(&mut self.0, choice) else { return };
         for place in places {
-            let before = calls.current.replace(*place).filter(|before| before != place);
-            if let Some(call) = before.and_then(|before| known(&mut calls.list, before)) {
+            let before = calls.current.replace(*place);
+            let before = before.filter(|before| before != place || calls.finished);
+            let Some(call) = before.and_then(|before| known(&mut calls.list, before)) else {
+                continue;
+            };
+            if call.arguments.is_empty() && !call.object {
+                let early = (call.id.clone(), call.name.clone());
+                if calls.early.len() < MOST && !calls.early.contains(&early) {
+                    calls.early.push(early);
+                }
+            } else {
                 call.tell(others, sink);
             }
         }
@@ -88,12 +102,18 @@ impl Joined {
     /// All calls of a choice, or of all, are complete.
     pub(super) fn tell(&mut self, choice: Option<i64>, others: Others<'_>, sink: &mut Sink<'_>) {
         let all = match choice {
-            Some(choice) => known(&mut self.0, choice).map_or(&mut [][..], std::slice::from_mut),
+            Some(choice) => at(&mut self.0, choice).map_or(&mut [][..], std::slice::from_mut),
             None => self.0.as_mut_slice(),
         };
         for calls in all {
+            calls.finished = true;
             for call in calls.list.iter_mut().chain([&mut calls.lone]) {
                 call.tell(others, sink);
+            }
+            for (id, name) in std::mem::take(&mut calls.early) {
+                if !name.is_empty() && !others(&name, None) {
+                    sink.call(id, name, Arguments::parse(""));
+                }
             }
         }
     }

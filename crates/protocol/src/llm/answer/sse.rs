@@ -120,16 +120,18 @@ pub(crate) fn data(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     found
 }
 
-/// The data of an event as clients read it that end lines as Python's `splitlines` does: at form feeds, at
-/// Unicode's own line ends, and at a few control characters. Empty where that changes nothing.
-pub(crate) fn otherwise(event: &[u8]) -> Vec<String> {
+/// The data of an event as some clients read it: those that end lines as Python's `splitlines` does (at form feeds, at
+/// Unicode's own line ends, and at a few control characters), and those that take a byte order mark for a part of
+/// the first line. `None` where that changes nothing.
+pub(crate) fn otherwise(event: &[u8]) -> Option<Vec<String>> {
     let may_break = |byte: &u8| matches!(byte, 0x0b | 0x0c | 0x1c..=0x1e | 0xc2 | 0xe2);
-    if !event.iter().fold(false, |found, byte| found | may_break(byte)) {
-        return Vec::new();
+    let marked = event.starts_with(MARK);
+    if !marked && !event.iter().fold(false, |found, byte| found | may_break(byte)) {
+        return None;
     }
-    let text = String::from_utf8_lossy(event.strip_prefix(MARK).unwrap_or(event));
-    if !text.contains(is_odd_end) {
-        return Vec::new();
+    let text = String::from_utf8_lossy(event);
+    if !marked && !text.contains(is_odd_end) {
+        return None;
     }
     let lines = text.split(|c: char| matches!(c, '\r' | '\n') || is_odd_end(c));
     let (mut found, mut data) = (Vec::new(), String::new());
@@ -143,8 +145,7 @@ pub(crate) fn otherwise(event: &[u8]) -> Vec<String> {
             None => {}
         }
     }
-    let same = data_is(event, &found);
-    if same { Vec::new() } else { found }
+    (!data_is(event, &found)).then_some(found)
 }
 
 /// Whether an event's data is just this, as the standard reads it.
@@ -298,11 +299,16 @@ mod tests {
 
     #[test]
     fn lines_that_end_in_other_ways() {
+        let same = |event: &str| assert_eq!(otherwise(event.as_bytes()), None, "{event:?}");
         let check = |event: &str, expected: &[&str]| {
-            assert_eq!(otherwise(event.as_bytes()), expected, "{event:?}");
+            let found = otherwise(event.as_bytes()).unwrap();
+            assert_eq!(found, expected, "{event:?}");
         };
-        check("data: a\n\n", &[]);
-        check("data: \u{2713} caf\u{e9}\n\n", &[]);
+        same("data: a\n\n");
+        same("data: \u{2713} caf\u{e9}\n\n");
+        check("\u{feff}data: a\n\n", &[]);
+        check("\u{feff}event: x\ndata: a\u{c}\n\n", &["a"]);
+        same("\u{feff}event: x\ndata: a\n\n");
         // Within a text, such clients lose the event.
         check("data: \"a\u{2028}b\"\n\n", &["\"a"]);
         check("data: a\u{c}\n\n", &["a"]);

@@ -72,6 +72,42 @@ fn a_field_of_an_odd_type_does_not_hide_a_call_beside_it() {
     }
 }
 
+/// A call that clients take for complete as soon as a part of another one comes.
+#[test]
+fn a_name_that_is_complete_before_it_grows_is_judged() {
+    let parts = [part(&json!(0), "ls", ""), part(&json!(1), "rm", ""), part(&json!(0), "", "{}")];
+    // Each gets its arguments later, and is told with them.
+    let late = [&parts[..], &[part(&json!(1), "", "{\"a\":1}")]].concat();
+    let found = chat(&late);
+    assert!(found.contains(&r#"rm {"a":1}"#.to_owned()), "{found:?}");
+    assert!(!found.contains(&"rm {}".to_owned()), "{found:?}");
+    let mut other = part(&json!(1), "_dry", "{}");
+    other["id"] = json!("c2");
+    assert!(chat(&[&parts[..], &[other]].concat()).contains(&"rm {}".to_owned()));
+    // Behind a finish reason, any further part will do.
+    let chunk = |delta: Value, finish: &str| json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] });
+    let of = |part: Value| chunk(json!({ "tool_calls": [part] }), "");
+    let events = [
+        chunk(json!({}), "stop"),
+        of(part(&json!(0), "rm", "")),
+        of(part(&json!(0), "", "")),
+        of(part(&json!(0), "_dry", "{}")),
+    ];
+    let found = calls(Dialect::OpenAiChat, Form::Events, &stream(&events));
+    assert!(found.contains(&"rm {}".to_owned()), "{found:?}");
+}
+
+/// Some clients take a byte order mark for a part of the first line, and lose that event.
+#[test]
+fn a_mark_may_hide_the_first_event() {
+    let chunk =
+        |part: Value| json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [part] } }] });
+    let events = [chunk(part(&json!(0), "safe_", "x")), chunk(part(&json!(0), "rm", "{\"a\":1}"))];
+    let marked = format!("\u{feff}{}", stream(&events));
+    let found = calls(Dialect::OpenAiChat, Form::Events, &marked);
+    assert!(found.contains(&r#"rm {"a":1}"#.to_owned()), "{found:?}");
+}
+
 /// OpenAI's clients find a call by its place alone.
 #[test]
 fn calls_are_also_read_as_the_official_clients_join_them() {
