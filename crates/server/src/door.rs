@@ -22,7 +22,7 @@ use crate::net::slow::Timed;
 use crate::operator::OPERATOR_HEADER;
 pub(crate) use caller::Caller;
 use deadstop_warden::trace::{TRACEPARENT, Trace};
-pub(crate) use line::{Answer, Lines};
+pub(crate) use line::{Answer, Lines, fetch};
 
 /// The beginning of a path: `/agent/{name}` and `/session/{id}`, both optional.
 pub(crate) struct Prefix<'a> {

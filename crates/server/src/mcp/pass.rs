@@ -83,7 +83,8 @@ impl Onward {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        self.upstream.lines.send(request).await.map_err(|broken| broken.to_string())
+        let Upstream { lines, server, .. } = &self.upstream;
+        lines.send(&server.way, request).await.map_err(|broken| broken.to_string())
     }
 
     /// Tells the server that these calls are cancelled. The notification is sent in the background.
@@ -103,9 +104,10 @@ impl Onward {
             *request.uri_mut() = self.uri.clone();
             *request.headers_mut() = headers;
             let lines = Arc::clone(&self.upstream.lines);
+            let way = self.upstream.server.way.clone();
             tokio::spawn(async move {
                 let told = async {
-                    if let Ok(response) = lines.send(request).await {
+                    if let Ok(response) = lines.send(&way, request).await {
                         let _ = response.into_body().collect().await;
                     }
                 };
