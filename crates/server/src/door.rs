@@ -12,7 +12,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::Trip;
 use deadstop_protocol::llm::identity::{self, Identity};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -33,8 +33,8 @@ pub(crate) struct Prefix<'a> {
 }
 
 impl Prefix<'_> {
-    pub(crate) fn of(uri: &Uri) -> Option<Prefix<'_>> {
-        let mut rest = uri.path().strip_prefix('/')?;
+    pub(crate) fn of(path: &str) -> Option<Prefix<'_>> {
+        let mut rest = path.strip_prefix('/')?;
         let mut named = |what: &str| {
             let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
             rest = after;

@@ -3,6 +3,8 @@
 mod fidelity;
 mod flights;
 mod guards;
+mod oauth;
+mod sessions;
 mod tools;
 
 use std::time::Duration;
