@@ -109,7 +109,8 @@ async def case(case):
     everything = case["server"] == "everything"
     # The newer era has no way back for requests of the server.
     modern = case["mode"] != "legacy"
-    for what in ("follows", "ignores") if case.get("steers") else ("works", "stopped"):
+    kinds = ("follows", "ignores") if case.get("steers") else ("works", "stopped")
+    for what in kinds[:1] if case.get("nameless") else kinds:
         # An agent each: one that destroys the same in session after session is stopped as well.
         session = f"python-{case['name']}-{what}"
         if case.get("url"):
@@ -118,6 +119,12 @@ async def case(case):
             command = [*case["wrapper"], "--agent", session, "--session", session,
                        "--server", case["server"], "--", *case["command"]]
             target = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
+        if case.get("nameless"):
+            # All clients have the same address; only the first one ends.
+            target = f"{case['url']}/agent/python-{case['name']}/mcp/{case['server']}"
+            if what == "works":
+                async with Client(target, mode=case["mode"]) as client:
+                    await stopped(client, everything)
         async with Client(target, mode=case["mode"], sampling_callback=model) as client:
             with anyio.fail_after(30):
                 match what:

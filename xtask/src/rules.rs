@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("deadstop-python", &["deadstop-sdk"]),
     ("deadstop-otlp", &["deadstop-core"]),
     ("deadstop-process", &[]),
-    ("deadstop-alerts", &["deadstop-core", "deadstop-protocol"]),
+    ("deadstop-alerts", &["deadstop-client", "deadstop-core", "deadstop-protocol"]),
     ("deadstop-fleet", &["deadstop-core"]),
     ("deadstop-store", &["deadstop-core", "deadstop-protocol"]),
     (
@@ -44,6 +44,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
         "deadstop-server",
         &[
             "deadstop-alerts",
+            "deadstop-client",
             "deadstop-core",
             "deadstop-fleet",
             "deadstop-otlp",

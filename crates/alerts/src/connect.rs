@@ -7,15 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use url::Host;
 
 use crate::DeliveryError;
 use crate::address::is_public;
+use crate::proxy::Proxy;
+use crate::way::{Goal, Stream, Way};
 
 /// Addresses of one host that are tried.
 const MOST_ADDRESSES: usize = 8;
@@ -45,11 +43,48 @@ pub(crate) struct Connector {
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) allow_private: bool,
     pub(crate) allowed: Vec<IpAddr>,
-    pub(crate) tls: Arc<ClientConfig>,
-    pub(crate) roots: Vec<Vec<u8>>,
+    pub(crate) way: Way,
 }
 
 impl Connector {
+    /// A connection on which a web server can be spoken to, and the proxy that forwards requests to it,
+    /// if one does.
+    pub(crate) async fn reach(
+        &self,
+        host: &Host<String>,
+        port: u16,
+        secure: bool,
+    ) -> Result<(Stream, Option<Arc<Proxy>>), DeliveryError> {
+        let name = host.to_string();
+        let goal = Goal { secure, host: &name, port };
+        let proxy = self.way.proxy(goal);
+        let stream = match proxy {
+            None => self.connect(host, port, |_| true).await?,
+            Some(proxy) => {
+                self.check(host, port).await?;
+                TcpStream::connect(proxy.place()).await.map_err(|error| {
+                    let reason = format!("the proxy {proxy} cannot be reached: {error}");
+                    DeliveryError::Unreachable { host: host.to_string(), reason }
+                })?
+            }
+        };
+        let stream = self.way.open(stream, proxy.map(Arc::as_ref), goal).await;
+        let stream = stream.map_err(|error| unreachable(host, &error))?;
+        Ok((stream, proxy.filter(|proxy| proxy.forwards(goal)).cloned()))
+    }
+
+    /// Whether a proxy may be asked for a host. A name that cannot be resolved here is left to the
+    /// proxy: behind many a proxy there is no other DNS.
+    async fn check(&self, host: &Host<String>, port: u16) -> Result<(), DeliveryError> {
+        for address in self.addresses(host, port).await.unwrap_or_default() {
+            let address = address.ip();
+            if !self.may_reach(address) {
+                return Err(DeliveryError::Forbidden { host: host.to_string(), address });
+            }
+        }
+        Ok(())
+    }
+
     /// A connection to a host, at an address that was checked. Whether plain text may go there is
     /// asked of the address, too.
     pub(crate) async fn connect(
@@ -70,8 +105,7 @@ impl Connector {
         for address in addresses.into_iter().take(MOST_ADDRESSES) {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // Always equal for a direct connection; this check matters if a proxy is
-                    // ever put in between.
+                    // A connection without a proxy ends where it was to; this holds it to that.
                     let peer = stream.peer_addr().map_err(|error| unreachable(host, &error))?;
                     if peer.ip() != address.ip() {
                         let address = peer.ip();
@@ -84,23 +118,6 @@ impl Connector {
             }
         }
         Err(unreachable(host, &last))
-    }
-
-    /// TLS over a connection; the host's name is what its certificate must say.
-    pub(crate) async fn encrypt(
-        &self,
-        host: &Host<String>,
-        stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, DeliveryError> {
-        let name = match host {
-            Host::Domain(name) => {
-                ServerName::try_from(name.clone()).map_err(|error| unreachable(host, &error))?
-            }
-            Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
-            Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
-        };
-        let connector = TlsConnector::from(Arc::clone(&self.tls));
-        connector.connect(name, stream).await.map_err(|error| unreachable(host, &error))
     }
 
     fn may_reach(&self, address: IpAddr) -> bool {
@@ -131,18 +148,4 @@ pub(crate) fn unreachable(host: &Host<String>, error: &dyn std::error::Error) ->
         cause = deeper.source();
     }
     DeliveryError::Unreachable { host: host.to_string(), reason }
-}
-
-/// TLS as everywhere in Deadstop: rustls with ring, and the roots of the web.
-pub(crate) fn tls(further: &[Vec<u8>]) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for root in further {
-        roots.add(CertificateDer::from(root.clone()))?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
 }

@@ -63,7 +63,9 @@ async fn open(
         "smtps" => {
             let stream = connector.connect(host, port(465), |_| true).await?;
             let peer = stream.peer_addr().map_err(|error| unreachable(host, &error))?;
-            let stream = Bounded::new(connector.encrypt(host, stream).await?, peer);
+            let stream = connector.way.encrypt(stream, &host.to_string()).await;
+            let stream = stream.map_err(|error| unreachable(host, &error))?;
+            let stream = Bounded::new(stream, peer);
             AsyncSmtpConnection::connect_with_transport(Box::new(stream), &hello)
                 .await
                 .map_err(failed)
@@ -72,8 +74,8 @@ async fn open(
             let mut connection = plain(connector, host, port(587), |_| true, &hello).await?;
             let mut parameters = TlsParameters::builder(host.to_string())
                 .certificate_store(CertificateStore::WebpkiRoots);
-            for root in &connector.roots {
-                let root = Certificate::from_der(root.clone()).map_err(failed)?;
+            for root in connector.way.trust().further() {
+                let root = Certificate::from_der(root.to_vec()).map_err(failed)?;
                 parameters = parameters.add_root_certificate(root);
             }
             let parameters = parameters.build_rustls().map_err(failed)?;
@@ -122,7 +124,8 @@ fn host(url: &Url) -> Result<Host<String>, BadTarget> {
     Host::parse(text).map_err(|_| BadTarget::Host)
 }
 
-fn decoded(text: &str) -> String {
+/// A text without its percent-encoding.
+pub(crate) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

@@ -4,7 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::connect::{Connector, Resolver, SystemResolver, tls};
+use deadstop_client::{BadTrust, Trust};
+
+use crate::connect::{Connector, Resolver, SystemResolver};
+use crate::proxy::Proxies;
+use crate::way::Way;
 use crate::webhook::Post;
 use crate::{DeliveryError, Message, Target, email};
 
@@ -15,8 +19,10 @@ pub struct Settings {
     pub allow_private: bool,
     /// Addresses that are allowed although they are not public.
     pub allowed: Vec<IpAddr>,
-    /// Certificates (DER) that are trusted besides those of the web: for targets inside.
-    pub roots: Vec<Vec<u8>>,
+    /// The proxies that lead out. Mail does not go through one.
+    pub proxies: Proxies,
+    /// The certificates that are trusted: targets inside may have private ones.
+    pub trust: Trust,
     /// How long one delivery may take, from looking up the name to the end of the answer.
     pub timeout: Duration,
 }
@@ -26,7 +32,8 @@ impl Default for Settings {
         Self {
             allow_private: false,
             allowed: Vec::new(),
-            roots: Vec::new(),
+            proxies: Proxies::default(),
+            trust: Trust::default(),
             timeout: Duration::from_secs(15),
         }
     }
@@ -55,7 +62,7 @@ impl Sender {
     ///
     /// # Errors
     /// When TLS cannot be set up, or a root is no certificate.
-    pub fn new(settings: &Settings) -> Result<Sender, rustls::Error> {
+    pub fn new(settings: &Settings) -> Result<Sender, BadTrust> {
         Self::with_resolver(settings, Arc::new(SystemResolver))
     }
 
@@ -66,13 +73,12 @@ impl Sender {
     pub fn with_resolver(
         settings: &Settings,
         resolver: Arc<dyn Resolver>,
-    ) -> Result<Sender, rustls::Error> {
+    ) -> Result<Sender, BadTrust> {
         let connector = Connector {
             resolver,
             allow_private: settings.allow_private,
             allowed: settings.allowed.clone(),
-            tls: tls(&settings.roots)?,
-            roots: settings.roots.clone(),
+            way: Way::new(settings.proxies.clone(), settings.trust.clone())?,
         };
         Ok(Sender { connector, timeout: settings.timeout })
     }

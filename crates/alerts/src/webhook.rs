@@ -18,10 +18,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncWrite};
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use crate::connect::{Connector, unreachable};
 use crate::message::{moment, one_line, shortened};
+use crate::proxy::Proxy;
 use crate::target::web_url;
 use crate::{BadTarget, DeliveryError, Message, Receipt, Secret};
 
@@ -126,20 +127,28 @@ impl Post {
     async fn once(&self, connector: &Connector, url: &Url) -> Result<Fetched, DeliveryError> {
         let host = url.host().ok_or(BadTarget::Host)?.to_owned();
         let port = url.port_or_known_default().ok_or(BadTarget::Host)?;
-        let stream = connector.connect(&host, port, |_| true).await?;
-        let request = self.request(url)?;
-        if url.scheme() == "https" {
-            exchange(&host, connector.encrypt(&host, stream).await?, request).await
-        } else {
-            exchange(&host, stream, request).await
+        let secure = url.scheme() == "https";
+        let (stream, forwarder) = connector.reach(&host, port, secure).await?;
+        let request = self.request(url, forwarder.as_deref())?;
+        let answer = exchange(&host, stream, request).await?;
+        match forwarder.filter(|_| answer.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED) {
+            Some(proxy) => Err(unreachable(&host, &proxy.wants_credentials())),
+            None => Ok(answer),
         }
     }
 
-    fn request(&self, url: &Url) -> Result<Request<Full<Bytes>>, DeliveryError> {
-        let path = match url.query() {
+    fn request(
+        &self,
+        url: &Url,
+        forwarder: Option<&Proxy>,
+    ) -> Result<Request<Full<Bytes>>, DeliveryError> {
+        let mut path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
         };
+        if forwarder.is_some() {
+            path = url[..Position::AfterQuery].to_owned();
+        }
         let host = match (url.host_str(), url.port()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
             (Some(host), None) => host.to_owned(),
@@ -155,6 +164,10 @@ impl Post {
             .body(Full::new(self.body.clone()))
             .map_err(|_| BadTarget::Url)?;
         request.headers_mut().extend(self.headers.clone());
+        let authorization = forwarder.and_then(Proxy::authorization);
+        if let Some(Ok(value)) = authorization.map(|value| HeaderValue::from_str(&value)) {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
+        }
         Ok(request)
     }
 }

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use deadstop_alerts::{
     DeliveryError, Kind, Message, Resolver, Resolving, Secret, Sender, Settings, Target,
 };
+use deadstop_client::Trust;
 use deadstop_core::Time;
 use hmac::{Hmac, KeyInit, Mac};
 use http_listener::{HttpListener, Reply};
@@ -390,8 +391,9 @@ fn certificate() -> (Vec<u8>, TlsAcceptor) {
 }
 
 fn trusting(root: &[u8]) -> Sender {
-    let settings =
-        Settings { allow_private: true, roots: vec![root.to_vec()], ..Settings::default() };
+    let mut trust = Trust::default();
+    trust.add_der(root.to_vec());
+    let settings = Settings { allow_private: true, trust, ..Settings::default() };
     Sender::with_resolver(&settings, Arc::new(Names::default())).unwrap()
 }
 

@@ -100,6 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     house::policy(&mut chart);
     house::states(&mut chart);
     house::key(&mut chart);
+    house::proxies(&mut chart);
     let client = house::server(&mut chart, &args.server);
     doors::gateway(&mut chart, client.as_ref());
     doors::hooks(&mut chart, client.as_ref());

@@ -1,5 +1,6 @@
 //! `deadstop serve`: the gateway and its API on one port, with nothing to configure.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     log::start(args.log_format);
     let config = configure(args)?;
     let token = config.operator.clone();
+    let proxied = config.proxied();
     // Said here, where it is known: the key has to be made in the database that this server uses.
     let place = match (&config.database, &config.data) {
         (Some(_), _) => "--database URL".to_owned(),
@@ -81,9 +83,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })?;
         let interrupted = ui::interrupted();
         match args.log_format {
-            log::Format::Json => tracing::info!("listens on http://{}", server.address()),
+            log::Format::Json => {
+                tracing::info!("listens on http://{}", server.address());
+                for line in through(&proxied) {
+                    tracing::info!("{line}");
+                }
+            }
             log::Format::Text => {
                 eprint!("{}", welcome(&server, token.as_ref()).await);
+                for line in through(&proxied) {
+                    eprintln!("{line}");
+                }
                 if args.no_store {
                     eprintln!("{FORGETS}");
                 }
@@ -138,6 +148,13 @@ fn configure(args: &Args) -> anyhow::Result<Config> {
         }
     }
     Ok(config)
+}
+
+/// Which upstreams are reached through a proxy; a proxy shows no password.
+pub(crate) fn through(proxied: &BTreeMap<String, Vec<String>>) -> impl Iterator<Item = String> {
+    proxied
+        .iter()
+        .map(|(proxy, upstreams)| format!("Through the proxy {proxy}: {}", upstreams.join(", ")))
 }
 
 async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {

@@ -9,6 +9,7 @@ use crate::cancel::Cancel;
 use crate::error::ClientError;
 use crate::line::{Address, Connection};
 use crate::server::Server;
+use crate::trust::{UNTRUSTED, is_untrusted};
 
 /// Most bytes of an answer's head, and of its body.
 const LONGEST_HEAD: usize = 64 * 1024;
@@ -154,6 +155,7 @@ impl Pool {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
             io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
             io::ErrorKind::UnexpectedEof => "the connection broke off".to_owned(),
+            _ if is_untrusted(&source) => UNTRUSTED.to_owned(),
             _ => source.to_string(),
         };
         ClientError::NotReached { url: self.address.url.clone(), why, source }

@@ -25,6 +25,7 @@ mod error;
 mod http;
 mod line;
 mod server;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub use deadstop_protocol::govern::{
 };
 pub use error::ClientError;
 pub use server::{Key, Server, USUAL};
+pub use trust::{BadTrust, Trust, UNTRUSTED, is_untrusted};
 
 use http::Pool;
 

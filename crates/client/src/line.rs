@@ -2,13 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::error::ClientError;
+use crate::trust::Trust;
 
 /// Where a server is, read from its URL.
 #[derive(Debug, Clone)]
@@ -116,15 +116,11 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 fn secure(stream: TcpStream, address: &Address) -> io::Result<Connection> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    // A file that cannot be read is left out; the handshake then says which certificates are missing.
+    let (trust, _) = Trust::from_environment(|name| std::env::var(name).ok());
+    let config = trust.config().map_err(io::Error::other)?;
     let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
-    let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     Ok(Connection::Secure(Box::new(StreamOwned::new(connection, stream))))
 }
 

@@ -26,9 +26,8 @@ pub(crate) struct Courier {
 }
 
 impl Courier {
-    pub(crate) fn new(warden: &Arc<Warden>, private: bool) -> Result<Courier, String> {
-        let settings = Settings { allow_private: private, ..Settings::default() };
-        let sender = Sender::new(&settings).map_err(|error| error.to_string())?;
+    pub(crate) fn new(warden: &Arc<Warden>, settings: &Settings) -> Result<Courier, String> {
+        let sender = Sender::new(settings).map_err(|error| error.to_string())?;
         let (warden, waiting) = (Arc::downgrade(warden), Arc::clone(&warden.posted));
         Ok(Courier { sender: Arc::new(sender), warden, waiting })
     }

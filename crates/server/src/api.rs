@@ -192,7 +192,10 @@ pub(crate) fn router(
         policy_turn,
         document,
         reels: crate::replay::Reels::default(),
-        sso: config.sso.clone().map(crate::sso::Provider::new),
+        sso: config
+            .sso
+            .clone()
+            .map(|sso| crate::sso::Provider::new(sso, config.ways.usual.clone())),
     });
     routes
         .route_layer(from_fn_with_state(Arc::clone(&app), auth::guard))

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadstop_alerts::Way;
 use deadstop_core::PolicySet;
 use deadstop_protocol::llm::Api;
 use deadstop_protocol::prices::Terms;
@@ -18,6 +19,7 @@ use crate::anchor::Anchor;
 use crate::export::{RawTelemetry, Telemetry};
 use crate::operator::OperatorToken;
 use crate::sso::{RawSso, Sso};
+use crate::ways::Ways;
 
 /// The port that everything is on.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4141";
@@ -43,6 +45,8 @@ pub struct Config {
     pub providers: BTreeMap<String, Provider>,
     /// MCP servers by the name they have in URLs.
     pub mcp: BTreeMap<String, McpServer>,
+    /// How everything else outside is reached: alerts' targets, collectors, the OpenID provider.
+    pub ways: Ways,
     /// What an agent is told when it was killed.
     pub on_kill: OnKill,
     /// Calls that may be in flight; more are shed.
@@ -83,6 +87,8 @@ pub struct Provider {
     pub api: Api,
     /// Scheme, host and perhaps a path.
     pub base_url: http::Uri,
+    /// How it is reached.
+    pub way: Way,
     /// The provider's key, where the server holds it.
     pub key: Option<Secret>,
     /// What a client must bring in its place.
@@ -96,6 +102,8 @@ pub struct Provider {
 pub struct McpServer {
     /// Its endpoint.
     pub url: http::Uri,
+    /// How it is reached.
+    pub way: Way,
     /// Headers that are sent with every request, in place of the client's own.
     pub headers: BTreeMap<String, Secret>,
     /// How long a tool call may take.
@@ -180,6 +188,10 @@ pub struct RawConfig {
     pub shutdown_grace_seconds: Option<u64>,
     /// How long agents that were running may call without a key after the first one was made.
     pub key_grace_seconds: Option<u64>,
+    /// The proxy to upstreams in place of those that the environment names; `none` for none.
+    pub proxy: Option<String>,
+    /// Certificates (PEM) that are trusted besides the built-in ones.
+    pub ca_file: Option<PathBuf>,
     /// Providers by name.
     pub providers: BTreeMap<String, RawProvider>,
     /// MCP.
@@ -210,6 +222,10 @@ pub struct RawMcpServer {
     pub headers_env: BTreeMap<String, String>,
     /// How long a tool call may take.
     pub timeout_seconds: Option<u64>,
+    /// The proxy to this server; `none` for none.
+    pub proxy: Option<String>,
+    /// Certificates (PEM) that are trusted here.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// One provider as it was typed.
@@ -226,6 +242,10 @@ pub struct RawProvider {
     pub client_key_env: Option<String>,
     /// What it charges: `free = true`, `factor = 0.8`, or `models = { name = [input, output] }`.
     pub prices: Option<Terms>,
+    /// The proxy to this provider; `none` for none.
+    pub proxy: Option<String>,
+    /// Certificates (PEM) that are trusted here.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// A configuration that cannot be.
@@ -267,6 +287,9 @@ pub enum BadConfig {
         /// What is wrong, and what to do about it.
         problem: String,
     },
+    /// A proxy or a private certificate that cannot be used.
+    #[error("{0}")]
+    Way(String),
     /// Telemetry that cannot be exported so.
     #[error("telemetry: {0}")]
     Telemetry(String),
@@ -313,9 +336,10 @@ impl RawConfig {
         if self.database.as_ref().is_some_and(|url| !is_database(url)) {
             return Err(BadConfig::Database);
         }
+        let ways = Ways::resolve(self.proxy.as_deref(), self.ca_file.as_deref(), &environment)?;
         let mut providers = BTreeMap::new();
         for (name, api, url) in KNOWN {
-            providers.insert(name.to_owned(), provider(name, api, url)?);
+            providers.insert(name.to_owned(), provider(name, api, url, ways.usual.clone())?);
         }
         for (name, raw) in self.providers {
             let providers_api = providers.get(&name).map(|known| known.api);
@@ -325,7 +349,9 @@ impl RawConfig {
                 (None, Some(known)) => known.base_url.to_string(),
                 (None, None) => return Err(BadConfig::NoUrl(name)),
             };
-            let mut resolved = provider(&name, api, &url)?;
+            let place = format!("providers.{name}");
+            let way = ways.to(&place, raw.proxy.as_deref(), raw.ca_file.as_deref())?;
+            let mut resolved = provider(&name, api, &url, way)?;
             let secret = |variable: Option<String>| {
                 let Some(variable) = variable else { return Ok(None) };
                 let key = environment(&variable).filter(|key| !key.is_empty());
@@ -339,13 +365,16 @@ impl RawConfig {
         }
         let mut mcp = BTreeMap::new();
         for (name, raw) in self.mcp.servers {
-            let server = mcp_server(&name, raw, &environment)
+            let place = format!("mcp.servers.{name}");
+            let way = ways.to(&place, raw.proxy.as_deref(), raw.ca_file.as_deref())?;
+            let server = mcp_server(&name, raw, way, &environment)
                 .map_err(|problem| BadConfig::Mcp { name: name.clone(), problem })?;
             mcp.insert(name, server);
         }
         let telemetry = self.telemetry.resolve(&environment)?;
         let sso = self.sso.resolve(&environment)?;
         Ok(Config {
+            ways,
             sso,
             telemetry,
             mcp,
@@ -377,6 +406,7 @@ impl RawConfig {
 fn mcp_server(
     name: &str,
     raw: RawMcpServer,
+    way: Way,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> Result<McpServer, String> {
     if !is_name(name) {
@@ -402,7 +432,7 @@ fn mcp_server(
         }
     }
     let timeout = Duration::from_secs(raw.timeout_seconds.unwrap_or(600).max(1));
-    Ok(McpServer { url, headers, timeout })
+    Ok(McpServer { url, way, headers, timeout })
 }
 
 fn is_name(name: &str) -> bool {
@@ -415,7 +445,7 @@ pub(crate) fn address(url: &str) -> Option<http::Uri> {
     ["http", "https"].contains(&url.scheme_str()?).then_some(url)
 }
 
-fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
+fn provider(name: &str, api: Api, url: &str, way: Way) -> Result<Provider, BadConfig> {
     if !is_name(name) || ["api", "agent", "mcp", "session"].contains(&name) {
         return Err(BadConfig::Name(name.to_owned()));
     }
@@ -424,7 +454,7 @@ fn provider(name: &str, api: Api, url: &str) -> Result<Provider, BadConfig> {
     if base_url.query().is_some() {
         return Err(bad());
     }
-    Ok(Provider { api, base_url, key: None, client_key: None, prices: None })
+    Ok(Provider { api, base_url, way, key: None, client_key: None, prices: None })
 }
 
 #[cfg(test)]
@@ -481,10 +511,48 @@ mod tests {
     }
 
     #[test]
+    fn proxies_are_for_all_upstreams_or_for_one() {
+        let text = "[providers.near]\nbase_url = \"http://127.0.0.1:1\"\n\
+             [providers.told]\nbase_url = \"http://127.0.0.1:1\"\nproxy = \"http://u:pass@own:8\"\n\
+             [providers.gemini]\nproxy = \"none\"\n\
+             [mcp.servers.files]\nurl = \"https://files.example/mcp\"";
+        let proxied = |before: &str| {
+            let raw: RawConfig = toml::from_str(&format!("{before}{text}")).unwrap();
+            let variable = |name: &str| match name {
+                "HTTPS_PROXY" => Some("http://u:pass@env:3128".to_owned()),
+                "NO_PROXY" => Some("openai.com".to_owned()),
+                _ => None,
+            };
+            let config = raw.resolve(Preset::Balanced.policies(), variable).unwrap();
+            assert!(!format!("{config:?}").contains("pass"));
+            let proxied: Vec<_> = config.proxied().into_iter().collect();
+            proxied
+                .into_iter()
+                .map(|(proxy, names)| format!("{proxy}: {}", names.join(" ")))
+                .collect()
+        };
+        let told = "http://own:8 (providers.told.proxy): told";
+        let environment = "http://env:3128 (HTTPS_PROXY): anthropic mcp/files";
+        let own = "http://company:80 (proxy): anthropic mcp/files";
+        let found: Vec<String> = proxied("");
+        assert_eq!(found, [environment, told]);
+        assert_eq!(proxied("proxy = \"company\"\n"), [own, told]);
+        assert_eq!(proxied("proxy = \"none\"\n"), [told]);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("listen = \"nowhere\"", "`nowhere` is not an address"),
             ("database = \"mysql://a\"", "no address of a database"),
+            ("proxy = \"ftp://a\"", "proxy is not the URL of a proxy"),
+            ("ca_file = \"/none.pem\"", "ca_file: cannot read certificates from /none.pem"),
+            ("[providers.openai]\nproxy = \"a b\"", "providers.openai.proxy is not the URL"),
+            ("[providers.openai]\nca_file = \"/none\"", "providers.openai.ca_file: cannot read"),
+            (
+                "[mcp.servers.x]\nurl = \"http://a\"\nca_file = \"/none\"",
+                "mcp.servers.x.ca_file: cannot read",
+            ),
             ("[providers.x]", "providers.x has no base_url"),
             ("[providers.x]\nbase_url = \"ftp://a\"", "is not a URL"),
             ("[providers.x]\nbase_url = \"a b\"", "is not a URL"),

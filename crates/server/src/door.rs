@@ -12,7 +12,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use deadstop_core::Trip;
 use deadstop_protocol::llm::identity::{self, Identity};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -22,7 +22,7 @@ use crate::net::slow::Timed;
 use crate::operator::OPERATOR_HEADER;
 pub(crate) use caller::Caller;
 use deadstop_warden::trace::{TRACEPARENT, Trace};
-pub(crate) use line::{Answer, Lines};
+pub(crate) use line::{Answer, Lines, fetch};
 
 /// The beginning of a path: `/agent/{name}` and `/session/{id}`, both optional.
 pub(crate) struct Prefix<'a> {
@@ -33,8 +33,8 @@ pub(crate) struct Prefix<'a> {
 }
 
 impl Prefix<'_> {
-    pub(crate) fn of(uri: &Uri) -> Option<Prefix<'_>> {
-        let mut rest = uri.path().strip_prefix('/')?;
+    pub(crate) fn of(path: &str) -> Option<Prefix<'_>> {
+        let mut rest = path.strip_prefix('/')?;
         let mut named = |what: &str| {
             let (name, after) = rest.strip_prefix(what)?.split_once('/')?;
             rest = after;

@@ -11,6 +11,7 @@ mod settings;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadstop_alerts::Way;
 use deadstop_core::{Measure, Status};
 use deadstop_otlp::Sender;
 use deadstop_otlp::line::{self, LogEntry, Severity};
@@ -40,12 +41,13 @@ const AGAIN: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Begins to export what a warden does.
-pub(crate) fn start(telemetry: Telemetry, warden: &Arc<Warden>) {
+pub(crate) fn start(telemetry: Telemetry, way: &Way, warden: &Arc<Warden>) {
     let metrics = Arc::clone(&warden.metrics);
     if let Some(target) = telemetry.traces.clone() {
         let (sender, queue) = mpsc::channel(QUEUE);
         warden.export_to(sender);
         let (telemetry, metrics) = (telemetry.clone(), Arc::clone(&metrics));
+        let road = Road::new(target, way);
         tokio::spawn(async move {
             let written = |calls: &[Exported]| {
                 let sampled = calls.iter().filter(|call| telemetry.samples(call));
@@ -56,13 +58,14 @@ pub(crate) fn start(telemetry: Telemetry, warden: &Arc<Warden>) {
                 true => metrics.exported(calls),
                 false => metrics.not_exported(calls),
             };
-            run(&target, queue, written, count).await;
+            run(road, queue, written, count).await;
         });
     }
     if let Some(target) = telemetry.logs.clone() {
         let (sender, queue) = mpsc::channel(QUEUE);
         warden.export_lines_to(sender);
         let telemetry = telemetry.clone();
+        let road = Road::new(target, way);
         tokio::spawn(async move {
             let written = |lines: &[log::LogLine]| {
                 let lines: Vec<LogEntry> = lines.iter().map(line).collect();
@@ -73,23 +76,22 @@ pub(crate) fn start(telemetry: Telemetry, warden: &Arc<Warden>) {
                     metrics.lines_not_exported(lines);
                 }
             };
-            run(&target, queue, written, count).await;
+            run(road, queue, written, count).await;
         });
     }
     if let Some(target) = telemetry.metrics.clone() {
-        tokio::spawn(measures::run(telemetry, target, Arc::downgrade(warden)));
+        let road = Road::new(target, way);
+        tokio::spawn(measures::run(telemetry, road, Arc::downgrade(warden)));
     }
 }
 
 /// Sends what comes out of a queue, many at a time.
 async fn run<T>(
-    target: &Target,
+    mut road: Road,
     mut queue: mpsc::Receiver<T>,
     written: impl Fn(&[T]) -> (Vec<u8>, u64),
     count: impl Fn(bool, u64),
 ) {
-    let lines = Lines::new();
-    let mut failing = false;
     loop {
         let Some(first) = queue.recv().await else { return };
         let mut waiting = vec![first];
@@ -104,9 +106,9 @@ async fn run<T>(
         if number == 0 {
             continue;
         }
-        let sent = target.send(&lines, body.into()).await;
+        let sent = road.send(body.into()).await;
         count(sent.is_ok(), number);
-        target.tell(&sent, &mut failing);
+        road.tell(&sent);
     }
 }
 
@@ -128,28 +130,43 @@ impl Telemetry {
     }
 }
 
-impl Target {
+/// The way to a collector.
+struct Road {
+    target: Target,
+    way: Way,
+    lines: Lines,
+    /// Whether the last request did not arrive.
+    failing: bool,
+}
+
+impl Road {
+    /// No connection yet. Must be called inside a runtime.
+    fn new(target: Target, way: &Way) -> Road {
+        Road { target, way: way.clone(), lines: Lines::new(), failing: false }
+    }
+
     /// Says in the log that nothing arrives, once for each time that it begins.
-    fn tell(&self, sent: &Result<(), String>, failing: &mut bool) {
+    fn tell(&mut self, sent: &Result<(), String>) {
         let failed = sent.is_err();
-        if let (Err(why), false) = (sent, std::mem::replace(failing, failed)) {
+        if let (Err(why), false) = (sent, std::mem::replace(&mut self.failing, failed)) {
             tracing::warn!("telemetry is not exported: {why}");
         }
     }
 
-    async fn send(&self, lines: &Lines, body: bytes::Bytes) -> Result<(), String> {
+    async fn send(&self, body: bytes::Bytes) -> Result<(), String> {
+        let endpoint = &self.target.endpoint;
         let mut pause = FIRST_PAUSE;
         let mut left = AGAIN;
         loop {
-            let sent = tokio::time::timeout(PATIENCE, self.once(lines, body.clone())).await;
+            let sent = tokio::time::timeout(PATIENCE, self.once(body.clone())).await;
             let (why, again) = match sent {
                 Ok(Ok(status)) if status.is_success() => return Ok(()),
                 Ok(Ok(status)) => (
-                    format!("{} answered {status}", self.endpoint),
+                    format!("{endpoint} answered {status}"),
                     matches!(status.as_u16(), 429 | 502 | 503 | 504),
                 ),
-                Ok(Err(error)) => (format!("{}: {error}", self.endpoint), true),
-                Err(_) => (format!("{} did not answer", self.endpoint), true),
+                Ok(Err(error)) => (format!("{endpoint}: {error}"), true),
+                Err(_) => (format!("{endpoint} did not answer"), true),
             };
             if !again || left == 0 {
                 return Err(why);
@@ -159,16 +176,18 @@ impl Target {
         }
     }
 
-    async fn once(&self, lines: &Lines, body: bytes::Bytes) -> Result<StatusCode, String> {
-        let host = self.endpoint.authority().map_or("", |host| host.as_str());
-        let mut request = Request::post(self.endpoint.clone())
+    async fn once(&self, body: bytes::Bytes) -> Result<StatusCode, String> {
+        let Target { endpoint, headers } = &self.target;
+        let host = endpoint.authority().map_or("", |host| host.as_str());
+        let mut request = Request::post(endpoint.clone())
             .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/x-protobuf");
-        for (name, value) in &self.headers {
+        for (name, value) in headers {
             request = request.header(name, value.reveal());
         }
         let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
-        let response = lines.send(request).await.map_err(|error| error.to_string())?;
+        let sent = self.lines.send(&self.way, request).await;
+        let response = sent.map_err(|error| error.to_string())?;
         let status = response.status();
         // The connection is used again once its answer was read.
         let _ = response.into_body().collect().await;

@@ -21,6 +21,7 @@ mod page;
 mod replay;
 mod retention;
 mod sso;
+mod ways;
 
 pub use anchor::Anchor;
 pub use config::{
@@ -32,3 +33,4 @@ pub use export::{RawTelemetry, Telemetry};
 pub use net::{Server, StartError};
 pub use operator::{OPERATOR_HEADER, OperatorToken, TokenError};
 pub use sso::{RawSso, Sso};
+pub use ways::Ways;

@@ -10,6 +10,8 @@
 
 mod answer;
 mod flight;
+mod named;
+mod oauth;
 mod pass;
 mod reading;
 mod waiting;
@@ -38,12 +40,16 @@ use crate::door::{
 };
 use deadstop_warden::{Admit, Chain, Refused, Running, Terms, Warden};
 use flight::Flight;
+use oauth::{Noted, SignIn, Step};
 use pass::{Onward, Upstream};
 use reading::Reading;
 use waiting::Waiting;
 
 /// The header that names an MCP session.
 const MCP_SESSION: &str = "mcp-session-id";
+
+/// The largest request of a sign-in.
+const MOST_FORM: usize = 64 << 10;
 
 /// The gateway.
 pub(crate) struct Mcp {
@@ -56,7 +62,9 @@ pub(crate) struct Mcp {
     hold: Duration,
     default_agent: String,
     default_session: Option<String>,
+    behind_proxy: bool,
     waiting: Arc<Waiting>,
+    noted: Arc<Noted>,
 }
 
 /// A path that was understood.
@@ -64,6 +72,10 @@ pub(crate) struct Route {
     agent: Option<String>,
     session: Option<String>,
     server: String,
+    /// What is asked of the server's sign-in, if that is what the path is about.
+    sign_in: Option<Step>,
+    /// The path of the server itself.
+    path: String,
 }
 
 impl Mcp {
@@ -78,16 +90,22 @@ impl Mcp {
             hold: config.hold,
             default_agent: config.default_agent.clone(),
             default_session: config.default_session.clone(),
+            behind_proxy: config.behind_proxy,
             waiting: Arc::default(),
+            noted: Arc::default(),
         }
     }
 
-    /// Reads `/mcp/{server}`, with `/agent/{name}` and `/session/{id}` before it if need be.
+    /// Reads `/mcp/{server}`, or an address of that server's sign-in, with `/agent/{name}` and `/session/{id}` before it if need be.
     pub(crate) fn route(&self, uri: &Uri) -> Option<Route> {
-        let Prefix { agent, session, rest } = Prefix::of(uri)?;
+        let (sign_in, path) = match Step::of(uri.path()) {
+            Some((step, about)) => (Some(step), about),
+            None => (None, uri.path()),
+        };
+        let Prefix { agent, session, rest } = Prefix::of(path)?;
         let server = rest.strip_prefix("mcp/")?;
         let server = server.strip_suffix('/').unwrap_or(server).to_owned();
-        Some(Route { agent, session, server })
+        Some(Route { agent, session, server, sign_in, path: path.to_owned() })
     }
 
     /// Answers one request.
@@ -109,6 +127,7 @@ impl Mcp {
             name: route.server.clone(),
             server: server.clone(),
             lines: Arc::clone(lines),
+            noted: Arc::clone(&self.noted),
         };
         match self.answer(request, &route, upstream, place).await {
             Ok(response) | Err(response) => response,
@@ -123,12 +142,24 @@ impl Mcp {
         place: tokio::sync::OwnedSemaphorePermit,
     ) -> Result<Response<Body>, Response<Body>> {
         let (parts, body) = request.into_parts();
+        let origin = oauth::origin(&parts.headers, self.behind_proxy);
+        if let (Some(step), Some(origin)) = (route.sign_in, &origin) {
+            // Without a key: what is public at the authorization server is public here.
+            let body = read_body(body, MOST_FORM, self.body_timeout).await?;
+            let Upstream { name, server, lines, noted } = &upstream;
+            let sign_in = SignIn { name, server, lines, noted, origin };
+            return Ok(sign_in.answer(step, &route.path, &parts, body).await);
+        }
+        let metadata = origin.map(|origin| format!("{origin}{}{}", oauth::RESOURCE, route.path));
         let caller = self.caller(&parts.headers, &upstream.server).await?;
         let body = read_body(body, self.max_body, self.body_timeout).await?;
         // What comes with another method is read as well: a server may not mind the method.
+        if parts.method == Method::DELETE && named::is_ours(&parts.headers) {
+            return Ok(plain(StatusCode::OK, "the session is over"));
+        }
         if parts.method != Method::POST && body.is_empty() {
             let session = parts.headers.get(MCP_SESSION).cloned();
-            let onward = Onward::new(&parts, body, upstream);
+            let onward = Onward::new(&parts, body, upstream, metadata);
             let waiting = Arc::clone(&self.waiting);
             return Ok(answer::follow(onward, session, waiting, place).await);
         }
@@ -146,12 +177,20 @@ impl Mcp {
             return Err(json(StatusCode::BAD_REQUEST, mcp::mismatch(message.id)));
         }
         let is_ours = |m: &Message<'_>| m.asks_for(mcp::CALL) || m.asks_for(mcp::LIST);
+        let mut who = self.who(route, &parts);
+        let nameless =
+            self.default_session.is_none() && matches!(who.source, Source::Unnamed | Source::Trace);
+        let opens = messages.iter().any(named::opens);
+        let offered = nameless.then(named::made);
         if !messages.iter().any(|message| is_ours(message) || message.is_governed()) {
-            let onward = Onward::new(&parts, body, upstream);
-            return Ok(answer::pass(onward, None, place).await);
+            let onward = Onward::new(&parts, body, upstream, metadata);
+            let mut response = answer::pass(onward, None, place).await;
+            if let Some(id) = offered.filter(|_| opens && response.status().is_success()) {
+                named::offer(&mut response, &id);
+            }
+            return Ok(response);
         }
 
-        let mut who = self.who(route, &parts);
         who.agent =
             caller.agent(who.agent, &self.default_agent, (&self.auth, &self.warden)).await?;
         let mut chain = self.chain(&caller, &who).await?;
@@ -161,7 +200,7 @@ impl Mcp {
         }
         let (flights, warnings) = self.admit_all(&chain, &envelope, &upstream.name).await?;
         if !messages.iter().any(is_ours) {
-            let onward = Onward::new(&parts, body, upstream);
+            let onward = Onward::new(&parts, body, upstream, metadata);
             return Ok(answer::pass(onward, None, place).await);
         }
         let lists = messages.iter().filter(|m| m.asks_for(mcp::LIST)).filter_map(Message::key);
@@ -176,9 +215,16 @@ impl Mcp {
             waiting: Arc::clone(&self.waiting),
             session: parts.headers.get(MCP_SESSION).cloned(),
         };
-        let mut onward = Onward::new(&parts, body, upstream);
+        let scopes = reading.chain.clone();
+        let mut onward = Onward::new(&parts, body, upstream, metadata);
         onward.plainly();
-        Ok(warned(answer::pass(onward, Some(reading), place).await, &warnings))
+        let mut response = answer::pass(onward, Some(reading), place).await;
+        // A client whose calls were stopped meanwhile stays where it was.
+        let lives = response.status().is_success() && scopes.stopped().is_none();
+        if let Some(id) = offered.filter(|_| lives) {
+            named::offer(&mut response, &id);
+        }
+        Ok(warned(response, &warnings))
     }
 
     /// Admits every tool call of a request, and refuses other messages if the chain was killed. If
@@ -279,8 +325,7 @@ impl Mcp {
         }
         // A trace may be as short as one request; the protocol's own session says more.
         if matches!(who.source, Source::Unnamed | Source::Trace) {
-            let theirs = parts.headers.get(MCP_SESSION).and_then(|id| id.to_str().ok());
-            if let Some(session) = theirs.and_then(identity::name) {
+            if let Some(session) = named::brought(&parts.headers).and_then(identity::name) {
                 who.session = Some(session);
                 who.source = Source::SessionHeader;
             }

@@ -91,7 +91,7 @@ impl Server {
         let folder = config.data.as_deref().filter(|_| config.database.is_none());
         let folder = folder.map(database::lock).transpose()?;
         let store = database::open(config.data.as_deref(), config.database.as_ref()).await?;
-        let (private_alerts, grace) = (config.private_alerts, config.shutdown_grace);
+        let (alerts, grace) = (config.ways.of_alerts(config.private_alerts), config.shutdown_grace);
         let (body_timeout, client_timeout) = (config.body_timeout, config.client_timeout);
         let metrics = Arc::new(Metrics::default());
         let redis = config.redis.as_ref().map(|url| deadstop_fleet::Redis::open(url.reveal()));
@@ -124,7 +124,7 @@ impl Server {
         }
         warden.on_change(api::reload(&warden, &auth, &config.policies));
         if let Some(telemetry) = config.telemetry.clone() {
-            export::start(telemetry, &warden);
+            export::start(telemetry, &config.ways.usual, &warden);
         }
         let gate_auth = Arc::clone(&auth);
         let door = Arc::new(Door {
@@ -138,7 +138,7 @@ impl Server {
         });
         let workers = Workers::start().map_err(StartError::Threads)?;
         if warden.store().is_some() {
-            let courier = Courier::new(&warden, private_alerts).map_err(StartError::Alerts)?;
+            let courier = Courier::new(&warden, &alerts).map_err(StartError::Alerts)?;
             tokio::spawn(courier.run());
             tokio::spawn(retention::run(Arc::downgrade(&warden)));
             if let Some(anchor) = anchor {

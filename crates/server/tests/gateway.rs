@@ -29,6 +29,7 @@ mod packing;
 mod pages;
 #[path = "../../store/tests/suite/place.rs"]
 mod place;
+mod proxies;
 mod steers;
 mod stops;
 mod streams;

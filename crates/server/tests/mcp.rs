@@ -3,6 +3,8 @@
 mod fidelity;
 mod flights;
 mod guards;
+mod oauth;
+mod sessions;
 mod tools;
 
 use std::time::Duration;
@@ -18,7 +20,8 @@ pub(crate) fn servers(config: &mut Config, timeout: Duration) {
     for name in ["files", "catalogue"] {
         let url = format!("{}/{name}/mcp", base.trim_end_matches('/')).parse().unwrap();
         let headers = std::collections::BTreeMap::default();
-        config.mcp.insert(name.to_owned(), McpServer { url, headers, timeout });
+        let way = config.providers["openai"].way.clone();
+        config.mcp.insert(name.to_owned(), McpServer { url, way, headers, timeout });
     }
 }
 

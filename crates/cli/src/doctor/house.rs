@@ -12,7 +12,9 @@ use deadstop_process::{Means, Tree};
 use serde_json::Value;
 
 use super::{Chart, State, canary};
+use crate::config;
 use crate::remote::filled;
+use crate::serve::through;
 
 /// Seconds that two clocks may differ.
 const APART: i64 = 30;
@@ -71,6 +73,18 @@ pub(super) fn key(chart: &mut Chart) {
             chart.add("key", State::Wrong, format!("others can read {file}: chmod 600 it"));
         }
         (Ok(_), _) => chart.add("key", State::Proven, format!("from {file}")),
+    }
+}
+
+/// The proxies that a server would use which is started here: with this environment and configuration.
+pub(super) fn proxies(chart: &mut Chart) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let policies = deadstop_core::Preset::Balanced.policies();
+    let config = config::read(None)
+        .and_then(|raw| raw.resolve(policies, variable).map_err(anyhow::Error::from));
+    // What is wrong with a configuration is said by `serve`, which knows the keys that it names.
+    for line in config.iter().flat_map(|config| through(&config.proxied()).collect::<Vec<_>>()) {
+        chart.add("proxy", State::Proven, line);
     }
 }
 

@@ -70,7 +70,8 @@ impl Message<'_> {
     /// notifications. Without an id it is one all the same: there are servers that act on it.
     pub fn is_governed(&self) -> bool {
         let free = |method: &str| {
-            matches!(method, "initialize" | "ping") || method.starts_with("notifications/")
+            matches!(method, "initialize" | "server/discover" | "ping")
+                || method.starts_with("notifications/")
         };
         self.method.as_deref().is_some_and(|method| !free(method))
     }

@@ -12,26 +12,30 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deadstop_alerts::{Proxy, Stream, Way};
 use http::uri::{Authority, Scheme};
-use http::{Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tower::ServiceExt;
+
+use crate::ways::goal;
 
 /// How long a connection is kept without being used.
 const KEEP: Duration = Duration::from_secs(60);
 /// Connections to one upstream that are kept without being used.
 const MOST_IDLE: usize = 512;
 
-type Wire = http1::Connection<MaybeHttpsStream<TokioIo<TcpStream>>, Full<Bytes>>;
-type Place = (Scheme, Authority);
+/// How long a proxy may take to open its tunnel, and the upstream to agree on TLS.
+const AGREED: Duration = Duration::from_secs(30);
+
+type Wire = http1::Connection<TokioIo<Stream>, Full<Bytes>>;
+type Place = (Way, Scheme, Authority);
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +50,7 @@ pub(crate) enum Broken {
 
 /// All connections to upstreams.
 pub(crate) struct Lines {
-    connector: HttpsConnector<HttpConnector>,
+    tcp: HttpConnector,
     http: http1::Builder,
     idle: Arc<Mutex<Idle>>,
 }
@@ -57,6 +61,8 @@ type Idle = HashMap<Place, VecDeque<(Instant, Line)>>;
 struct Line {
     sender: http1::SendRequest<Full<Bytes>>,
     wire: Wire,
+    /// The proxy at its end, if that forwards requests.
+    forwarder: Option<Arc<Proxy>>,
 }
 
 impl Lines {
@@ -66,38 +72,35 @@ impl Lines {
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(Duration::from_secs(10)));
-        let connector = HttpsConnectorBuilder::new()
-            .with_webpki_roots()
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
         let mut http = http1::Builder::new();
         http.preserve_header_case(true);
         let idle = Arc::new(Mutex::new(Idle::new()));
         tokio::spawn(let_go(Arc::downgrade(&idle)));
-        Lines { connector, http, idle }
+        Lines { tcp, http, idle }
     }
 
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn send(
         &self,
+        way: &Way,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Answer>, Broken> {
         let uri = request.uri().clone();
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(Broken::Connect("the address has no host".into()));
         };
-        let place = (scheme.clone(), authority.clone());
-        // On the wire stands the path alone.
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        *request.uri_mut() = path.parse().unwrap_or_default();
+        let place = (way.clone(), scheme.clone(), authority.clone());
         loop {
             let (mut line, used) = match self.take(&place) {
                 Some(line) => (line, true),
-                None => (self.connect(uri.clone()).await?, false),
+                None => (self.connect(way, &uri).await?, false),
             };
+            line.address(&mut request, &uri);
             match line.send(request).await {
                 Ok(response) => {
+                    if let Some(why) = line.shut_out(&response) {
+                        return Err(why);
+                    }
                     let home = Arc::downgrade(&self.idle);
                     let home = Home { place, home };
                     return Ok(response.map(|body| Answer::new(body, line, home)));
@@ -109,11 +112,32 @@ impl Lines {
         }
     }
 
-    async fn connect(&self, uri: Uri) -> Result<Line, Broken> {
-        let stream = self.connector.clone().oneshot(uri).await;
-        let stream = stream.map_err(|error| Broken::Connect(causes(&*error)))?;
-        let (sender, wire) = self.http.handshake(stream).await?;
-        Ok(Line { sender, wire })
+    async fn connect(&self, way: &Way, uri: &Uri) -> Result<Line, Broken> {
+        let failed = |why: String| Broken::Connect(why);
+        let goal = goal(uri).ok_or_else(|| failed("the address has no host".to_owned()))?;
+        let proxy = way.proxy(goal);
+        let tcp = self.tcp.clone();
+        let stream = match proxy {
+            None => tcp.oneshot(uri.clone()).await.map_err(|error| failed(causes(&error)))?,
+            Some(proxy) => {
+                let lost = |why: String| {
+                    failed(format!("the proxy {proxy} cannot be reached: {why}; check its address"))
+                };
+                let place = format!("http://{}", proxy.place()).parse();
+                let place: Uri = place.map_err(|_| lost("its name is not valid".to_owned()))?;
+                tcp.oneshot(place).await.map_err(|error| lost(causes(&error)))?
+            }
+        };
+        let opening = way.open(stream.into_inner(), proxy.map(Arc::as_ref), goal);
+        let opened = tokio::time::timeout(AGREED, opening).await;
+        let opened = opened.map_err(|_| {
+            let who = proxy.map_or("the upstream".to_owned(), |proxy| format!("the proxy {proxy}"));
+            failed(format!("{who} accepted the connection and said nothing for {AGREED:?}"))
+        })?;
+        let stream = opened.map_err(|error| failed(error.to_string()))?;
+        let (sender, wire) = self.http.handshake(TokioIo::new(stream)).await?;
+        let forwarder = proxy.filter(|proxy| proxy.forwards(goal)).cloned();
+        Ok(Line { sender, wire, forwarder })
     }
 
     fn take(&self, place: &Place) -> Option<Line> {
@@ -143,6 +167,29 @@ async fn let_go(idle: Weak<Mutex<Idle>>) {
 }
 
 impl Line {
+    /// Writes a request's address as the other side wants it: the path alone, or for a proxy that
+    /// forwards the whole URL.
+    fn address(&self, request: &mut Request<Full<Bytes>>, uri: &Uri) {
+        let Some(proxy) = &self.forwarder else {
+            let path = uri.path_and_query().map_or("/", |path| path.as_str());
+            *request.uri_mut() = path.parse().unwrap_or_default();
+            return;
+        };
+        *request.uri_mut() = uri.clone();
+        let authorization = proxy.authorization().map(|value| HeaderValue::from_str(&value));
+        if let Some(Ok(mut value)) = authorization {
+            value.set_sensitive(true);
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
+        }
+    }
+
+    /// The error if the answer is the proxy's own, which wants to know who asks.
+    fn shut_out(&self, response: &Response<Incoming>) -> Option<Broken> {
+        let wants = response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
+        let proxy = self.forwarder.as_ref().filter(|_| wants)?;
+        Some(Broken::Connect(proxy.wants_credentials().to_string()))
+    }
+
     /// Whether the other side has not hung up.
     fn is_alive(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
@@ -249,6 +296,30 @@ impl Drop for Answer {
             self.go_home();
         }
     }
+}
+
+/// The most that a fetched answer may have.
+const MOST_FETCHED: usize = 1 << 20;
+
+/// Sends a request of Deadstop's own and reads the whole answer.
+pub(crate) async fn fetch(
+    lines: &Lines,
+    way: &Way,
+    mut request: Request<Full<Bytes>>,
+    patience: Duration,
+) -> Result<(StatusCode, Bytes), String> {
+    let host = request.uri().authority().map(|host| host.as_str().to_owned()).unwrap_or_default();
+    if let Ok(host) = HeaderValue::from_str(&host) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    let asking = async {
+        let response = lines.send(way, request).await.map_err(|error| error.to_string())?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MOST_FETCHED).collect().await;
+        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+    };
+    let answered = tokio::time::timeout(patience, asking).await;
+    answered.map_err(|_| "it did not answer in time".to_owned())?
 }
 
 /// An error with what lies behind it.

@@ -7,8 +7,8 @@ use deadstop_warden::metrics::family::{self, Family, FamilyKind};
 use deadstop_warden::{Warden, now};
 use tokio::time::MissedTickBehavior;
 
-use super::settings::{Target, Telemetry};
-use crate::door::Lines;
+use super::Road;
+use super::settings::Telemetry;
 
 /// What ends a name tells the unit, which OTLP has a place of its own for.
 const UNITS: [(&str, &str); 2] = [("_seconds", "s"), ("_ratio", "1")];
@@ -16,10 +16,8 @@ const UNITS: [(&str, &str); 2] = [("_seconds", "s"), ("_ratio", "1")];
 const TIMESTAMP: &str = "_timestamp_seconds";
 
 /// Sends all metrics until the server is gone.
-pub(super) async fn run(telemetry: Telemetry, target: Target, warden: Weak<Warden>) {
-    let lines = Lines::new();
+pub(super) async fn run(telemetry: Telemetry, mut road: Road, warden: Weak<Warden>) {
     let from_ms = now().0;
-    let mut failing = false;
     let mut ticks = tokio::time::interval(telemetry.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first tick comes at once, when there is nothing to tell yet.
@@ -32,8 +30,8 @@ pub(super) async fn run(telemetry: Telemetry, target: Target, warden: Weak<Warde
         let period = Period { from_ms, to_ms: now().0 };
         let metrics = families.into_iter().map(measured).collect();
         let body = measure::encode(metrics, period, telemetry.sender());
-        let sent = target.send(&lines, body.into()).await;
-        target.tell(&sent, &mut failing);
+        let sent = road.send(body.into()).await;
+        road.tell(&sent);
     }
 }
 

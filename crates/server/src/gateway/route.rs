@@ -30,7 +30,7 @@ pub(super) struct Route<'a> {
 impl<'a> Route<'a> {
     /// Reads `/{provider}/…`, with `/agent/{name}` and `/session/{id}` before it if need be.
     pub(super) fn find(config: &'a Config, method: &Method, uri: &Uri) -> Option<Route<'a>> {
-        let Prefix { agent, session, rest } = Prefix::of(uri)?;
+        let Prefix { agent, session, rest } = Prefix::of(uri.path())?;
         let (name, path) = match rest.split_once('/') {
             Some((name, path)) => (name, format!("/{path}")),
             None => (rest, "/".to_owned()),

@@ -43,7 +43,7 @@ pub(super) async fn send(
     }
     authorise(&mut parts, route.provider);
     let request = Request::from_parts(parts, Full::new(body));
-    let sent = lines.send(request);
+    let sent = lines.send(&route.provider.way, request);
     match tokio::time::timeout(most, sent).await {
         Err(_) => Err(Failed::Timeout),
         Ok(Err(broken)) => Err(Failed::Unreachable(broken.to_string())),

@@ -9,6 +9,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full};
 
+use super::named;
+use super::oauth::Noted;
 use crate::config::McpServer;
 use crate::door::{Answer, Lines, OURS, keep_headers, strip_hop_by_hop};
 
@@ -21,6 +23,7 @@ pub(super) struct Upstream {
     pub(super) name: String,
     pub(super) server: McpServer,
     pub(super) lines: Arc<Lines>,
+    pub(super) noted: Arc<Noted>,
 }
 
 /// A request that is to be sent on.
@@ -30,12 +33,20 @@ pub(super) struct Onward {
     headers: HeaderMap,
     uri: Uri,
     body: Bytes,
+    /// Where Deadstop has the metadata of this resource.
+    metadata: Option<String>,
 }
 
 impl Onward {
-    pub(super) fn new(parts: &Parts, body: Bytes, upstream: Upstream) -> Onward {
+    pub(super) fn new(
+        parts: &Parts,
+        body: Bytes,
+        upstream: Upstream,
+        metadata: Option<String>,
+    ) -> Onward {
         let mut headers = parts.headers.clone();
         strip_hop_by_hop(&mut headers);
+        named::hide(&mut headers);
         // The origin was checked here. It names Deadstop's address and means nothing to the server.
         let ours = |name: &HeaderName| OURS.contains(&name.as_str()) || name == header::ORIGIN;
         // Deadstop keys are never passed on, in whichever header they stand.
@@ -61,7 +72,7 @@ impl Onward {
                 headers.insert(name, value);
             }
         }
-        Onward { upstream, method: parts.method.clone(), headers, uri, body }
+        Onward { upstream, method: parts.method.clone(), headers, uri, body, metadata }
     }
 
     /// Asks for an uncompressed answer, as it will be read.
@@ -83,7 +94,14 @@ impl Onward {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        self.upstream.lines.send(request).await.map_err(|broken| broken.to_string())
+        let Upstream { name, lines, server, noted } = &self.upstream;
+        let sent = lines.send(&server.way, request).await;
+        let mut response = sent.map_err(|broken| broken.to_string())?;
+        let demands = matches!(response.status().as_u16(), 401 | 403);
+        if let Some(metadata) = self.metadata.as_ref().filter(|_| demands) {
+            noted.rewrite(name, response.headers_mut(), metadata);
+        }
+        Ok(response)
     }
 
     /// Tells the server that these calls are cancelled. The notification is sent in the background.
@@ -103,9 +121,10 @@ impl Onward {
             *request.uri_mut() = self.uri.clone();
             *request.headers_mut() = headers;
             let lines = Arc::clone(&self.upstream.lines);
+            let way = self.upstream.server.way.clone();
             tokio::spawn(async move {
                 let told = async {
-                    if let Ok(response) = lines.send(request).await {
+                    if let Ok(response) = lines.send(&way, request).await {
                         let _ = response.into_body().collect().await;
                     }
                 };

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use deadstop_alerts::Way;
 use http::{Request, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use jsonwebtoken::jwk::JwkSet;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,14 +14,12 @@ use serde::de::DeserializeOwned;
 
 use super::token::{self, Person};
 use super::{Attempt, Sso};
-use crate::door::Lines;
+use crate::door::{Lines, fetch};
 
 /// How long the provider may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What the provider says about itself is believed so long.
 const BELIEVED: Duration = Duration::from_secs(600);
-/// The most that an answer may have.
-const MOST: usize = 1 << 20;
 
 /// Why a sign-in fails.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +56,13 @@ struct Refusal {
 /// The provider that people sign in at.
 pub(crate) struct Provider {
     pub(crate) sso: Sso,
+    way: Way,
     about: Mutex<Option<(About, Instant)>>,
 }
 
 impl Provider {
-    pub(crate) fn new(sso: Sso) -> Provider {
-        Provider { sso, about: Mutex::new(None) }
+    pub(crate) fn new(sso: Sso, way: Way) -> Provider {
+        Provider { sso, way, about: Mutex::new(None) }
     }
 
     /// Where a browser goes to sign in.
@@ -86,7 +86,7 @@ impl Provider {
     pub(crate) async fn person(&self, code: &str, attempt: &Attempt) -> Result<Person, Failed> {
         let about = self.about().await?;
         let tokens: Tokens = self.exchange(&about, code, attempt).await?;
-        let keys: JwkSet = get(&about.jwks_uri).await?;
+        let keys: JwkSet = self.get(&about.jwks_uri).await?;
         Ok(token::verify(&tokens.id_token, &keys, &self.sso, &attempt.nonce())?)
     }
 
@@ -97,7 +97,7 @@ impl Provider {
             return Ok(about.clone());
         }
         let issuer = self.sso.issuer.trim_end_matches('/');
-        let about: About = get(&format!("{issuer}/.well-known/openid-configuration")).await?;
+        let about: About = self.get(&format!("{issuer}/.well-known/openid-configuration")).await?;
         if about.issuer != self.sso.issuer {
             let told = format!("it calls itself {}, and not {}", about.issuer, self.sso.issuer);
             return Err(Failed::Unreadable(told));
@@ -126,44 +126,33 @@ impl Provider {
         let request = Request::post(&about.token_endpoint)
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::from(form(&fields)));
-        let (status, body) = ask(request).await?;
+        let (status, body) = self.ask(request).await?;
         if !status.is_success() {
             let refusal = serde_json::from_slice::<Refusal>(&body);
             return Err(Failed::Refused(refusal.map_or(status.to_string(), |said| said.error)));
         }
         read(&body)
     }
-}
 
-async fn get<T: DeserializeOwned>(url: &str) -> Result<T, Failed> {
-    let (status, body) = ask(Request::get(url).body(Full::default())).await?;
-    match status.is_success() {
-        true => read(&body),
-        false => Err(Failed::Unreachable(format!("{url} answered {status}"))),
+    async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, Failed> {
+        let (status, body) = self.ask(Request::get(url).body(Full::default())).await?;
+        match status.is_success() {
+            true => read(&body),
+            false => Err(Failed::Unreachable(format!("{url} answered {status}"))),
+        }
+    }
+
+    async fn ask(
+        &self,
+        request: http::Result<Request<Full<Bytes>>>,
+    ) -> Result<(http::StatusCode, Bytes), Failed> {
+        let request = request.map_err(|error| Failed::Unreachable(error.to_string()))?;
+        fetch(&Lines::new(), &self.way, request, PATIENCE).await.map_err(Failed::Unreachable)
     }
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failed> {
     serde_json::from_slice(body).map_err(|error| Failed::Unreadable(error.to_string()))
-}
-
-async fn ask(
-    request: http::Result<Request<Full<Bytes>>>,
-) -> Result<(http::StatusCode, Bytes), Failed> {
-    let unreachable = |error: String| Failed::Unreachable(error);
-    let mut request = request.map_err(|error| unreachable(error.to_string()))?;
-    let host = request.uri().authority().map(|host| host.as_str().to_owned()).unwrap_or_default();
-    if let Ok(host) = http::HeaderValue::from_str(&host) {
-        request.headers_mut().insert(header::HOST, host);
-    }
-    let asking = async {
-        let response = Lines::new().send(request).await.map_err(|error| error.to_string())?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MOST).collect().await;
-        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
-    };
-    let answered = tokio::time::timeout(PATIENCE, asking).await;
-    answered.map_err(|_| unreachable("it did not answer in time".to_owned()))?.map_err(unreachable)
 }
 
 /// Fields as a form has them.
