@@ -199,6 +199,13 @@ pub(super) const MAKES: &[&str] = &[
     "explain",
 ];
 
+/// Words of commands that only look. Nouns such as `compute` and `snapshot` are none of them.
+pub(super) const LOOKS: &[&str] = &[
+    "get", "list", "ls", "show", "describe", "check", "status", "search", "find", "view", "count",
+    "inspect", "explain", "validate", "verify", "compare", "diff", "preview", "help", "info",
+    "whoami", "grep", "stat",
+];
+
 /// Nouns for things that hold many others.
 pub(super) const LARGE: &[&str] = &[
     "db",

@@ -218,6 +218,8 @@ impl Walk<'_> {
             "--use-compress-program=",
             "--rsh=",
             "--rsync-path=",
+            // `aws ssm send-command --parameters commands=…`
+            "commands=",
         ];
         for word in arguments.iter().filter(|word| word.contains('=')) {
             let at = RUNS.iter().find_map(|option| Some(word.find(option)? + option.len()));

@@ -225,7 +225,16 @@ impl Walk<'_> {
         if rehearses(arguments) {
             return;
         }
+        // `make -n` only tells what it would run.
+        if matches!(name, "make" | "gmake" | "just") && arguments.iter().any(|word| word == "-n") {
+            return;
+        }
         let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        if matches!(name, "yarn" | "pnpm")
+            && words.first().is_some_and(|word| INSTALLED.contains(&word.as_str()))
+        {
+            return self.run(arguments, &Input::default());
+        }
         let given = match (name, words.as_slice()) {
             ("npm" | "pnpm" | "yarn" | "bun", [run, task, ..])
                 if matches!(run.as_str(), "run" | "run-script") =>
