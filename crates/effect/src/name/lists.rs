@@ -59,7 +59,7 @@ pub(super) const RUINS: &[&str] = &[
 
 /// The same, where they stand first or last in a word: `rm`, `vm-rm`, and not `rm-proxy-x`.
 pub(super) const REMOVES: &[&str] =
-    &["rm", "rmi", "rb", "rmr", "del", "remove", "uninstall", "zap", "empty", "cleanse"];
+    &["rm", "rmi", "rb", "rmr", "del", "remove", "uninstall", "zap", "empty", "cleanse", "forget"];
 
 /// Verbs after which something is stopped, emptied or as it was before.
 pub(super) const UPSETS: &[&str] = &[

@@ -334,6 +334,9 @@ const AWS_OPENS: &[&str] = &[
     "update-assume-role-policy",
     "create-access-key",
     "create-login-profile",
+    "put-public-access-block",
+    "modify-snapshot-attribute",
+    "modify-image-attribute",
 ];
 
 /// Options of `aws` that leave nothing running, or nothing kept.
