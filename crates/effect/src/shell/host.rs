@@ -62,7 +62,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A shell of another account, for whatever comes after.
+    /// A shell of another account, which runs the commands that follow.
     pub(super) fn becomes_root(&mut self, name: &str, arguments: &[String]) {
         let what = target::join(arguments);
         let kind = HarmKind::OpensAccess;
