@@ -3,7 +3,7 @@
 //! One command is explained to a person. With `--json`, calls come as JSON lines on stdin and go
 //! out as one JSON line each, whatever is in them: a line that cannot be read is answered too.
 
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -121,7 +121,7 @@ fn word(value: &impl serde::Serialize) -> String {
 /// Answers every line of stdin with one line; fails at the end if one could not be read.
 fn lines(machine: &Machine) -> anyhow::Result<ExitCode> {
     let checker = Checker::default();
-    let mut input = std::io::stdin().lock();
+    let mut input = BufReader::new(std::io::stdin().lock());
     let mut output = BufWriter::new(std::io::stdout().lock());
     let (mut bytes, mut number, mut bad) = (Vec::new(), 0_usize, 0_usize);
     loop {
@@ -137,8 +137,8 @@ fn lines(machine: &Machine) -> anyhow::Result<ExitCode> {
                 writeln!(output, "{}", json!({ "error": format!("line {number}: {problem}") }))?;
             }
         }
-        // A client that sends one line at a time waits for its answer.
-        if !input.fill_buf().is_ok_and(|more| more.contains(&b'\n')) {
+        // A client that sends one line at a time waits for its answer: only what has come already is looked at.
+        if !input.buffer().contains(&b'\n') {
             output.flush()?;
         }
     }

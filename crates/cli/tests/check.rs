@@ -2,9 +2,11 @@
 
 #[cfg(test)]
 mod check {
-    use std::io::Write;
+    use std::io::{BufRead, BufReader, Write};
     use std::path::Path;
     use std::process::{Command, Output, Stdio};
+    use std::sync::mpsc;
+    use std::time::Duration;
 
     use serde_json::Value;
 
@@ -47,6 +49,37 @@ mod check {
         assert!(lines[3]["error"].is_string());
         assert_eq!(lines[4]["harms"][0]["kind"], "reads_secret");
         assert_eq!(lines[4]["verdict"]["strict"], "ask");
+    }
+
+    /// A client that sends a call and waits for its answer before it sends the next.
+    #[test]
+    fn a_line_is_answered_before_the_next_one_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_deadstop"))
+            .args(["check", "--json"])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut to = child.stdin.take().unwrap();
+        let from = BufReader::new(child.stdout.take().unwrap());
+        let (send, answers) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            for line in from.lines() {
+                let _ = send.send(line.unwrap());
+            }
+        });
+        for command in ["rm -rf ~", "ls"] {
+            let call = serde_json::json!({ "tool": "Bash", "input": { "command": command } });
+            to.write_all(format!("{call}\n").as_bytes()).unwrap();
+            let answer = answers.recv_timeout(Duration::from_secs(20)).expect("no answer came");
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(answer["verdict"]["strict"] == "allow", command == "ls");
+        }
+        drop(to);
+        assert!(child.wait().unwrap().success());
+        reader.join().unwrap();
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl<'a> Words<'a> {
     /// Whether a word of a command says that it looks, makes or tests something, whatever the words behind
     /// it are.
     pub(super) fn says_otherwise(&self) -> bool {
-        self.len == 1 && (one_of(self.word(0), READS) || one_of(self.word(0), MAKES))
+        self.len == 1 && (one_of(self.word(0), LOOKS) || one_of(self.word(0), MAKES))
             || self.any(&["can", "help", "test", "tests", "testing", "lint", "spec", "example"])
     }
 

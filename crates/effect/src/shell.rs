@@ -146,6 +146,8 @@ struct Walk<'a> {
     sends: Option<String>,
     /// Where what the last redirection fed comes from.
     fed: Taint,
+    /// Whether the program that runs belongs to the project: it is named by its path.
+    own: bool,
     depth: u8,
     scripts: u16,
     /// Bytes that may still be parsed.
@@ -195,6 +197,7 @@ impl<'a> Walk<'a> {
             staged: Vec::new(),
             sends: None,
             fed: Taint::None,
+            own: false,
             depth: 0,
             scripts: 0,
             budget: MAX_START + MAX_TIMES * length,

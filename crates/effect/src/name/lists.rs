@@ -59,7 +59,7 @@ pub(super) const RUINS: &[&str] = &[
 
 /// The same, where they stand first or last in a word: `rm`, `vm-rm`, and not `rm-proxy-x`.
 pub(super) const REMOVES: &[&str] =
-    &["rm", "rmi", "rb", "rmr", "del", "remove", "uninstall", "zap", "empty", "cleanse"];
+    &["rm", "rmi", "rb", "rmr", "del", "remove", "uninstall", "zap", "empty", "cleanse", "forget"];
 
 /// Verbs after which something is stopped, emptied or as it was before.
 pub(super) const UPSETS: &[&str] = &[
@@ -197,6 +197,13 @@ pub(super) const MAKES: &[&str] = &[
     "ask",
     "prompt",
     "explain",
+];
+
+/// Words of commands that only look. Nouns such as `compute` and `snapshot` are none of them.
+pub(super) const LOOKS: &[&str] = &[
+    "get", "list", "ls", "show", "describe", "check", "status", "search", "find", "view", "count",
+    "inspect", "explain", "validate", "verify", "compare", "diff", "preview", "help", "info",
+    "whoami", "grep", "stat",
 ];
 
 /// Nouns for things that hold many others.

@@ -74,6 +74,12 @@ impl Walk<'_> {
 
     /// Commands inside an awk program: `system("…")`, `"…" | getline`.
     pub(super) fn awk(&mut self, arguments: &[String]) {
+        // awk's own way to another machine, with a shell at this end.
+        let to = arguments.iter().find(|word| word.contains("/inet/tcp/"));
+        if let Some(program) = to.filter(|word| word.contains("getline")) {
+            let kind = HarmKind::OpensAccess;
+            self.effects.harm(kind, "awk shell", program, Reach::System, Recovery::None);
+        }
         for program in arguments.iter().filter(|word| word.contains("system(")) {
             for part in program.split("system(").skip(1).take(8) {
                 let script =

@@ -379,6 +379,10 @@ impl Walk<'_> {
 
     /// A program that another decodes or fetches, and runs.
     fn evaluates(&mut self, language: Language, bare: &Bare) {
+        let web = || bare.strings.iter().any(|text| text.starts_with("http"));
+        if bare.has(&[".then(eval"]) || (bare.has(&["eval(open(", "eval(URI."]) && web()) {
+            self.runs_unread("eval", Taint::Fetched);
+        }
         for at in bare.calls(language.evaluates()) {
             let expression = bare.expression(at);
             let given = bare.strings_in(expression);

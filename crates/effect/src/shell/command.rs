@@ -157,6 +157,8 @@ impl Walk<'_> {
         if first.contains('/') {
             self.runs_file(first);
         }
+        let installed = ["/usr/", "/bin/", "/sbin/", "/opt/", "/snap/", "/nix/"];
+        self.own = first.contains('/') && !installed.iter().any(|place| first.starts_with(place));
         if first.starts_with("/etc/init.d/") && arguments.iter().any(|word| word == "stop") {
             self.stops(first, "stop", Reach::System, Recovery::Elsewhere);
         }
@@ -218,6 +220,8 @@ impl Walk<'_> {
             "--use-compress-program=",
             "--rsh=",
             "--rsync-path=",
+            // `aws ssm send-command --parameters commands=…`
+            "commands=",
         ];
         for word in arguments.iter().filter(|word| word.contains('=')) {
             let at = RUNS.iter().find_map(|option| Some(word.find(option)? + option.len()));
@@ -509,10 +513,24 @@ impl Walk<'_> {
                     Harm { kind: HarmKind::Destroys, verb, target, reach, recovery }
                 })
                 .or_else(|| tools::destroys(name, arguments, input))
-                .or_else(|| deeds::of(name, arguments))
+                .or_else(|| deeds::of(name, arguments, self.own))
             {
                 Some(harm) => {
                     let Harm { kind, verb, target, reach, recovery } = harm;
+                    // Containers and clusters of this machine: what runs in them stops, which is asked about; what
+                    // is lost comes back with little work, so that it is not counted.
+                    let removes =
+                        ["rm", "rmi", "prune", "delete"].iter().any(|word| verb.contains(word));
+                    if kind == HarmKind::Stops && reach == Reach::System && removes {
+                        let kind = HarmKind::Destroys;
+                        self.effects.harm(
+                            kind,
+                            &verb,
+                            &target,
+                            Reach::Directory,
+                            Recovery::Elsewhere,
+                        );
+                    }
                     self.effects.harm(kind, &verb, &target, reach, recovery);
                 }
                 None => {

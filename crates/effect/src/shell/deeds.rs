@@ -19,8 +19,9 @@ use lists::*;
 /// Words of a command that are looked at for a verb.
 const MAX_WORDS: usize = 6;
 
-/// What a command of an unknown tool does, if its words say that it does harm.
-pub(super) fn of(name: &str, arguments: &[String]) -> Option<Harm> {
+/// What a command of an unknown tool does, if its words say that it does harm. A program of the project's `own` is
+/// tried out again and again while it is written, so that what it deletes is asked about and not counted.
+pub(super) fn of(name: &str, arguments: &[String], own_program: bool) -> Option<Harm> {
     if is_quiet(name) || rehearses(arguments) {
         return None;
     }
@@ -53,7 +54,8 @@ pub(super) fn of(name: &str, arguments: &[String]) -> Option<Harm> {
     if deed == Deed::Upsets && !sure && !large() && !Words::of(&verb).ends_all() {
         return None;
     }
-    let kind = if deed == Deed::Upsets { HarmKind::Stops } else { HarmKind::Destroys };
+    let counts = deed == Deed::Destroys && !own_program;
+    let kind = if counts { HarmKind::Destroys } else { HarmKind::Stops };
     let reach = remote(&[&target::join(arguments)]);
     let final_word = deed == Deed::Destroys && sure && reach == Reach::Production;
     let recovery = if final_word { Recovery::None } else { Recovery::Elsewhere };
@@ -214,7 +216,8 @@ impl Walk<'_> {
             "destroy" | "nuke" | "teardown" | "tear-down" | "wipe" | "factory-reset"
         );
         if whole || (deed.is_some() && store) {
-            let kind = HarmKind::Destroys;
+            // A task of the project is run again and again: it is asked about and not counted.
+            let kind = HarmKind::Stops;
             let reach = remote(&[stem]);
             self.effects.harm(kind, runner, task, reach, Recovery::Elsewhere);
         }
@@ -225,7 +228,16 @@ impl Walk<'_> {
         if rehearses(arguments) {
             return;
         }
+        // `make -n` only tells what it would run.
+        if matches!(name, "make" | "gmake" | "just") && arguments.iter().any(|word| word == "-n") {
+            return;
+        }
         let words: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        if matches!(name, "yarn" | "pnpm")
+            && words.first().is_some_and(|word| INSTALLED.contains(&word.as_str()))
+        {
+            return self.run(arguments, &Input::default());
+        }
         let given = match (name, words.as_slice()) {
             ("npm" | "pnpm" | "yarn" | "bun", [run, task, ..])
                 if matches!(run.as_str(), "run" | "run-script") =>

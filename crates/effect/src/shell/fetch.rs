@@ -67,7 +67,8 @@ pub(super) fn gives(argv: &[String], input: &Input, is_known: bool) -> Taint {
         "wget" => prints_document(words),
         "http" | "https" | "xh" => !has(&["--offline", "--download", "-d"]),
         "ssh" => !is_help(words) && !words.is_empty(),
-        "nc" | "ncat" | "netcat" => !has(&["-h", "--help"]),
+        "nc" | "ncat" | "netcat" | "telnet" => !has(&["-h", "--help"]),
+        "openssl" => has(&["s_client"]),
         _ => FETCHERS.contains(&name),
     };
     if fetches {

@@ -141,14 +141,13 @@ impl Git<'_> {
         );
         match value.strip_prefix('!') {
             Some(script) if name.starts_with("alias.") || name.starts_with("credential.") => {
-                walk.script(script)
+                walk.script(script);
             }
             None if runs => walk.script(value),
             _ => {}
         }
-        if name == "core.hookspath" && value.starts_with("/dev/")
-            || name == "core.hookspath" && value.starts_with("/tmp/")
-        {
+        let nowhere = value.starts_with("/dev/") || value.starts_with("/tmp/");
+        if name == "core.hookspath" && nowhere {
             let kind = HarmKind::OpensAccess;
             walk.effects.harm(
                 kind,

@@ -62,7 +62,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A shell of another account, for whatever comes after.
+    /// A shell of another account, which runs the commands that follow.
     pub(super) fn becomes_root(&mut self, name: &str, arguments: &[String]) {
         let what = target::join(arguments);
         let kind = HarmKind::OpensAccess;
@@ -118,6 +118,13 @@ fn network(name: &str, arguments: &[String], words: &[&str], input: &Input) -> O
         {
             OPENS
         }
+        "npm" | "pnpm" | "yarn" | "pip" | "pip3"
+            if matches!(words, ["config", "set", key, url, ..]
+                if (key.contains("registry") || key.contains("index-url")) && url.starts_with("http://")) =>
+        {
+            OPENS
+        }
+        "net" if matches!(words, ["stop", _, ..]) => STOPS,
         "ngrok" if says(&["tcp", "http", "tls", "start"]) => SHARES,
         "cloudflared" if says(&["tunnel"]) && has(&["--url"]) => SHARES,
         "nginx" if has(&["-s"]) && says(&["stop", "quit"]) => STOPS,

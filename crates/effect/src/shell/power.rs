@@ -246,7 +246,8 @@ impl Walk<'_> {
                 continue;
             }
             let far = matches!(reach, Reach::System | Reach::Home);
-            if (name == "chattr" || matches!(mode, "000" | "0" | "0000" | "a-rwx"))
+            if (matches!(name, "chattr" | "chown" | "chgrp")
+                || matches!(mode, "000" | "0" | "0000" | "a-rwx"))
                 && !recursive
                 && self.is_system_file(path)
             {

@@ -161,7 +161,7 @@ impl Walk<'_> {
                     !word.contains(':') && (secret::is_secret_folder(word) || whole.contains(&bare))
                 })
                 .collect();
-            if matches!(name, "scp" | "rsync" | "sftp") && !folders.is_empty() {
+            if matches!(name, "scp" | "rsync" | "sftp" | "rclone") && !folders.is_empty() {
                 self.sends_secret(name, &target::join(&folders));
             }
             let private = |word: &&String| {

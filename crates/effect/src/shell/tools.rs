@@ -103,7 +103,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("docker" | "podman", "image" | "machine" | "pod" | "node" | "context")
             if words.iter().any(|w| matches!(*w, "prune" | "rm" | "remove")) =>
         {
-            (Destroys, Reach::System)
+            (Stops, Reach::System)
         }
         ("docker", "service") if second == "scale" && all.contains("=0") => (Stops, Reach::Remote),
         ("docker" | "docker-compose", _)
@@ -116,7 +116,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
                 && all.contains("--rmi")
                 && !is_down_with_volumes(arguments) =>
         {
-            (Destroys, Reach::System)
+            (Stops, Reach::System)
         }
         ("redis-cli" | "valkey-cli", _)
             if words.iter().any(|w| {
@@ -176,7 +176,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         ("gcloud", "iam") if all.contains("keys create") => (OpensAccess, Reach::Remote),
         ("docker" | "podman", "container" | "network") if second == "prune" => {
-            (Destroys, Reach::System)
+            (Stops, Reach::System)
         }
         (
             "talosctl" | "firebase" | "django-admin" | "liquibase" | "consul",
@@ -256,7 +256,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
                         .is_some_and(|w| w.contains(['f', 'v', 'a']) && !w.starts_with('-'))
             }) =>
         {
-            (Destroys, Reach::System)
+            (Stops, Reach::System)
         }
         ("docker" | "podman", "rm" | "rmi") => (Destroys, Reach::Directory),
         ("docker" | "podman", "container" | "image" | "network")
@@ -276,7 +276,7 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         ("docker", "swarm") if second == "leave" => (Stops, Reach::Remote),
         ("kind" | "k3d" | "minikube", "delete" | "cluster") if words.contains(&"delete") => {
-            (Destroys, Reach::System)
+            (Stops, Reach::System)
         }
         ("cargo", "yank") | ("gem", "yank") | ("npm" | "pnpm", "deprecate") => {
             (Destroys, Reach::Remote)
@@ -334,6 +334,9 @@ const AWS_OPENS: &[&str] = &[
     "update-assume-role-policy",
     "create-access-key",
     "create-login-profile",
+    "put-public-access-block",
+    "modify-snapshot-attribute",
+    "modify-image-attribute",
 ];
 
 /// Options of `aws` that leave nothing running, or nothing kept.

@@ -74,7 +74,8 @@ fn tells_to_delete(method: &str, arguments: &[String]) -> Option<String> {
         .iter()
         .any(|word| word.starts_with("-d") || word.starts_with("--data") || word == "--json");
     let changes = ["post", "put", "patch"].iter().any(|m| m.eq_ignore_ascii_case(method));
-    if !changes && !(sends && method.is_empty()) {
+    let unnamed = sends && method.is_empty();
+    if !changes && !unnamed {
         return None;
     }
     let url = arguments.iter().find(|word| word.contains("://"))?;

@@ -296,6 +296,10 @@ impl Walk<'_> {
         let paths: Vec<String> =
             paths.iter().flat_map(|path| path.split(',')).map(str::to_owned).collect();
         for path in paths.iter().filter(|path| !path.is_empty()) {
+            let path = &match path.strip_prefix(".\\") {
+                Some(rest) => rest.replace('\\', "/"),
+                None => path.clone(),
+            };
             // A drive of Windows: where this runs elsewhere, its files cannot be looked at.
             if is_on_drive(path) && self.here.cwd().is_some_and(|cwd| cwd.starts_with('/')) {
                 let here = std::mem::replace(&mut self.here, &Nowhere);

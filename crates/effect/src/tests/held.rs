@@ -44,3 +44,30 @@ fn what_others_would_stop_is_held_and_what_they_would_not_passes() {
     assert!(held > 1000 && cases.len() - held > 800, "{held} of {} are to be held", cases.len());
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+/// A program that is being written is tried out again and again, and so are containers and tasks: `strict` asks, and
+/// the guard that counts to three does not count.
+#[test]
+fn what_a_project_tries_out_is_held_and_not_counted() {
+    let counted = |command: &str| {
+        let found = of("Bash", &json!({ "command": command }));
+        assert!(found.harms.iter().any(holds), "{command}");
+        found.harms.iter().any(Harm::counts)
+    };
+    for command in [
+        "./target/debug/todo items delete 7",
+        "/tmp/acme users purge",
+        "docker rm -f db",
+        "docker image prune -a",
+        "kind delete cluster",
+        "npm run db:reset",
+        "./scripts/drop_database.sh",
+    ] {
+        assert!(!counted(command), "{command}");
+    }
+    for command in
+        ["nats stream rm ORDERS -f", "/usr/bin/acme items delete 7", "docker volume rm data"]
+    {
+        assert!(counted(command), "{command}");
+    }
+}

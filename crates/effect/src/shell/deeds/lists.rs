@@ -481,3 +481,27 @@ pub(super) const MAPPED: &[&str] = &[
     ".truncate_all",
     "db.drop_all",
 ];
+
+/// Programs that a project installs, and its package manager runs by their name.
+pub(super) const INSTALLED: &[&str] = &[
+    "typeorm",
+    "sequelize",
+    "sequelize-cli",
+    "prisma",
+    "knex",
+    "drizzle-kit",
+    "mikro-orm",
+    "rimraf",
+    "supabase",
+    "firebase",
+    "wrangler",
+    "cdk",
+    "serverless",
+    "sls",
+    "sst",
+    "vercel",
+    "netlify",
+    "medusa",
+    "strapi",
+    "hasura",
+];

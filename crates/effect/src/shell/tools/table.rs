@@ -84,7 +84,7 @@ pub(super) const DEEDS: &[Deed] = &[
     Deed("vault", &["secrets|auth", "disable"]),
     Deed("vault", &["operator", "seal"]),
     Deed("heroku", &["pg:killall|apps:delete|domains:clear|config:unset|releases:rollback"]),
-    Deed("gh", &["ssh-key|gpg-key|label|codespace|project|ruleset", "delete"]),
+    Deed("gh", &["ssh-key|gpg-key|label|codespace|project|ruleset|run", "delete"]),
     Deed("glab", &["project|variable", "delete"]),
     Deed("npm", &["owner|access|org|team", "rm|revoke|destroy"]),
     Deed("pnpm", &["unpublish"]),
