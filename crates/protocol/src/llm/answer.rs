@@ -200,11 +200,17 @@ impl Reader {
     /// The upstream has ended. An event that lacks only its empty line is read all the same.
     pub fn finish(&mut self, pieces: &mut Vec<Piece>) -> Pass {
         let Reader { voice, frame, tally } = self;
+        let before = pieces.len();
         let mut sink = Sink::new(pieces, tally, 0);
         let mut pass = Pass::All;
+        let mut without = None;
         match frame {
             Frame::Events { carry, hiding, held, .. } => {
                 let rest = carry.take(&[]);
+                if rest.readable && sse::data(&rest.bytes).is_some() {
+                    // Clients that go by the standard leave it out.
+                    without = Some(Anywhere::beside(vec![voice.clone()]));
+                }
                 let fate = match rest.readable {
                     true => voice.hear(&rest.bytes, &mut sink),
                     false => Fate::Pass,
@@ -222,6 +228,10 @@ impl Reader {
             Frame::List(_) => {}
         }
         voice.finish(&mut sink);
+        if let Some(mut without) = without {
+            without.heard(sink.pieces.get(before..).unwrap_or_default());
+            without.finish(&mut sink);
+        }
         pass
     }
 

@@ -97,6 +97,28 @@ fn a_name_that_is_complete_before_it_grows_is_judged() {
     assert!(found.contains(&"rm {}".to_owned()), "{found:?}");
 }
 
+/// Clients that go by the standard leave an event out that lacks its empty line.
+#[test]
+fn the_last_event_may_count_or_not() {
+    let of = |function: Value| json!({ "choices": [{ "index": 0, "delta": { "function_call": function } }] });
+    let events = [
+        of(json!({ "name": "rm", "arguments": "" })),
+        of(json!({ "arguments": "{\"a\":" })),
+        of(json!({ "arguments": "1}" })),
+        of(json!({ "name": "_x", "arguments": "" })),
+        of(json!({ "arguments": "{}" })),
+    ];
+    let whole = stream(&events);
+    let cut = whole.trim_end();
+    let found = calls(Dialect::OpenAiChat, Form::Events, cut);
+    assert!(found.contains(&r#"rm_x {"a":1}"#.to_owned()), "{found:?}");
+    // What both readings see is told once.
+    let call = json!({ "choices": [{ "index": 0, "delta": { "tool_calls": [part(&json!(0), "rm", "{}")] } }] });
+    let found =
+        calls(Dialect::OpenAiChat, Form::Events, &format!("{}data: [DONE]", stream(&[call])));
+    assert_eq!(found, ["rm {}"]);
+}
+
 /// Some clients take a byte order mark for a part of the first line, and lose that event.
 #[test]
 fn a_mark_may_hide_the_first_event() {
