@@ -1,6 +1,6 @@
 // The line of events: cut anywhere, lost and found again, nothing missed without saying so.
 import { expect, test, vi } from 'vitest';
-import { follow, FrameReader, patience, type LineState, type LiveEvent } from '../src/lib/events';
+import { follow, FrameReader, patience, together, type LineState, type LiveEvent } from '../src/lib/events';
 
 const told = (id: number) => `id: ${id}\nevent: kill\ndata: ${JSON.stringify({ id, at: 1, what: 'kill', agent: 'a', session: 's', text: 't' })}\n\n`;
 
@@ -109,4 +109,17 @@ test('a line that says nothing any more is hung up, though neither side closed i
   } finally {
     vi.useRealTimers();
   }
+});
+
+// Found on a walk: seven refusals of one open circuit pushed everything else out of what happened.
+test('what happens again and again is shown once, with how often', () => {
+  const event = (id: number, session: string, text: string, more: Partial<LiveEvent> = {}): LiveEvent =>
+    ({ id, at: id, what: 'block', agent: 'a', session, text, ...more });
+  const wait = (seconds: number) => `failed 5 times in a row and is left alone for another ${seconds} s`;
+  const events = [
+    event(9, 's', wait(1)), event(8, 's', wait(2)), event(7, 't', wait(2)), event(6, 's', wait(3)), event(5, 's', 'another reason'),
+    event(4, 's', 'asks', { what: 'ask', approval: 'x' }), event(3, 's', 'asks', { what: 'ask', approval: 'y' }),
+    event(2, 's', 'call', { what: 'call' }), event(1, 's', 'call', { what: 'call' }),
+  ];
+  expect(together(events).map(({ event, times }) => [event.id, times])).toEqual([[9, 2], [7, 1], [6, 1], [5, 1], [4, 1], [3, 1], [2, 1], [1, 1]]);
 });

@@ -90,3 +90,27 @@ test('sessions are listed by how they stand', async () => {
   await tab.fine('states');
   await tab.close();
 });
+
+test('what is over is not among what runs, and what is refused again and again is shown once', async () => {
+  await look('claude-code', 'done', 0);
+  await world.api('POST', '/api/sessions', { agent: 'claude-code', session: 'done', done: true });
+  // Five failures open the circuit; what follows is refused.
+  for (let turn = 0; turn < 9; turn += 1) await world.call('importer', 'nightly', [{ role: 'user', content: `part ${turn}` }], { model: 'broken' });
+  await until('the refusals', async () => (await world.api('GET', '/api/incidents?agent=importer')).body.items.length >= 4);
+  const tab = await open(browser, { expected: [/failed to load/i] });
+  const { page } = tab;
+  await page.goto(world.url);
+  const running = page.getByRole('region', { name: 'Running sessions' });
+  await running.getByRole('link', { name: 'nightly' }).waitFor();
+  assert.equal(await running.getByRole('link', { name: 'done' }).count(), 0);
+  const happened = page.getByRole('list', { name: 'Events, the newest first' });
+  await happened.getByText('4 times').waitFor();
+  assert.equal(await happened.getByRole('link', { name: 'importer / nightly' }).count(), 1);
+  // Calls that failed are not calls that were the same.
+  await page.goto(`${world.url}/sessions/importer/nightly`);
+  await page.getByText(/failed 5 times in a row/).first().waitFor();
+  assert.equal(await page.getByRole('heading', { name: 'What counted as the same' }).count(), 0);
+  await page.goto(`${world.url}/sessions/looper/stuck`);
+  await page.getByRole('heading', { name: 'What counted as the same' }).waitFor();
+  await tab.close();
+});

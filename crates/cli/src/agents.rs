@@ -123,7 +123,8 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
             "last used",
             "tags",
         ])
-        .right([3, 4, 5, 6]);
+        .right([3, 4, 5, 6])
+        .names([0]);
         for agent in agents {
             table.row([
                 ui::text(&agent["name"]),

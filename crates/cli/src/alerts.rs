@@ -135,7 +135,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn list(server: &Server) -> anyhow::Result<ExitCode> {
     list::show_whole(server, "/api/alerts/targets", "targets yet", |targets| {
-        let mut table = Table::new(["target", "name", "to", "agent", "on", "made"]);
+        let mut table =
+            Table::new(["target", "name", "to", "agent", "on", "made"]).names([0, 1, 2]);
         for target in targets {
             let on = match target["active"] == true {
                 true => ui::text(&target["events"]),
@@ -258,19 +259,20 @@ fn log(log: &Log, server: &Server) -> anyhow::Result<ExitCode> {
         .some("state", log.state.as_ref());
     list::show(server, log.span.ask(query), &log.paging, "deliveries", |deliveries| {
         let mut table = Table::new([
-            "delivery", "made", "target", "event", "about", "state", "times", "tries", "answer",
+            "delivery", "state", "target", "event", "about", "made", "times", "tries", "answer",
         ])
-        .right([6, 7]);
+        .right([6, 7])
+        .names([0, 2, 4]);
         for delivery in deliveries {
             let about = ["agent", "session"].map(|name| ui::text(&delivery[name]));
             let about = about.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
             table.row([
                 ui::text(&delivery["id"]),
-                when::ago(&delivery["made_ms"]),
+                ui::text(&delivery["state"]),
                 ui::text(&delivery["target"]),
                 ui::text(&delivery["event"]),
                 about.join("/"),
-                ui::text(&delivery["state"]),
+                when::ago(&delivery["made_ms"]),
                 ui::text(&delivery["times"]),
                 ui::text(&delivery["attempts"]),
                 ui::text(&delivery["answer"]),

@@ -55,7 +55,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Err(unknown @ AllowError::Unknown(_)) => match at_server(args) {
             // Without a server there are the local codes only.
-            Err(error) if ui::Hinted::is_away(&error) => Err(unknown.into()),
+            Err(error) if ui::Hinted::is_away(&error) => Err(ui::Hinted::error(
+                format!("{unknown}; no server answers at {}", args.server.url()),
+                "a refusal names its code; a server that knows the code is named with --server",
+            )),
             said => said,
         },
         Err(error) => Err(error.into()),

@@ -70,7 +70,7 @@ fn waiting(server: &Server) -> anyhow::Result<Vec<Value>> {
 fn list(server: &Server) -> anyhow::Result<ExitCode> {
     list::show_whole(server, "/api/approvals", "calls that wait for a person", |waiting| {
         let columns = ["approval", "session", "tool", "would", "asked", "waits", "refused", "why"];
-        let mut table = Table::new(columns);
+        let mut table = Table::new(columns).names([0, 1]);
         for one in waiting {
             let (asked, worst) = (ui::text(&one["asked"]), ui::text(&one["harms"][0]["because"]));
             table.row([

@@ -16,10 +16,13 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 use crate::operator;
+use crate::remote::filled;
 use crate::ui::{Hinted, printable};
 
 /// How long a server may take to be reached.
 const REACHED: Duration = Duration::from_secs(10);
+/// Seconds that a server may take to answer, unless `DEADSTOP_TIMEOUT` says otherwise.
+const ANSWERED: u64 = 60;
 /// The header that carries a key.
 const KEY: HeaderName = HeaderName::from_static("x-deadstop-key");
 /// The header that names a project.
@@ -30,6 +33,7 @@ pub(crate) struct Client {
     base: String,
     key: Option<HeaderValue>,
     project: Option<HeaderValue>,
+    patience: Duration,
     http: hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -54,7 +58,8 @@ impl Client {
             .enable_http1()
             .wrap_connector(http);
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
-        Ok(Client { base, key: None, project: None, http: http.build(connector) })
+        let patience = Duration::from_secs(patience()?);
+        Ok(Client { base, key: None, project: None, patience, http: http.build(connector) })
     }
 
     /// Shows this key with every request.
@@ -146,14 +151,26 @@ impl Client {
     }
 
     async fn read(&self, response: Response<Incoming>) -> anyhow::Result<Value> {
-        let body = response.into_body().collect().await.context("the server broke off")?;
-        let body = body.to_bytes();
+        let body = self.in_time(response.into_body().collect()).await?;
+        let body = body.context("the server broke off")?.to_bytes();
         if body.is_empty() {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&body).map_err(|_| {
             let problem = format!("what answers at {} is not a Deadstop server", self.base);
             Hinted::error(problem, "check --server")
+        })
+    }
+
+    /// Waits for a server, but not for one that hangs.
+    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> anyhow::Result<T> {
+        tokio::time::timeout(self.patience, answer).await.map_err(|_| {
+            let seconds = self.patience.as_secs();
+            Hinted::error(
+                format!("the server at {} did not answer within {seconds} s", self.base),
+                "an order may have been carried out all the same; `deadstop ready` says whether the \
+                 server can do its work, and DEADSTOP_TIMEOUT=SECONDS waits longer",
+            )
         })
     }
 
@@ -195,7 +212,7 @@ impl Client {
         if let Some(version) = version {
             headers.insert("if-match", HeaderValue::from_str(&format!("\"{version}\""))?);
         }
-        self.http.request(request).await.map_err(|error| {
+        self.in_time(self.http.request(request)).await?.map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
             Hinted::away(
                 format!("no server answers at {}: {error}{}", self.base, cause.unwrap_or_default()),
@@ -203,6 +220,15 @@ impl Client {
             )
         })
     }
+}
+
+/// How many seconds a server may take to answer.
+fn patience() -> anyhow::Result<u64> {
+    let Some(wanted) = filled("DEADSTOP_TIMEOUT") else { return Ok(ANSWERED) };
+    wanted.trim().parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| {
+        let problem = format!("DEADSTOP_TIMEOUT is `{}`", printable(&wanted));
+        Hinted::error(problem, "write whole seconds, such as 60")
+    })
 }
 
 /// Whether an address is on this machine.

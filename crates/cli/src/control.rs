@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use deadstop_core::GuardId;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::client::{Client, encoded};
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
@@ -182,12 +182,20 @@ async fn send(
     match (carried, alone) {
         (Err(error), Some(typed)) if Hinted::is_missing(&error) => {
             let Some((agent, session)) = short::session(client, &typed).await? else {
-                return Err(error);
+                return Err(agent_meant(client, what, &typed).await.unwrap_or(error));
             };
             post(client, what, &about((Some(agent), Some(session)))).await
         }
         (carried, _) => carried,
     }
+}
+
+/// The error about an agent's name that was typed in the place of a session's.
+async fn agent_meant(client: &Client, what: &str, typed: &str) -> Option<anyhow::Error> {
+    client.find(&format!("/api/agents/{}", encoded(typed))).await.ok()??;
+    let order = if what == "kill" { "stop" } else { what };
+    let problem = format!("nothing was done: `{typed}` is an agent, and no session has that name");
+    Some(Hinted::error(problem, format!("deadstop {order} --agent {typed}")))
 }
 
 /// Shows who runs, the nearest to a limit first.
@@ -197,10 +205,20 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         return here::status(server);
     }
     let client = server.client()?;
-    let answer = ui::runtime()?.block_on(client.get("/api/status?order=danger"))?;
+    let runtime = ui::runtime()?;
+    let answer = runtime.block_on(client.get("/api/status?order=danger"))?;
     if server.json {
         println!("{answer}");
         return Ok(ExitCode::SUCCESS);
+    }
+    for part in [&answer["database"], &answer["cluster"]["degraded"]] {
+        if let Some(what) = part["what"].as_str() {
+            let since = when::local(&part["since_ms"]);
+            println!("the server works with a part missing, since {since}: {what}\n");
+        }
+    }
+    if let Some(undelivered) = runtime.block_on(undelivered(&client)) {
+        println!("{undelivered}\n");
     }
     let project = &answer["project"];
     if let ("killed" | "paused", Some(why)) =
@@ -217,7 +235,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     let none = Vec::new();
     let mut scopes: Vec<&Value> = answer["scopes"].as_array().unwrap_or(&none).iter().collect();
     // What was stopped can do no harm: it stands below what runs.
-    scopes.sort_by_key(|scope| scope["state"] == "killed");
+    scopes.sort_by_key(|scope| matches!(&*ui::standing(scope), "stopped" | "finished"));
     if scopes.is_empty() {
         println!("no calls yet");
         return Ok(ExitCode::SUCCESS);
@@ -232,7 +250,8 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         "in flight",
         "cost",
         "why",
-    ]);
+    ])
+    .names([1, 2]);
     let mut quotas = Vec::new();
     for scope in scopes {
         let told = quota::all(scope).into_iter();
@@ -241,7 +260,7 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
             ui::text(&scope["kind"]),
             ui::text(&scope["agent"]),
             ui::text(&scope["name"]),
-            ui::state(&scope["state"]),
+            ui::standing(scope),
             ui::text(&scope["model_calls"]),
             ui::text(&scope["steps"]),
             ui::text(&scope["in_flight"]),
@@ -250,10 +269,31 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         ]);
     }
     println!("{table}");
+    if answer["next"].is_string() {
+        eprintln!("these are the nearest to a limit; `deadstop sessions` lists all");
+    }
     for line in quotas {
         println!("{}", ui::printable(&line));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// How many alerts of the last day could not be delivered; nothing where that may not be read.
+async fn undelivered(client: &Client) -> Option<String> {
+    let from = when::now().saturating_sub(DAY_MS);
+    let path = format!("/api/alerts/deliveries?state=failed&limit=100&from={from}");
+    let failed = client.get(&path).await.ok()?;
+    let many = failed["items"].as_array().map_or(0, Vec::len);
+    let many = match (many, failed["next"].is_string()) {
+        (0, _) => return None,
+        (1, false) => "1 alert".to_owned(),
+        (many, false) => format!("{many} alerts"),
+        (many, true) => format!("more than {many} alerts"),
+    };
+    let advice = "`deadstop alerts log --state failed` says why";
+    Some(format!("{many} of the last day could not be delivered;\n{advice}"))
 }
 
 /// Prints events until the user presses Ctrl-C.

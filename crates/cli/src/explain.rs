@@ -199,6 +199,10 @@ fn evidence(out: &mut String, pieces: Option<&Vec<Value>>, shown: usize) {
         let _ = writeln!(out, "\n  {}{call}", number + 1);
         for side in ["request", "response"] {
             let chars = ui::text(&piece[format!("{side}_chars")]);
+            if piece[format!("{side}_chars")] == 0 {
+                let _ = writeln!(out, "  {side}: none");
+                continue;
+            }
             let Some(text) = piece[side].as_str() else {
                 let _ = writeln!(out, "  {side}, {chars} characters: not kept");
                 continue;
@@ -245,8 +249,10 @@ fn around(out: &mut String, incident: &Value) {
 /// What a stop saved. A call that was only refused or reported leaves its session running.
 fn saved(out: &mut String, pace: &Value) {
     let Some(how) = pace["how"].as_str() else {
-        let _ =
-            writeln!(out, "\nWhat it saved cannot be told: too few calls came before the stop.");
+        let _ = writeln!(
+            out,
+            "\nWhat it saved cannot be told: too few calls came before the stop, or all within a second."
+        );
         return;
     };
     if let Some(cost) = pace["cost_usd"].as_f64() {

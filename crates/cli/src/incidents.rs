@@ -169,7 +169,8 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
 }
 
 fn incidents(incidents: &[Value]) -> Table {
-    let mut table = Table::new(["incident", "at", "session", "guard", "state", "who", "what"]);
+    let columns = ["incident", "at", "session", "guard", "state", "who", "what"];
+    let mut table = Table::new(columns).names([0, 2]);
     for incident in incidents {
         table.row([
             ui::text(&incident["id"]),

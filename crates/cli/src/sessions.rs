@@ -78,7 +78,8 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
             "last used",
             "why",
         ])
-        .right([4, 5, 6]);
+        .right([4, 5, 6])
+        .names([0]);
         for session in sessions {
             table.row([
                 format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),

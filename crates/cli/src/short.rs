@@ -1,5 +1,6 @@
 //! Short names: people type the beginning, or the end, of an id that a list shows. What fits one
-//! thing is that thing; what fits several is an error that lists them.
+//! thing is that thing; what fits several is an error that lists them. A name that a list has cut in its
+//! middle may be copied as it stands there.
 
 use serde_json::Value;
 
@@ -16,10 +17,12 @@ const LISTED: usize = 8;
 
 /// The known name that was meant. `None` if none fits.
 pub(crate) fn pick(kind: &str, typed: &str, known: &[String]) -> anyhow::Result<Option<String>> {
-    let fits: [&dyn Fn(&str) -> bool; 3] = [
+    let cut = typed.split_once('…').filter(|(begin, end)| !begin.is_empty() && !end.is_empty());
+    let fits: [&dyn Fn(&str) -> bool; 4] = [
         &|name| name == typed,
         &|name| typed.chars().count() >= FEWEST && name.starts_with(typed),
         &|name| typed.chars().count() >= FEWEST && name.ends_with(typed),
+        &|name| cut.is_some_and(|(begin, end)| name.starts_with(begin) && name.ends_with(end)),
     ];
     for fits in fits {
         let mut found: Vec<&String> = known.iter().filter(|name| fits(name)).collect();
@@ -153,6 +156,8 @@ mod tests {
             ("run-18f3a-1", Ok(Some("run-18f3a-1"))),
             ("run-18f3b", Ok(Some("run-18f3b-2"))),
             ("b-2", Ok(Some("run-18f3b-2"))),
+            ("run…a-1", Ok(Some("run-18f3a-1"))),
+            ("run…c-1", Ok(None)),
             ("night", Ok(Some("night"))),
             ("ni", Ok(None)),
             ("other", Ok(None)),

@@ -1,8 +1,9 @@
 //! Tables, and facts one below the other.
 //!
-//! On a terminal a table keeps to its width. It never breaks a word or a name: the last column, which
-//! holds sentences, is wrapped between words, and columns that do not fit are left out and named
-//! below. In a pipe a row is a line and cells are separated by tabs, for `cut`, `sort` and `awk`.
+//! On a terminal a table keeps to its width. It never breaks a word: the last column, which holds
+//! sentences, is wrapped between words, and columns that do not fit are left out and named below. A long
+//! name is cut in its middle where the columns beside it, such as the state, would be left out for it.
+//! In a pipe a row is a line and cells are separated by tabs, for `cut`, `sort` and `awk`.
 
 use std::fmt;
 
@@ -10,8 +11,12 @@ use crate::ui;
 
 /// The narrowest that a column of sentences gets before other columns are left out.
 const SENTENCE: usize = 28;
-/// The narrowest that it gets before the second column, which says how a thing stands, is left out.
+/// The narrowest that it gets before the second and the third column are left out.
 const NARROW: usize = 20;
+/// The widths to which names are cut, one after the other, until the first columns fit beside them.
+const CUTS: [usize; 6] = [40, 32, 24, 20, 16, 12];
+/// The columns that say what a row is about: names are cut rather than leaving these out.
+const FIRST: usize = 4;
 /// Lines that a sentence may take in a list; `deadstop explain` has the whole of it.
 const LINES: usize = 3;
 const GAP: usize = 2;
@@ -28,12 +33,14 @@ pub(crate) struct Table {
 struct Column {
     name: String,
     right: bool,
+    /// Whether it holds names or ids, which are known by their beginning and their end.
+    names: bool,
 }
 
 impl Table {
     /// A table with these columns, the more important ones first, and sentences last.
     pub(crate) fn new<const N: usize>(columns: [&str; N]) -> Table {
-        let column = |name: &str| Column { name: name.to_owned(), right: false };
+        let column = |name: &str| Column { name: name.to_owned(), right: false, names: false };
         Table {
             columns: columns.iter().map(|name| column(name)).collect(),
             rows: Vec::new(),
@@ -48,6 +55,16 @@ impl Table {
         for index in columns {
             if let Some(column) = self.columns.get_mut(index) {
                 column.right = true;
+            }
+        }
+        self
+    }
+
+    /// Says which columns hold names or ids: long ones are cut in the middle where they would hide others.
+    pub(crate) fn names<const N: usize>(mut self, columns: [usize; N]) -> Table {
+        for index in columns {
+            if let Some(column) = self.columns.get_mut(index) {
+                column.names = true;
             }
         }
         self
@@ -87,16 +104,41 @@ impl Table {
 
     /// The widths that fit into `most`, and the names of the columns that had to go.
     fn fitted(&self, most: usize) -> (Vec<usize>, Vec<&str>) {
-        let mut widths = self.natural();
+        let first = FIRST.min(self.columns.len().saturating_sub(1));
+        let wanted = self.natural();
+        let kept = |widths: &[usize]| widths.iter().take(first).filter(|width| **width > 0).count();
+        let mut best = self.fitted_with(wanted.clone(), usize::MAX, most);
+        // Names are cut no further than brings another of the first columns back.
+        for cut in CUTS {
+            let fits = self.fitted_with(wanted.clone(), cut, most);
+            if kept(&fits.0) > kept(&best.0) {
+                best = fits;
+            }
+        }
+        best
+    }
+
+    /// The same with names cut to so many columns.
+    fn fitted_with(
+        &self,
+        mut widths: Vec<usize>,
+        cut: usize,
+        most: usize,
+    ) -> (Vec<usize>, Vec<&str>) {
+        for (width, _) in widths.iter_mut().zip(&self.columns).filter(|(_, column)| column.names) {
+            *width = (*width).min(cut);
+        }
         let last = widths.len().saturating_sub(1);
         let mut left_out = Vec::new();
         loop {
             let before: usize = widths[..last].iter().filter(|w| **w > 0).map(|w| w + GAP).sum();
             let sentence = widths.get(last).copied().unwrap_or_default();
             let room = most.saturating_sub(before);
-            let others = widths[..last].iter().skip(2).any(|width| *width > 0);
-            let least = if others { SENTENCE } else { NARROW };
-            if sentence <= room || room >= least {
+            // A narrow sentence is better than a row that does not say what it is about.
+            let next = (1..last).rev().find(|index| widths[*index] > 0);
+            let least = if next.is_some_and(|next| next > 2) { SENTENCE } else { NARROW };
+            let empty = sentence == 0 && before.saturating_sub(GAP) <= most;
+            if (sentence > 0 && sentence <= room) || empty || room >= least {
                 if let Some(width) = widths.last_mut() {
                     *width = sentence.min(room);
                 }
@@ -157,10 +199,11 @@ impl Table {
             if !out.is_empty() {
                 out.push_str("  ");
             }
-            let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let shown = if column.names { cut(cell, width) } else { cell.clone() };
+            let padding = " ".repeat(width.saturating_sub(shown.chars().count()));
             match column.right {
-                true => out.push_str(&format!("{padding}{}", paint(cell, cell))),
-                false => out.push_str(&format!("{}{padding}", paint(cell, cell))),
+                true => out.push_str(&format!("{padding}{}", paint(&shown, cell))),
+                false => out.push_str(&format!("{}{padding}", paint(&shown, cell))),
             }
         }
         format!("{}\n", out.trim_end())
@@ -193,6 +236,18 @@ impl fmt::Display for Table {
             Some(width) => self.aligned(width, LINES),
         })
     }
+}
+
+/// A name in so many columns: its beginning and its end, which both find it.
+fn cut(name: &str, width: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= width {
+        return name.to_owned();
+    }
+    let end = width.saturating_sub(1) / 2;
+    let begin = width.saturating_sub(1) - end;
+    let part = |letters: &[char]| letters.iter().collect::<String>();
+    format!("{}…{}", part(&letters[..begin]), part(&letters[letters.len() - end..]))
 }
 
 /// A text in lines of this width, broken between words only; what does not fit is cut, visibly.
@@ -291,6 +346,34 @@ inc-2     killed  researcher/2026-11-15-overnight  the session has spent $5.01
             "{shown}"
         );
         assert!(shown.ends_with("(no room for: session, cost; --json has all)"), "{shown}");
+    }
+
+    /// Found on a walk: with one long name in it, a list at 80 columns had no states.
+    #[test]
+    fn a_long_name_is_cut_rather_than_hiding_the_state() {
+        let mut table = Table::new(["session", "state", "model", "cost", "why"]).names([0]);
+        (table.width, table.colour) = (Some(80), false);
+        let long = format!("release-notes-writer/conversation-{}-end", "0123456789".repeat(6));
+        for name in [long, "coder/issue-2093".to_owned()] {
+            table.row([name, "running".into(), "gpt-4o".into(), "$0.0042".into(), "".into()]);
+        }
+        let expected = "\
+session                                   state    model   cost
+release-notes-writer…567890123456789-end  running  gpt-4o  $0.0042
+coder/issue-2093                          running  gpt-4o  $0.0042";
+        assert_eq!(table.to_string(), expected);
+        table.width = None;
+        assert!(table.to_string().contains("conversation-0123456789"), "a pipe has all of it");
+    }
+
+    /// Found on a walk: a list without sentences was wider than its terminal.
+    #[test]
+    fn a_list_without_sentences_keeps_to_its_width() {
+        let mut table = Table::new(["agent", "switch", "last used", "tags"]).names([0]);
+        (table.width, table.colour) = (Some(40), false);
+        table.row(["coder".into(), "on".into(), "2026-11-19 04:48:28 (96s ago)".into(), "".into()]);
+        let expected = "agent  switch\ncoder  on\n(no room for: last used; --json has all)";
+        assert_eq!(table.to_string(), expected);
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod access;
 mod columns;
 #[path = "control/house.rs"]
 mod house;
+#[path = "control/mistakes.rs"]
+mod mistakes;
 #[path = "control/operator.rs"]
 mod operator;
 #[path = "control/watching.rs"]
@@ -327,7 +329,7 @@ fn alerts_are_sent_tested_and_logged() {
     house.until(&told, 1);
     assert_eq!(house.ask(&told).fine().rows()[0][3], "kill");
     let tests = house.ask(&["alerts", "log", "--target", id]).fine();
-    assert!(tests.rows().iter().any(|row| row[3] == "test" && row[5] == "delivered"), "{tests:?}");
+    assert!(tests.rows().iter().any(|row| row[3] == "test" && row[1] == "delivered"), "{tests:?}");
 
     let signed = house.ask(&add).fine();
     assert!(

@@ -319,7 +319,8 @@ async fn what_is_shown_agrees_with_the_calls(place: &TestDatabase) {
     }
     whole(&gate, &books, &project, u64::MAX).await;
     let stopped = books.iter().filter(|book| book.by_guard).count();
-    assert!(stopped * 10 > books.len(), "the histories are too calm: {stopped}");
+    // Over a thousand histories it is one session in twenty.
+    assert!(stopped * 40 > books.len(), "the histories are too calm: {stopped} of {}", books.len());
 }
 
 fn sum_of(page: &Value, column: &str) -> Value {

@@ -15,6 +15,27 @@ export interface LiveEvent {
   approval?: string;
 }
 
+/** An event, and how many like it came just before. */
+export interface Together {
+  event: LiveEvent;
+  times: number;
+}
+
+/**
+ * What happens again and again to one session is shown once, with how often: the newest, numbers apart. The newest
+ * event comes first. Single calls, which are there when they are wanted, stay single.
+ */
+export function together(events: LiveEvent[]): Together[] {
+  const told = (event: LiveEvent) => [event.what, event.agent, event.session, event.text.replace(/\d+/g, '0')].join('\n');
+  const shown: Together[] = [];
+  for (const event of events) {
+    const last = shown.at(-1);
+    if (last && event.what !== 'call' && event.approval === undefined && told(last.event) === told(event)) last.times += 1;
+    else shown.push({ event, times: 1 });
+  }
+  return shown;
+}
+
 /** One event as it stood on the wire. */
 export interface Frame {
   id: string | null;

@@ -52,7 +52,12 @@ pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let mut table = Table::new(["server", "tool", "state", "first seen", "accepted by"]);
+        if found.is_empty() {
+            eprintln!("no tools");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let columns = ["server", "tool", "state", "first seen", "accepted by"];
+        let mut table = Table::new(columns).names([0, 1]);
         for tool in &found {
             let state = match (tool["added"] == true, tool["changed"] == true) {
                 (true, _) => "added later",

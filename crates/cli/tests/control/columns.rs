@@ -40,7 +40,10 @@ fn answer(path: &str) -> Value {
         ] }),
         "/api/status" => json!({ "project": { "state": "running" }, "scopes": [
             scope("session", "killed", Some(why)), scope("session", "running", None),
+            { "kind": "session", "agent": "writer", "name": "draft", "state": "running",
+              "standing": "idle", "model_calls": 4, "steps": 9, "in_flight": 0, "cost_usd": 0.2 },
         ] }),
+        "/api/alerts/deliveries" => json!({ "items": [{ "state": "failed" }], "next": null }),
         "/api/approvals" => json!({ "items": [
             { "id": "ap-7f3a91", "agent": "researcher", "session": session, "tool": "delete_asset",
               "harms": [{ "because": "deletes a table for good" }], "asked": "asset_id=fact_sales",

@@ -242,13 +242,13 @@ pub(crate) enum KindAsked {
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StateAsked {
-    /// It may go on; so may all above it.
+    /// It may go on, so may all above it, and its host did not say that it is over.
     Running,
     /// It is held.
     Paused,
     /// It was ended.
     Killed,
-    /// It was not ended, and neither was what is above it.
+    /// It was not ended, neither was what is above it, and its host did not say that it is over.
     Alive,
 }
 
@@ -272,7 +272,8 @@ impl StatusAsked {
             Some(KindAsked::Session) => row.kind == ScopeKind::Session,
             Some(KindAsked::Nested) => row.kind == ScopeKind::Nested,
         };
-        let alive = row.state != "killed" && !above.contains(&"killed");
+        let over = row.standing == Standing::Finished;
+        let alive = row.state != "killed" && !above.contains(&"killed") && !over;
         let state = match self.state {
             None => true,
             Some(StateAsked::Running) => {

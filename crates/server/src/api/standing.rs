@@ -50,8 +50,9 @@ impl Standing {
         match (state.killed(), state.paused()) {
             (Some(kill), _) => Standing::stopped(kill),
             (None, Some(_)) => Standing::Paused,
-            (None, None) if state.ledger().in_flight > 0 => Standing::Running,
+            // Calls that never told how they ended do not keep a session from being over.
             (None, None) if scope.finished() => Standing::Finished,
+            (None, None) if state.ledger().in_flight > 0 => Standing::Running,
             (None, None) => Standing::since(scope.used(), now),
         }
     }
