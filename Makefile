@@ -118,9 +118,9 @@ cast: program ## Record the README's animation anew
 
 # Those that take seconds here; `make hosts HOSTS=` and `make frameworks FRAMEWORKS=` have all, and DEADSTOP_NEWER=1
 # takes the newest versions instead of the pinned ones.
-HOSTS ?= claude codex
+HOSTS ?= claude codex gemini copilot pi
 HOOKED ?= claude-code codex gemini
-FRAMEWORKS ?= openai-agents smolagents
+FRAMEWORKS ?= openai-agents pydantic-ai smolagents langgraph
 
 hosts: program ## Real coding agents from npm with our hooks installed, and under run, against a stand-in provider
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/hosts/run $(HOOKED)

@@ -1,10 +1,19 @@
 """A table in a page that a test writes: one row a program, those of other programs stay."""
 
+import fcntl
+
 END = "<!-- end of matrix -->"
 
 
 def write(row, page, begin):
     """Puts a row into the page's table, behind `begin`. The first cell holds a name and a version."""
+    with page.open() as lock:
+        # Two runs may write at the same time.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        put(row, page, begin)
+
+
+def put(row, page, begin):
     before, _, rest = page.read_text().partition(begin)
     table, _, after = rest.partition(END)
     names = list(row)
