@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster faults packaging million commands traces recorded mutants mutants-reader flipped clean
+.PHONY: fuzz differential help program quick install dist crates docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster compare faults packaging million commands traces recorded mutants mutants-reader flipped clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ dist: build ## Everything that people install, into dist/, and tried in clean fo
 	bindings/node/check build
 	scripts/dist
 	tests/dist/run
+
+crates: ## Pack the crates that can be published, as cargo publish would; needs the registry's index
+	$(CARGO) package --locked --no-verify --workspace --exclude deadstop --exclude deadstop-server --exclude xtask \
+		--exclude deadstop-python --exclude deadstop-node
 
 page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
 
@@ -169,6 +173,9 @@ bench-gateway: page ## Side by side with nginx and others, on loopback (needs ng
 bench-cluster: page ## One, two and three nodes: speed, round trips, one agent's budget, memory, kills
 	$(CARGO) build --release --locked -p deadstop -p deadstop-server --bin deadstop --example standin --example load
 	bench/cluster/run
+
+compare: build ## The same commands, runs and scenes through us and through what can be installed beside us (needs Python 3.12 and Node)
+	COMMANDS=$(abspath $(COMMANDS)) TRACES=$(abspath $(TRACES)) bench/compare/run $(COMPARE)
 
 bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
 	bench/mcp/run

@@ -88,7 +88,7 @@ impl Client {
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        self.read(accepted(response, path).await?).await.map(Some)
+        self.read(accepted(&self.base, response, path).await?).await.map(Some)
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
@@ -116,14 +116,14 @@ impl Client {
     /// Server-sent events, one JSON value each.
     pub(crate) async fn events(&self, path: &str) -> anyhow::Result<Events> {
         let response = self.send(Method::GET, path, None, None).await?;
-        let response = accepted(response, path).await?;
+        let response = accepted(&self.base, response, path).await?;
         Ok(Events { body: response.into_body(), rest: Vec::new() })
     }
 
     /// A long answer, piece by piece.
     pub(crate) async fn pieces(&self, path: &str) -> anyhow::Result<Pieces> {
         let response = self.send(Method::GET, path, None, None).await?;
-        Ok(Pieces(accepted(response, path).await?.into_body()))
+        Ok(Pieces(accepted(&self.base, response, path).await?.into_body()))
     }
 
     async fn ask(
@@ -134,11 +134,11 @@ impl Client {
         version: Option<i64>,
     ) -> anyhow::Result<Value> {
         let response = self.send(method.clone(), path, body, version).await?;
-        let response = match accepted(response, path).await {
+        let response = match accepted(&self.base, response, path).await {
             Err(error) if Hinted::is_for_operator(&error) && self.is_near() => {
                 let token = operator::token()?;
                 let response = self.send_as(Some(&token), method, path, body, version).await?;
-                accepted(response, path).await?
+                accepted(&self.base, response, path).await?
             }
             other => other?,
         };
@@ -156,10 +156,7 @@ impl Client {
         if body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&body).map_err(|_| {
-            let problem = format!("what answers at {} is not a Deadstop server", self.base);
-            Hinted::error(problem, "check --server")
-        })
+        serde_json::from_slice(&body).map_err(|_| not_deadstop(&self.base, None))
     }
 
     /// Waits for a server, but not for one that hangs.
@@ -253,13 +250,21 @@ pub(crate) fn encoded(text: &str) -> String {
 }
 
 /// The answer, unless it is a refusal.
-async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Response<Incoming>> {
+async fn accepted(
+    base: &str,
+    response: Response<Incoming>,
+    path: &str,
+) -> anyhow::Result<Response<Incoming>> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
     let body = response.into_body().collect().await.context("the server broke off")?.to_bytes();
     let value: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    // A refusal of ours is an object. What another program says is a page of its own.
+    if !value.is_object() && !body.is_empty() {
+        return Err(not_deadstop(base, Some(status)));
+    }
     let detail = match value["detail"].as_str() {
         Some(detail) => detail.to_owned(),
         None => String::from_utf8_lossy(&body).chars().take(500).collect(),
@@ -276,6 +281,16 @@ async fn accepted(response: Response<Incoming>, path: &str) -> anyhow::Result<Re
         _ if status == StatusCode::NOT_FOUND => Err(Hinted::missing(problem, hint)),
         _ => Err(Hinted::error(problem, hint)),
     }
+}
+
+/// The error that another program listens where a server was expected.
+fn not_deadstop(base: &str, status: Option<StatusCode>) -> anyhow::Error {
+    let status = status.map(|status| format!(" ({status})")).unwrap_or_default();
+    Hinted::foreign(
+        format!("another program answers at {base}, not Deadstop{status}"),
+        "check --server and DEADSTOP_SERVER; `deadstop serve --listen 127.0.0.1:4142` takes another \
+         port",
+    )
 }
 
 /// What to do about a refusal.

@@ -139,7 +139,10 @@ impl<'c> Pages<'c> {
 fn items(answer: &mut Value) -> anyhow::Result<Vec<Value>> {
     match answer["items"].take() {
         Value::Array(items) => Ok(items),
-        _ => Err(Hinted::error("what answers is not a Deadstop server", "check --server")),
+        _ => Err(Hinted::error(
+            "another program answers at this address, not Deadstop",
+            "check --server",
+        )),
     }
 }
 

@@ -67,7 +67,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                     format!("make one first: deadstop keys create --role admin --name NAME {place}")
                 }
                 StartError::Listen(..) => {
-                    "another port: deadstop serve --listen 127.0.0.1:4142".to_owned()
+                    "`deadstop` says what runs there; another port: deadstop serve --listen \
+                     127.0.0.1:4142"
+                        .to_owned()
                 }
                 StartError::Store(_) => "check --database or --data".to_owned(),
                 StartError::Taken(_) => {

@@ -18,6 +18,8 @@ pub(crate) struct Hinted {
 enum Kind {
     /// No server answers.
     Away,
+    /// Another program answers in place of a server.
+    Foreign,
     /// The order takes the operator's token.
     ForOperator,
     /// The server knows no such thing.
@@ -41,6 +43,16 @@ impl Hinted {
     /// The error that no server answers.
     pub(crate) fn away(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         Hinted::of(Kind::Away, problem, hint)
+    }
+
+    /// The error that another program answers in place of a server.
+    pub(crate) fn foreign(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        Hinted::of(Kind::Foreign, problem, hint)
+    }
+
+    /// Whether an error is that another program answers in place of a server.
+    pub(crate) fn is_foreign(error: &anyhow::Error) -> bool {
+        Hinted::is(error, Kind::Foreign)
     }
 
     /// The error that an order takes the operator's token.

@@ -21,6 +21,8 @@ enum Found {
     Server(Value),
     /// A server answers, but does not let us look.
     Closed(String),
+    /// Another program listens there.
+    Foreign,
 }
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -35,6 +37,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Found::Nothing => println!("server     none runs at {url}"),
         Found::Server(status) => println!("server     {url}: {}", summary(status)),
         Found::Closed(why) => println!("server     {url}: {why}"),
+        Found::Foreign => println!("server     none; another program listens at {url}"),
     }
     let installed = if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") };
     println!("installed  coding agents: {installed}\n\nnext");
@@ -56,6 +59,7 @@ fn look(server: &Server) -> anyhow::Result<Found> {
         Err(_) => Found::Closed(format!("no answer within {} s", PATIENCE.as_secs())),
         Ok(Ok(status)) => Found::Server(status),
         Ok(Err(error)) if Hinted::is_away(&error) => Found::Nothing,
+        Ok(Err(error)) if Hinted::is_foreign(&error) => Found::Foreign,
         Ok(Err(error)) => Found::Closed(ui::printable(&format!("{error:#}"))),
     })
 }
@@ -104,6 +108,11 @@ fn steps(found: &Found, nowhere: bool) -> [(&'static str, &'static str); 3] {
             ("deadstop doctor", "test what is set up"),
             ("deadstop status", "who runs, and what it has cost"),
         ],
+        Found::Foreign => [
+            ("deadstop demo", "see runaways stopped, without a key"),
+            ("deadstop run -- your-agent", "put Deadstop around one command"),
+            ("deadstop serve --listen ADDR", "start the gateway on another port"),
+        ],
         Found::Nothing if nowhere => [
             ("deadstop demo", "see runaways stopped, without a key"),
             ("deadstop init", "set up Claude Code, Codex and others"),
@@ -135,6 +144,7 @@ mod tests {
         let first = |found: &Found, nowhere| steps(found, nowhere)[0].0;
         assert_eq!(first(&Found::Nothing, true), "deadstop demo");
         assert_eq!(first(&Found::Nothing, false), "deadstop doctor");
+        assert_eq!(first(&Found::Foreign, false), "deadstop demo");
         assert_eq!(
             first(&Found::Server(json!({ "scopes": [] })), true),
             "deadstop run -- your-agent"

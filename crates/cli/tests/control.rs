@@ -393,7 +393,7 @@ fn without_a_server_the_next_step_is_named() {
     }
     assert!(!house.path("never.ndjson").exists());
     let other = house.with(&[], &["agents", "--server", &house.provider.url("")]);
-    other.refused("what answers is not a Deadstop server", "check --server");
+    other.refused("another program answers at ", "check --server");
 }
 
 impl Said {

@@ -35,6 +35,52 @@ fn without_arguments_it_says_what_runs_and_what_to_do_next() {
     assert!(steps[0].starts_with("  deadstop demo"), "{said}");
 }
 
+/// A web server that answers every request with a page of its own.
+#[expect(clippy::unwrap_used, reason = "a helper of tests alone")]
+fn another_program() -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let page = "<html>File not found</html>";
+            let head = "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\nconnection: close";
+            let _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{page}", page.len());
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn another_program_on_the_port_is_named_as_such() {
+    let home = tempfile::tempdir().unwrap();
+    let other = another_program();
+    let bare = text(&with_server(&home, &other, &[]).stdout);
+    assert!(bare.contains(&format!("none; another program listens at {other}\n")), "{bare}");
+    assert!(!bare.contains("html") && !bare.contains("DEADSTOP_KEY"), "{bare}");
+    let status = with_server(&home, &other, &["status"]);
+    let said = text(&status.stderr);
+    assert_eq!(status.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("another program answers at {other}, not Deadstop")), "{said}");
+    assert!(said.contains("hint: check --server") && !said.contains("html"), "{said}");
+}
+
+#[test]
+fn init_that_cannot_write_says_where_and_what_to_check() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deadstop"));
+    command.env_clear().env("HOME", home.path()).env("DEADSTOP_SERVER", "none");
+    // Not even root makes a folder there.
+    command.env("XDG_CONFIG_HOME", "/proc/nowhere").current_dir(home.path());
+    command.args(["init", "--agents", "none", "--policy", "strict", "--yes"]);
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("error: cannot write /proc/nowhere/deadstop/deadstop.toml"), "{said}");
+    assert!(said.contains("hint: ") && said.contains("check HOME"), "{said}");
+}
+
 #[test]
 fn init_writes_what_it_shows_and_tests_it() {
     let home = tempfile::tempdir().unwrap();

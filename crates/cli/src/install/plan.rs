@@ -92,20 +92,20 @@ impl Wanted {
         }
         if self.host.tells_sub_agents() {
             notes.push(
-                "sub-agents are told apart: [swarm] in the policy limits them; a start is refused at the tool that starts it"
+                "sub-agents are covered: [swarm] in the policy limits how many there may be"
                     .to_owned(),
             );
         }
         if self.gateway.is_some() && matches!(self.host, Host::Cursor | Host::Copilot) {
             notes.push(format!(
-                "{} has no base URL in its files: only tools are covered",
+                "tool calls are covered, model calls are not: {} has no setting for a base URL",
                 self.host.name()
             ));
         }
         notes.extend(login::unseen(self.host));
         if self.gateway.is_none() {
             notes.push(
-                "only tools are covered; --gateway sends model calls through the server, too"
+                "tool calls are covered, model calls are not; --gateway sends those through a server"
                     .to_owned(),
             );
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::piece::Piece;
 use super::plan::{Level, hooks_file, whole};
 use crate::config::xdg;
+use crate::ui::Hinted;
 
 /// What an installation has changed.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -87,10 +88,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Option<String>> {
 
 /// Replaces a file whole. A link stays a link, and the file's permissions stay as they are.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let shown = || format!("cannot write {}", path.display());
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(shown)?;
+        fs::create_dir_all(folder).map_err(|error| refused(&error, &path))?;
     }
     let mut next = path.clone().into_os_string();
     next.push(format!(".{}.new", std::process::id()));
@@ -104,5 +104,17 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         file.sync_all()?;
         fs::rename(&next, &path)
     };
-    replace().inspect_err(|_| drop(fs::remove_file(&next))).with_context(shown)
+    replace().inspect_err(|_| drop(fs::remove_file(&next))).map_err(|error| refused(&error, &path))
+}
+
+/// A file that cannot be written, and what to do about it.
+fn refused(error: &std::io::Error, path: &Path) -> anyhow::Error {
+    let hint = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "this user may not write there: check HOME, and who owns the folder"
+        }
+        std::io::ErrorKind::StorageFull => "the disk is full: make room, then say it again",
+        _ => "check HOME and the folder",
+    };
+    Hinted::error(format!("cannot write {}: {error}", path.display()), hint)
 }

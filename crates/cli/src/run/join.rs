@@ -73,13 +73,15 @@ async fn usual() -> Join {
     let Ok(client) = Client::new(remote::USUAL) else { return Join::Own(None) };
     match tokio::time::timeout(PATIENCE, client.get("/api/whoami")).await {
         Ok(Ok(_)) => Join::Found(remote::USUAL.to_owned()),
-        Ok(Err(error)) if !Hinted::is_away(&error) => Join::Own(Some(format!(
+        // Another program at the usual address is no concern of a run.
+        Ok(Err(error)) if Hinted::is_away(&error) || Hinted::is_foreign(&error) => Join::Own(None),
+        Ok(Err(error)) => Join::Own(Some(format!(
             "the server at {} does not take this run ({error}), so it has a gateway of its own; \
              DEADSTOP_SERVER={} and a key join it",
             remote::USUAL,
             remote::USUAL,
         ))),
-        Ok(Err(_)) | Err(_) => Join::Own(None),
+        Err(_) => Join::Own(None),
     }
 }
 
