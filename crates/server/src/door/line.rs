@@ -94,7 +94,7 @@ impl Lines {
         loop {
             let (mut line, used) = match self.take(&place) {
                 Some(line) => (line, true),
-                None => (self.connect(uri.clone()).await?, false),
+                None => (Box::pin(self.connect(uri.clone())).await?, false),
             };
             match line.send(request).await {
                 Ok(response) => {
