@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use deadstop_protocol::llm::identity;
 use deadstop_store::{AuditEvent, Role, Store, StoreError};
@@ -29,25 +29,47 @@ const LOCK: &str = "deadstop.lock";
 /// The file that changes when a key is made in the database without the server that uses it.
 const NOTICE: &str = "deadstop.keys";
 
+/// How old a look at that file may be: looking costs a call of the system, for every request.
+/// Making a key takes this much longer, so a key counts from the moment at which its maker has it.
+const LOOKED: Duration = Duration::from_millis(10);
+
 /// Tells a running server that a key was made beside it: it looks at once, not at its next turn.
 #[derive(Debug)]
 pub(crate) struct Notice {
     path: PathBuf,
-    seen: parking_lot::Mutex<Option<SystemTime>>,
+    seen: parking_lot::Mutex<Look>,
+}
+
+/// What the last look at the file found.
+#[derive(Debug)]
+struct Look {
+    modified: Option<SystemTime>,
+    at: Instant,
+}
+
+impl Look {
+    fn at(path: &Path) -> Look {
+        // The time comes first: a change after it is one for the next look.
+        let at = Instant::now();
+        Look { modified: modified(path), at }
+    }
 }
 
 impl Notice {
     pub(crate) fn new(folder: &Path) -> Notice {
         let path = folder.join(NOTICE);
-        let seen = parking_lot::Mutex::new(modified(&path));
+        let seen = parking_lot::Mutex::new(Look::at(&path));
         Notice { path, seen }
     }
 
-    /// Whether there was a change since the last time.
+    /// Whether the file has changed, where the last look at it is older than [`LOOKED`].
     pub(crate) fn changed(&self) -> bool {
-        let found = modified(&self.path);
         let mut seen = self.seen.lock();
-        let changed = *seen != found;
+        if seen.at.elapsed() < LOOKED {
+            return false;
+        }
+        let found = Look::at(&self.path);
+        let changed = seen.modified != found.modified;
         *seen = found;
         changed
     }
@@ -196,10 +218,14 @@ impl Database {
             detail: made_detail(&stored).to_string(),
         };
         self.store.create_key(&stored, Some(&event)).await?;
-        if let Some(notice) = &self.notice
-            && let Err(error) = touch(notice, &stored.id)
-        {
-            tracing::warn!("a running server hears of the key 2 s later: {error}");
+        if let Some(notice) = &self.notice {
+            match touch(notice, &stored.id) {
+                // By the time that the key is shown the server has to look again.
+                Ok(()) => tokio::time::sleep(LOOKED).await,
+                Err(error) => {
+                    tracing::warn!("a running server hears of the key 2 s later: {error}");
+                }
+            }
         }
         let made = MadeKey::later(text, stored);
         Ok(serde_json::to_value(made).unwrap_or_default())

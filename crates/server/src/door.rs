@@ -118,6 +118,7 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -
         return;
     }
     let all = std::mem::take(headers);
+    headers.reserve(all.len());
     let mut last = None;
     for (name, value) in all {
         // A value without a name belongs to the name before.

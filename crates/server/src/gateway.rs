@@ -12,8 +12,10 @@ mod admission;
 mod answer;
 mod flow;
 mod inbound;
+mod ready;
 mod route;
 mod send;
+mod stops;
 mod watch;
 
 use std::sync::Arc;
@@ -107,7 +109,8 @@ impl Gateway {
         let own = parts.headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
         let credential = self.warden.credential(own.into_iter().chain(brought(&parts.headers)));
         let attempt = attempt(&parts.headers);
-        let turns = opened.as_ref().map(request::Open::turns).unwrap_or_default();
+        let recognised = opened.as_ref().filter(|_| who.source.is_recognised());
+        let turns = recognised.map(request::Open::turns).unwrap_or_default();
         let agent = who.agent.as_deref().unwrap_or(&self.config.default_agent);
         let project = caller.project.as_str();
         let asking = Asking { project, agent, who: &who, credential, turns, attempt };
@@ -133,7 +136,8 @@ impl Gateway {
             }
         };
         let Passed { admitted, call, exchange, warnings, noted } = passed;
-        let mut flow = Flow::new(Arc::clone(&self.warden), chain, call, admitted, place);
+        // It is large, and is handed on several times.
+        let mut flow = Box::new(Flow::new(Arc::clone(&self.warden), chain, call, admitted, place));
         flow.thread = thread;
         flow.terms = route.provider.prices.clone();
 
@@ -143,7 +147,7 @@ impl Gateway {
         let body = inbound.outbound(noted, asked);
         let sent = tokio::select! {
             biased;
-            () = flow.stopped() => return Err(self.stopped(&exchange, flow).await),
+            () = flow.stopped() => return Err(Box::pin(self.stopped(&exchange, flow)).await),
             sent = send::send(lines, parts, body, route, self.config.upstream_timeout) => sent,
         };
         let response = answer::pass(self, sent, flow, &exchange, hide_usage).await;
@@ -195,7 +199,7 @@ impl Gateway {
     }
 
     /// The answer to a call that was stopped before anything came back.
-    async fn stopped(&self, exchange: &Exchange, mut flow: Flow) -> Response<Body> {
+    async fn stopped(&self, exchange: &Exchange, mut flow: Box<Flow>) -> Response<Body> {
         let why = flow.why_stopped();
         flow.settle(Status::Cancelled);
         flow.settle_kills().await;

@@ -328,8 +328,12 @@ fn serve(
                 target: log::REQUEST, "request", door = named(request.uri().path()),
                 project = Empty, agent = Empty, session = Empty
             );
+            // A connection keeps room for this for as long as it lasts. In a box of its own it is freed
+            // when the answer begins, and an open stream does without.
             let answered =
-                async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) };
+                Box::pin(
+                    async move { Ok::<_, Infallible>(door.answer(request, peer, &lines).await) },
+                );
             answered.instrument(span)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
@@ -358,14 +362,14 @@ impl Door {
             }
             let limit = self.body_timeout;
             let request = request.map(|body| Body::new(Timed::new(body, limit)));
-            let answered = self.api.clone().oneshot(request).await;
+            let answered = Box::pin(self.api.clone().oneshot(request)).await;
             return answered.unwrap_or_else(|never| match never {});
         }
         if page::serves(request.method(), request.uri().path()) {
             return page::answer(&request);
         }
         if let Some(route) = self.mcp.route(request.uri()) {
-            return self.mcp.handle(request, route, lines).await;
+            return Box::pin(self.mcp.handle(request, route, lines)).await;
         }
         self.gateway.handle(request, lines).await
     }

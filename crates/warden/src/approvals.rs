@@ -493,7 +493,8 @@ impl Warden {
     ) -> Result<(Running, Vec<Trip>), Refused> {
         match self.admit(chain, call, request, &terms).await {
             Err(refused) if refused.asks() => {
-                self.ask(chain, call, request, refused.trips, terms)?.answer().await
+                let question = self.ask(chain, call, request, refused.trips, terms)?;
+                Box::pin(question.answer()).await
             }
             decided => decided,
         }
@@ -516,23 +517,30 @@ impl Warden {
             };
             if refused.trips.first().is_some_and(|trip| trip.guard == GuardId::Paused) {
                 let word = futures_util::future::select_all(changed.into_iter().map(Box::pin));
-                if tokio::time::timeout_at(until, word).await.is_ok() {
+                if Box::pin(tokio::time::timeout_at(until, word)).await.is_ok() {
                     continue;
                 }
             }
             if refused.stale {
                 return Err(refused);
             }
-            match refused.incident {
-                Some(_) => self.settle_incident().await,
-                None => self.settle_kills(chain).await,
-            }
-            let incident = match refused.incident {
-                Some(incident) => Some(incident),
-                None => self.ended_by(chain, &refused.trips).await,
-            };
-            return Err(Refused { incident, ..refused });
+            return Err(Box::pin(self.noted(chain, refused)).await);
         }
+    }
+
+    /// A refusal, once it is on disk.
+    async fn noted(&self, chain: &Chain, refused: Refused) -> Refused {
+        let incident = match refused.incident {
+            Some(incident) => {
+                self.settle_incident().await;
+                Some(incident)
+            }
+            None => {
+                self.settle_kills(chain).await;
+                self.ended_by(chain, &refused.trips).await
+            }
+        };
+        Refused { incident, ..refused }
     }
 
     /// Asks for a person's decision about a call.

@@ -71,7 +71,7 @@ pub struct Terms {
     /// The word of a person that its harm is allowed once, if there is one.
     once: Option<Arc<Once>>,
     /// The turn that the request belongs to.
-    pub turn: Option<Turn>,
+    pub turn: Option<Arc<Turn>>,
     carrier: Carrier,
     /// Whether the door waits for room in a limit: a refusal for lack of room is then not recorded
     /// yet.
@@ -93,7 +93,7 @@ enum Carrier {
 impl Terms {
     /// A model call that comes with a request of a conversation.
     pub fn in_turn(turn: Option<Turn>) -> Terms {
-        Terms { turn, ..Terms::default() }
+        Terms { turn: turn.map(Arc::new), ..Terms::default() }
     }
 
     /// A tool call in a model's answer: its result comes with a later request.

@@ -21,6 +21,7 @@ mod nodes;
 mod observe;
 mod once;
 pub mod pins;
+mod plain;
 pub mod prices;
 mod project;
 mod recent;
@@ -34,6 +35,7 @@ pub mod settings;
 mod step;
 mod texts;
 pub mod trace;
+mod unpriced;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};

@@ -1,6 +1,5 @@
 //! A project: its scope, and the policies that hold in it.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,9 +8,10 @@ use deadstop_core::{Call, Digest, PolicySet};
 use deadstop_store::AlertTarget;
 use parking_lot::RwLock;
 
-use super::Scope;
+use super::{Scope, now};
 use crate::fingerprint::Mutes;
 use crate::settings::{Capture, InForce};
+use crate::unpriced::Unpriced;
 use deadstop_protocol::prices::Prices;
 
 /// A project in use.
@@ -28,6 +28,7 @@ pub struct Project {
     /// Which texts are kept, and for how long.
     pub settings: RwLock<Arc<InForce>>,
     prices: RwLock<Arc<Prices>>,
+    unpriced: Unpriced,
     /// The time up to which this node has read which scopes other nodes have used.
     pub caught_up: AtomicU64,
 }
@@ -52,6 +53,7 @@ impl Project {
             mutes: RwLock::default(),
             settings: RwLock::default(),
             prices: RwLock::default(),
+            unpriced: Unpriced::default(),
             caught_up: AtomicU64::new(0),
         }
     }
@@ -77,6 +79,11 @@ impl Project {
         Arc::clone(&self.prices.read())
     }
 
+    /// Whether the log is to say now that a model's price is not known: once an hour.
+    pub fn warns_of_price(&self, model: &str) -> bool {
+        self.unpriced.is_due(model, now())
+    }
+
     /// Puts prices into force.
     pub fn set_prices(&self, prices: Prices) {
         *self.prices.write() = Arc::new(prices);
@@ -84,17 +91,24 @@ impl Project {
 
     /// A name without secrets. Names that differ still differ, so that guards tell them apart.
     pub fn redact_name(&self, name: &str) -> String {
+        self.renamed(name).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The same; `None` for a name without secrets.
+    fn renamed(&self, name: &str) -> Option<String> {
         let settings = Arc::clone(&self.settings.read());
-        match settings.redactor.redact(name) {
-            Cow::Borrowed(name) => name.to_owned(),
-            Cow::Owned(rest) => format!("{rest}~{:08x}", Digest::of(name.as_bytes()).0 as u32),
-        }
+        let rest = settings.plain.redact(&settings.redactor, name)?;
+        Some(format!("{rest}~{:08x}", Digest::of(name.as_bytes()).0 as u32))
     }
 
     /// A call with redacted names, because they become part of states, sentences and rows.
     /// Arguments stay unchanged, because access rules read them; they are never stored.
     pub fn redact_call(&self, mut call: Call) -> Call {
-        let named = |name: &mut String| *name = self.redact_name(name);
+        let named = |name: &mut String| {
+            if let Some(redacted) = self.renamed(name) {
+                *name = redacted;
+            }
+        };
         match &mut call {
             Call::Model(call) => {
                 named(&mut call.model);

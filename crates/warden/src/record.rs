@@ -27,6 +27,8 @@ const FEW: usize = 5;
 
 /// The format version of facts.
 const FACTS_VERSION: u8 = 3;
+/// Bytes that the facts of most calls fit into.
+const USUAL_FACTS: usize = 256;
 /// The version before it, which did not say when a call ended.
 const FACTS_WITHOUT_END: u8 = 2;
 
@@ -128,8 +130,18 @@ pub struct Facts {
 impl Facts {
     /// The facts as bytes.
     pub fn write(call: &Call, outcome: &Outcome, ended: i64) -> Option<Vec<u8>> {
-        let facts = Facts { call: call.without_arguments(), outcome: outcome.clone(), ended };
-        postcard::to_extend(&facts, vec![FACTS_VERSION]).ok()
+        let bare;
+        let call = match call {
+            Call::Model(_) => call,
+            Call::Tool(_) => {
+                bare = call.without_arguments();
+                &bare
+            }
+        };
+        let mut bytes = Vec::with_capacity(USUAL_FACTS);
+        bytes.push(FACTS_VERSION);
+        // The fields of `Facts`, in their order.
+        postcard::to_extend(&(call, outcome, ended), bytes).ok()
     }
 
     /// Reads facts; `None` if another version wrote them.

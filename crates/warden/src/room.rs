@@ -112,6 +112,16 @@ impl Warden {
                 admitted => return admitted,
             },
         };
+        Box::pin(self.queue(chain, depth, attempt)).await
+    }
+
+    /// Calls `attempt` in its turn among those that wait for room at a depth of the chain.
+    async fn queue<T, F: Future<Output = Result<T, Refused>>>(
+        &self,
+        chain: &Chain,
+        depth: usize,
+        mut attempt: impl FnMut(bool) -> F,
+    ) -> Result<T, Refused> {
         let Some(scope) = chain.scopes().get(depth) else { return attempt(true).await };
         let wait = chain.policies().of(scope.kind()).budget.wait_s.0;
         let until = Instant::now() + Duration::from_secs(wait);

@@ -35,7 +35,8 @@ const OWNED_MS: u64 = 10 * 60 * 1000;
 /// What this node knows of sessions.
 pub(super) struct Sessions {
     index: Mutex<Conversations>,
-    salt: String,
+    /// A hash that has taken in the installation's salt.
+    salted: Sha256,
 }
 
 impl Sessions {
@@ -46,7 +47,7 @@ impl Sessions {
             Some(store) => salt(store, made).await?,
             None => made,
         };
-        Ok(Sessions { index: Mutex::default(), salt })
+        Ok(Sessions { index: Mutex::default(), salted: Sha256::new_with_prefix(salt.as_bytes()) })
     }
 }
 
@@ -60,7 +61,8 @@ pub struct Asking<'a> {
     pub who: &'a Identity,
     /// The digest of its credential; see [`Warden::credential`].
     pub credential: Digest,
-    /// What it repeats of its conversation.
+    /// What it repeats of its conversation; only wanted where that [finds](Source::is_recognised) the
+    /// session.
     pub turns: Turns,
     /// Whether it says that it was sent before.
     pub attempt: Attempt,
@@ -118,8 +120,7 @@ impl Warden {
 
     /// The digest of the credentials that a request came with.
     pub fn credential<'h>(&self, shown: impl IntoIterator<Item = &'h str>) -> Digest {
-        let mut hasher = Sha256::new();
-        hasher.update(self.sessions.salt.as_bytes());
+        let mut hasher = self.sessions.salted.clone();
         for shown in shown {
             hasher.update([0]);
             hasher.update(shown.as_bytes());
@@ -130,6 +131,10 @@ impl Warden {
 
     async fn place(self: &Arc<Warden>, asking: Asking<'_>) -> Placed {
         let Asking { project, agent, who, credential, turns, attempt } = asking;
+        if let (Source::Deadstop, Some(name)) = (who.source, &who.session) {
+            // The operator's own header says exactly which.
+            return Placed::named(name.clone());
+        }
         let place = Digest::of(format!("{project}\0{agent}").as_bytes());
         let caller = combine(&[place, credential]);
         let keys = Keys::of(caller, &turns);
@@ -140,8 +145,6 @@ impl Warden {
                 let session = known.unwrap_or_else(|| SessionId(fresh()));
                 Found { session, known: Known::Continued }
             }
-            // The operator's own header says exactly which.
-            (Source::Deadstop, Some(name)) => return Placed::named(name.to_owned()),
             (_, Some(name)) => {
                 let owner = self.owner(project, named(place, name), credential).await;
                 return Placed::named(match owner == credential {

@@ -1,11 +1,15 @@
 //! A project's settings: which texts of requests and answers are kept, for how long, and which
 //! secrets of its own are redacted.
 
+use std::sync::Arc;
+
 use deadstop_protocol::policy_views::FieldFault;
 use deadstop_redact::{Pattern, Redactor};
 use deadstop_store::Kept;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::plain::Plain;
 
 /// The name under which the settings are stored.
 pub const NAME: &str = "project";
@@ -90,7 +94,8 @@ impl Settings {
     pub fn in_force(&self) -> Result<InForce, Vec<FieldFault>> {
         let redactor =
             if self.redaction.is_empty() { Redactor::default() } else { self.redactor()? };
-        Ok(InForce { capture: self.capture, retention: self.retention.clone(), redactor })
+        let (capture, retention) = (self.capture, self.retention.clone());
+        Ok(InForce { capture, retention, redactor, plain: Arc::default() })
     }
 
     /// The redactor for these settings; lists the patterns that cannot be used.
@@ -121,6 +126,8 @@ pub struct InForce {
     pub retention: Retention,
     /// Removes secrets.
     pub redactor: Redactor,
+    /// Names in which it found none.
+    pub(crate) plain: Arc<Plain>,
 }
 
 impl Retention {

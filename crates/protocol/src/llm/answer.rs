@@ -176,6 +176,11 @@ impl Reader {
         }
     }
 
+    /// Leaves [`Reader::echo`] empty: the session has a name, and is not looked for by what it says.
+    pub fn without_echo(&mut self) {
+        self.tally.silent = true;
+    }
+
     /// Reads the next bytes (decoded, if the answer is compressed), appends what they brought, and
     /// says which bytes may be passed on now.
     pub fn push(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) -> Pass {
@@ -602,6 +607,8 @@ struct Tally {
     since: u64,
     done: bool,
     echo: Echo,
+    /// Whether no echo is wanted.
+    silent: bool,
     counted: Counted,
     id: Option<String>,
     /// There was more than is kept of a call.
@@ -654,7 +661,9 @@ impl<'a> Sink<'a> {
         if text.is_empty() {
             return;
         }
-        self.tally.echo.text(text);
+        if !self.tally.silent {
+            self.tally.echo.text(text);
+        }
         self.thinking = false;
         self.written(text);
     }
@@ -683,7 +692,9 @@ impl<'a> Sink<'a> {
 
     fn call(&mut self, id: String, name: String, arguments: Value) {
         let held_from = self.held_from;
-        self.tally.echo.call(&id, &name);
+        if !self.tally.silent {
+            self.tally.echo.call(&id, &name);
+        }
         self.pieces.push(Piece::ToolCall { id, name, arguments, held_from });
     }
 

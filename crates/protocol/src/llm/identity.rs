@@ -76,6 +76,14 @@ pub enum Source {
     Conversation,
 }
 
+impl Source {
+    /// Whether the session is found by what was said in it: by the answers that a request repeats, or by
+    /// the one that it refers to.
+    pub fn is_recognised(self) -> bool {
+        matches!(self, Source::Conversation | Source::PreviousResponse)
+    }
+}
+
 /// Works out who is calling. `path_agent` is the name in `/agent/{name}/…`, decoded; the headers'
 /// names may be in any case.
 ///

@@ -316,11 +316,11 @@ impl Auth {
     /// does not open again when the last is revoked.
     pub(crate) async fn keyed(&self) -> Result<bool, Problem> {
         let known = *self.keyed.read();
-        // Without a key, one that is made elsewhere must count at once.
-        let noticed = self.notice.as_ref().is_some_and(Notice::changed);
         let believed = if self.notice.is_some() { BELIEVED } else { BELIEVED_OPEN };
+        // Without a key, one that is made elsewhere must count at once.
+        let unnoticed = || !self.notice.as_ref().is_some_and(Notice::changed);
         if let Some((keyed, at)) = known
-            && (keyed || (at.elapsed() < believed && !noticed))
+            && (keyed || (at.elapsed() < believed && unnoticed()))
         {
             return Ok(keyed);
         }

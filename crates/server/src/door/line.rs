@@ -93,7 +93,7 @@ impl Lines {
         loop {
             let (mut line, used) = match self.take(&place) {
                 Some(line) => (line, true),
-                None => (self.connect(way, &uri).await?, false),
+                None => (Box::pin(self.connect(way, &uri)).await?, false),
             };
             line.address(&mut request, &uri);
             match line.send(request).await {

@@ -24,7 +24,7 @@ use http_body_util::BodyExt;
 
 use super::flow::{Answered, Cut, Flow, Why};
 use super::send::Failed;
-use super::{Exchange, Gateway, answered, last_warned};
+use super::{Exchange, Gateway, answered, last_warned, ready};
 use crate::door::decode::{Decoder, MOST, TOO_LARGE, UNREADABLE};
 use crate::door::{Answer, strip_hop_by_hop, warned};
 
@@ -43,7 +43,7 @@ const TOO_LONG_PART: &str = "an event of the stream, or the arguments of its cal
 pub(super) async fn pass(
     gateway: &Gateway,
     sent: Result<Response<Answer>, Failed>,
-    mut flow: Flow,
+    mut flow: Box<Flow>,
     exchange: &Exchange,
     hide_usage: bool,
 ) -> Response<Body> {
@@ -100,6 +100,9 @@ pub(super) async fn pass(
     }
     if decoder.is_identity() {
         reader.hold_calls();
+    }
+    if flow.thread.is_none() {
+        reader.without_echo();
     }
     if form == Form::Json {
         return match whole(body, flow, reader, decoder, (&parts, exchange)).await {
@@ -235,7 +238,7 @@ enum Whole {
 /// Reads a JSON answer to its end, or until the call is stopped.
 async fn whole(
     mut body: Answer,
-    mut flow: Flow,
+    mut flow: Box<Flow>,
     mut reader: Reader,
     mut decoder: Decoder,
     (head, exchange): (&http::response::Parts, &Exchange),
@@ -329,7 +332,7 @@ type Written = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A body on its way through.
 struct Passing {
     upstream: Option<Answer>,
-    flow: Flow,
+    flow: Box<Flow>,
     reader: Option<Reader>,
     decoder: Decoder,
     dialect: Dialect,
@@ -395,7 +398,7 @@ struct Edge {
 impl Passing {
     fn new(
         upstream: Answer,
-        flow: Flow,
+        flow: Box<Flow>,
         reader: Option<Reader>,
         decoder: Decoder,
         dialect: Dialect,
@@ -674,7 +677,7 @@ impl http_body::Body for Passing {
                 continue;
             }
             if this.unjudged == 0 {
-                if let Some(frame) = this.ready.pop_front() {
+                if let Some(frame) = ready::next(&mut this.ready) {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 if let Some((written, _)) = &mut this.last_words {

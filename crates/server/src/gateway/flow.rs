@@ -22,8 +22,8 @@ use deadstop_protocol::prices::{self, PriceSource};
 use deadstop_warden::metrics::Reply;
 use deadstop_warden::trace::TRACEPARENT;
 use http::{HeaderMap, HeaderValue};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::stops::Stops;
 use super::watch::Watch;
 use deadstop_redact::excerpt::Excerpt;
 use deadstop_warden::{Booking, Chain, Refused, Running, Said, Terms, Thread, Warden};
@@ -34,7 +34,7 @@ pub(super) struct Flow {
     pub(super) chain: Chain,
     call: Call,
     running: Option<Running>,
-    stops: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    stops: Stops,
     /// Text that was taken in and not judged yet.
     new: String,
     words: Words,
@@ -137,8 +137,7 @@ impl Flow {
     ) -> Flow {
         let Admitted { running, request } = admitted;
         warden.metrics.stream_opened();
-        let stops = chain.stops().into_iter().chain([warden.closing.clone()]);
-        let stops = stops.map(|stop| Box::pin(stop.cancelled_owned())).collect();
+        let stops = Stops::new(chain.stops().into_iter().chain([warden.closing.clone()]));
         Flow {
             warden,
             chain,
@@ -206,8 +205,7 @@ impl Flow {
 
     /// Ready when this call is stopped: one of its scopes was killed, or the server shuts down.
     pub(super) fn poll_stopped(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let stopped = self.stops.iter_mut().any(|stop| stop.as_mut().poll(context).is_ready());
-        if stopped { Poll::Ready(()) } else { Poll::Pending }
+        self.stops.poll(context)
     }
 
     /// Waits until this call is stopped.
@@ -495,12 +493,14 @@ impl Flow {
         std::future::poll_fn(|context| self.poll_booked(context)).await;
     }
 
-    /// What the answer has cost. An unknown model is charged at the fallback price, with a warning.
+    /// What the answer has cost. An unknown model is charged at the fallback price, and the log says so
+    /// from time to time.
     fn bill(&self, usage: &Usage) -> NanoUsd {
         let Call::Model(call) = &self.call else { return NanoUsd(0) };
         let prices = self.chain.project.prices();
         let bill = prices.bill(self.terms.as_deref(), &call.model, usage, &self.counted);
-        if bill.source == PriceSource::Fallback && bill.cost > NanoUsd(0) && !call.lookup {
+        let unknown = bill.source == PriceSource::Fallback && bill.cost > NanoUsd(0);
+        if unknown && !call.lookup && self.chain.project.warns_of_price(&bill.model) {
             tracing::warn!("{}", prices::fallback_warning(&bill.model, bill.cost));
         }
         bill.cost

@@ -18,16 +18,18 @@ use tokio::time::{Instant, Sleep};
 /// Bytes that a client must read in each stretch of time in which it keeps us waiting.
 const LEAST: usize = 4096;
 
-/// A request's body with a time limit.
+/// A request's body with a time limit. The limit begins when the body is first waited for: most bodies
+/// have arrived with the head, and need no timer.
 pub(crate) struct Timed<B> {
     body: B,
-    limit: Pin<Box<Sleep>>,
+    limit: Duration,
+    over: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> Timed<B> {
     /// A body that must be here within `limit`.
     pub(crate) fn new(body: B, limit: Duration) -> Timed<B> {
-        Timed { body, limit: Box::pin(tokio::time::sleep(limit)) }
+        Timed { body, limit, over: None }
     }
 }
 
@@ -46,7 +48,9 @@ where
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
-        ready!(self.limit.as_mut().poll(context));
+        let limit = self.limit;
+        let over = self.over.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(over.as_mut().poll(context));
         Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())))
     }
 

@@ -83,7 +83,8 @@ impl Upstream {
     }
 }
 
-type Models = HashMap<(String, String), Arc<Upstream>>;
+/// By provider, then by model: found without copying either name.
+type Models = HashMap<String, HashMap<String, Arc<Upstream>>>;
 type Trips = BTreeMap<String, BTreeMap<(GuardId, Verdict), u64>>;
 
 /// The series of all projects.
@@ -96,19 +97,24 @@ pub struct Labelled {
 impl Labelled {
     /// A provider's model. The provider's name comes from the configuration, the model's from the caller.
     pub fn upstream(&self, project: &str, provider: &str, model: &str) -> Arc<Upstream> {
-        let key = (provider.to_owned(), model.to_owned());
-        if let Some(found) = self.models.read().get(project).and_then(|models| models.get(&key)) {
-            return Arc::clone(found);
+        let known = |models: &Models| models.get(provider)?.get(model).cloned();
+        if let Some(found) = self.models.read().get(project).and_then(known) {
+            return found;
         }
         let mut projects = self.models.write();
         if projects.len() >= MOST_PROJECTS && !projects.contains_key(project) {
             return Arc::new(Upstream::new());
         }
         let models = projects.entry(project.to_owned()).or_default();
-        let known = models.contains_key(&key);
-        let own = known || (models.len() < MOST && model.len() <= LONGEST);
-        let key = if own { key } else { (key.0, OTHER.to_owned()) };
-        Arc::clone(models.entry(key).or_insert_with(|| Arc::new(Upstream::new())))
+        // Another call may have made it meanwhile.
+        if let Some(found) = known(models) {
+            return found;
+        }
+        let all: usize = models.values().map(HashMap::len).sum();
+        let own = all < MOST && model.len() <= LONGEST;
+        let of_provider = models.entry(provider.to_owned()).or_default();
+        let model = if own { model } else { OTHER };
+        Arc::clone(of_provider.entry(model.to_owned()).or_insert_with(|| Arc::new(Upstream::new())))
     }
 
     /// Counts a trip at an agent.
@@ -160,8 +166,10 @@ impl Labelled {
         let projects = self.models.read();
         let shown = projects.iter().filter(|(name, _)| is_shown(name, wanted));
         let models = shown.flat_map(|(project, models)| {
-            models.iter().map(move |((provider, model), upstream)| {
-                ([project, provider, model].map(String::clone), Arc::clone(upstream))
+            models.iter().flat_map(move |(provider, models)| {
+                models.iter().map(move |(model, upstream)| {
+                    ([project, provider, model].map(String::clone), Arc::clone(upstream))
+                })
             })
         });
         models.collect()
