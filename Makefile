@@ -9,7 +9,7 @@ XTASK := $(TARGET)/debug/xtask
 NPM ?= npm
 ENGINE := --package deadstop-core --package deadstop-effect --package deadstop-protocol --package deadstop-gate
 
-.PHONY: fuzz differential help program quick install dist crates docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster compare faults packaging million commands traces recorded mutants mutants-reader flipped clean
+.PHONY: fuzz differential help program quick install dist crates docs book cast run demo sim soak build page page-check page-test pictures test check fmt lint rules unit fleet doc deny advisories sbom clients mcp-clients hosts frameworks sdk-python sdk-node api telemetry leaks bench bench-gateway bench-sdk bench-hooks bench-mcp bench-cluster compare faults packaging million commands traces recorded mutants mutants-reader flipped clean emitters bench-telemetry
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -64,7 +64,7 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 
 # What has real clients mostly waits for them: two at a time.
 # The longest come first.
-REAL := page-test sdk-node sdk-python clients api hosts docs mcp-clients leaks packaging
+REAL := page-test sdk-node sdk-python clients api hosts docs mcp-clients leaks packaging emitters
 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
@@ -150,8 +150,12 @@ bench-sdk: ## What a guard costs in Python and in Node: guarded against bare in 
 mcp-clients: program ## The official MCP SDKs as clients and servers, and a public server, through both transports
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/mcp/run
 
-telemetry: program ## What others read of us: JSON logs, a real Prometheus, OTLP by the official classes, a real OpenID provider
+telemetry: program ## Real readers and emitters of telemetry: JSON logs, Prometheus, OTLP's official classes, an OpenID provider, the AI SDK, LangChain, Claude Code
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run
+
+# What takes seconds of it; Claude Code, Prometheus and the OpenID provider are in `make telemetry` and `make soak`.
+emitters: program ## Real emitters of telemetry: the AI SDK and LangChain, whose loops are refused at another door; and the log
+	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/telemetry/run log emitters
 
 api: program ## The API against its own document, with cases made up by schemathesis
 	DEADSTOP_BIN=$(TARGET)/debug/deadstop tests/api/run
@@ -176,6 +180,11 @@ bench-cluster: page ## One, two and three nodes: speed, round trips, one agent's
 
 compare: build ## The same commands, runs and scenes through us and through what can be installed beside us (needs Python 3.12 and Node)
 	COMMANDS=$(abspath $(COMMANDS)) TRACES=$(abspath $(TRACES)) bench/compare/run $(COMPARE)
+
+bench-telemetry: page ## Spans that the server takes in a second, and what a call costs more when it is exported
+	$(CARGO) build --release --locked -p deadstop -p deadstop-server -p deadstop-otlp --bin deadstop \
+		--example standin --example load --example spans
+	bench/telemetry/run
 
 bench-mcp: build ## What a tool call over MCP takes longer through us, on stdio and over HTTP
 	bench/mcp/run

@@ -1,5 +1,7 @@
 """What the checks need from PyPI and npm, installed once into target/telemetry."""
 
+import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ from server import ROOT
 HERE = pathlib.Path(__file__).resolve().parent
 HOME = ROOT / "target" / "telemetry"
 SECONDS = 240
+NPM = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock"]
 
 
 def once(name, wanted, commands):
@@ -36,12 +39,43 @@ def python():
     return folder / "venv/bin/python"
 
 
+def emitters(name):
+    """A folder with what an emitter needs: `ai` from npm, `langchain` from PyPI."""
+    own = HERE / "emitters"
+    if name == "langchain":
+        wanted = own / "requirements.txt"
+        return once(name, wanted.read_text(), [
+            [sys.executable, "-m", "venv", "venv"],
+            ["venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", wanted]])
+    folder = HOME / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("package.json", "ai.mjs"):
+        shutil.copy(own / file, folder)
+    return once(name, (own / "package.json").read_text(), [NPM])
+
+
+def claude():
+    """Claude Code, in the version that `tests/hosts` takes, and why there is none."""
+    named = os.environ.get("DEADSTOP_HOSTS", ROOT / "target/hosts/node_modules/.bin")
+    if (there := pathlib.Path(named) / "claude").exists():
+        return str(there.resolve()), None
+    if not shutil.which("npm"):
+        return None, "there is no npm"
+    name = "@anthropic-ai/claude-code"
+    version = json.loads((ROOT / "tests/hosts/package.json").read_text())["dependencies"][name]
+    wanted = json.dumps({"name": "claude", "private": True, "dependencies": {name: version}})
+    folder = HOME / "claude"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text(wanted)
+    once("claude", wanted, [["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]])
+    return str(folder / "node_modules/.bin/claude"), None
+
+
 def node():
     """A folder with the OpenID provider."""
     folder = HOME / "node"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "package.json", folder)
-    once("node", (HERE / "package.json").read_text(),
-         [["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock"]])
+    once("node", (HERE / "package.json").read_text(), [NPM])
     shutil.copy(HERE / "provider.mjs", folder)
     return folder

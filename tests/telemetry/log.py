@@ -1,6 +1,8 @@
 """`--log-format json`: every line is one JSON object, and each kill, trip and order is there once."""
 
 import json
+import socket
+import urllib.parse
 
 import calls
 from server import Server
@@ -17,11 +19,22 @@ def lines(server):
     return [json.loads(line) for line in server.log.read_text().splitlines()]
 
 
+def speak_http2(server):
+    """The first bytes of an exporter that sends OTLP over gRPC, until the server hangs up."""
+    place = urllib.parse.urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as line:
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        while line.recv(4096):
+            pass
+
+
 def check(binary, folder):
     problems = []
     upstream, config = calls.provider()
     server = Logged(binary, folder, config)
     try:
+        for _ in range(3):
+            speak_http2(server)
         status, tries = calls.until_stopped(server, "looper", "s1")
         if status is None:
             problems.append(f"nothing was refused in {tries} calls")
@@ -37,6 +50,9 @@ def check(binary, folder):
         if not {"timestamp", "level", "target", "message"} <= line.keys():
             problems.append(f"a line lacks fields: {line}")
     by = lambda target: [line for line in found if line["target"] == target]  # noqa: E731
+    warned = [line for line in found if "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in line.get("message", "")]
+    if [line["level"] for line in warned] != ["WARN"]:
+        problems.append(f"a client that speaks HTTP/2 is warned of {len(warned)} times, not once")
     orders = [(line["order"], line["agent"], line["reason"]) for line in by("deadstop::order")]
     if orders != [("kill", "looper", "it \"loops\"\nagain"), ("clear", "looper", "fixed")]:
         problems.append(f"orders: {orders}")

@@ -1,5 +1,6 @@
 //! Attributes of a span, a log record or a resource, looked up by name.
 
+use deadstop_core::NanoUsd;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use serde_json::{Map, Number, Value};
@@ -14,6 +15,19 @@ pub(crate) struct Attributes<'a>(pub(crate) &'a [KeyValue]);
 impl<'a> Attributes<'a> {
     fn get(self, name: &str) -> Option<&'a Any> {
         self.0.iter().find(|pair| pair.key == name)?.value.as_ref()?.value.as_ref()
+    }
+
+    /// A text under one name, where it is one and not empty.
+    pub(crate) fn str(self, name: &str) -> Option<&'a str> {
+        match self.get(name)? {
+            Any::StringValue(text) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether there is something under one of several names.
+    pub(crate) fn has(self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.get(name).is_some())
     }
 
     /// A text under one name; numbers and lists are written out.
@@ -41,6 +55,17 @@ impl<'a> Attributes<'a> {
             Any::StringValue(text) => text.trim().parse().ok(),
             _ => None,
         })
+    }
+
+    /// The first amount in dollars of several names.
+    pub(crate) fn dollars(self, names: &[&str]) -> Option<NanoUsd> {
+        let amount = names.iter().find_map(|name| match self.get(name)? {
+            Any::IntValue(number) => Some(*number as f64),
+            Any::DoubleValue(number) => Some(*number),
+            Any::StringValue(text) => text.trim().parse().ok(),
+            _ => None,
+        });
+        amount.and_then(NanoUsd::from_dollars)
     }
 
     /// The first truth value of several names.

@@ -4,6 +4,7 @@
 //! the GenAI conventions are not stable yet.
 
 mod attributes;
+mod call;
 pub mod line;
 pub mod measure;
 pub mod names;
@@ -11,8 +12,8 @@ mod read;
 pub mod span;
 mod write;
 
+pub use call::What;
 pub use read::{
-    BadTelemetry, Batch, Format, Kind, Observed, Signal, answer, document, logs, metrics, signal,
-    traces,
+    BadTelemetry, Batch, Format, Observed, Signal, answer, document, logs, metrics, signal, traces,
 };
 pub use write::Sender;

@@ -1,8 +1,12 @@
 //! Names of attributes and events, each with its older and other spellings, the preferred one first.
 //!
 //! `gen_ai.*` and `mcp.*` follow the OpenTelemetry conventions for generative AI, which are still in
-//! development (repository open-telemetry/semantic-conventions-genai, as of November 2026). What we
-//! write uses the first name of each list.
+//! development: [`CONVENTION`] says as of which commit. What we write uses the first name of each
+//! list. The names of emitters are those that the emitters themselves wrote in `tests/telemetry`.
+
+/// The repository of the conventions, and the commit that these names were compared with.
+pub const CONVENTION: &str =
+    "open-telemetry/semantic-conventions-genai@9430220eb6f3f8a0e41d2e0e548aeb5cb9ca5f14";
 
 /// Who made the telemetry.
 pub const SERVICE: &str = "service.name";
@@ -12,8 +16,14 @@ pub const OPERATION: &str = "gen_ai.operation.name";
 /// Operations that are one model call.
 pub const MODEL_OPERATIONS: &[&str] =
     &["chat", "text_completion", "generate_content", "embeddings"];
+/// The operation that we write for a model call.
+pub const CHAT: &str = MODEL_OPERATIONS[0];
 /// The operation that is one tool call.
 pub const TOOL_OPERATION: &str = "execute_tool";
+/// The model that a request asks for.
+pub const REQUEST_MODEL: &str = MODEL[1];
+/// The server that a tool runs on.
+pub const SERVER: &str = "server.address";
 
 /// OpenInference: `LLM`, `TOOL`, `AGENT`.
 pub const OPENINFERENCE_KIND: &str = "openinference.span.kind";
@@ -23,12 +33,34 @@ pub const OPENLLMETRY_KIND: &str = "traceloop.span.kind";
 pub const OPENLLMETRY_REQUEST: &[&str] = &["llm.request.type", "gen_ai.request.type"];
 /// The AI SDK: `ai.generateText.doGenerate`, `ai.toolCall`.
 pub const AI_SDK_OPERATION: &str = "ai.operationId";
+/// The AI SDK's tool call.
+pub const AI_SDK_TOOL: &str = "ai.toolCall";
+/// What is in the name of each of the AI SDK's model calls. The spans around them repeat their figures.
+pub const AI_SDK_MODEL: &str = ".do";
 /// MCP: `tools/call`.
 pub const MCP_METHOD: &str = "mcp.method.name";
+/// The method that is one tool call.
+pub const MCP_CALL: &str = "tools/call";
+
+/// Claude Code's events for a model call and for a tool call.
+pub const CLAUDE_CODE: (&str, &str) = ("claude_code.api_request", "claude_code.tool_result");
+/// Gemini CLI's.
+pub const GEMINI_CLI: (&str, &str) = ("gemini_cli.api_response", "gemini_cli.tool_call");
+/// Events of these programs begin so.
+pub const PROGRAMS: &[&str] = &["claude_code.", "gemini_cli."];
 
 /// The agent.
-pub const AGENT: &[&str] =
-    &["gen_ai.agent.name", "agent.name", "ai.telemetry.functionId", "traceloop.workflow.name"];
+pub const AGENT: &[&str] = &[
+    "gen_ai.agent.name",
+    "agent.name",
+    "ai.telemetry.functionId",
+    "traceloop.association.properties.lc_agent_name",
+    "traceloop.workflow.name",
+];
+/// LangChain's own facts as one JSON text, as OpenInference writes them.
+pub const METADATA: &str = "metadata";
+/// LangChain's name of the agent in it.
+pub const METADATA_AGENT: &str = "lc_agent_name";
 /// The conversation.
 pub const SESSION: &[&str] = &[
     "gen_ai.conversation.id",
@@ -98,6 +130,9 @@ pub const ANSWER: &[&str] = &[
     "ai.response.text",
 ];
 
+/// What the emitter says that a call cost, in dollars.
+pub const COST: &[&str] = &["cost_usd", "llm.cost.total", "gen_ai.usage.cost"];
+
 /// A tool's name.
 pub const TOOL: &[&str] =
     &["gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"];
@@ -123,6 +158,8 @@ pub const RESULT: &[&str] = &[
 ];
 /// Why something failed.
 pub const ERROR: &[&str] = &["error.type", "exception.message", "error", "error.message"];
+/// What was thrown, in an event of the span.
+pub const THROWN: &[&str] = &["exception.message", "exception.type"];
 
 /// The attribute of a line of our log: what the conventions have a name for has that, all else ours.
 pub fn of_field(name: &str) -> String {
@@ -151,4 +188,27 @@ pub mod deadstop {
     pub const COST: &str = "deadstop.cost_usd";
     /// The project.
     pub const PROJECT: &str = "deadstop.project";
+}
+
+#[cfg(test)]
+mod tests {
+    /// Names stand here and nowhere else: a change of the conventions is a change of this file.
+    #[test]
+    fn no_other_file_spells_a_name() {
+        let files = [
+            ("attributes.rs", include_str!("attributes.rs")),
+            ("call.rs", include_str!("call.rs")),
+            ("read/events.rs", include_str!("read/events.rs")),
+            ("read/langchain.rs", include_str!("read/langchain.rs")),
+            ("read/spans.rs", include_str!("read/spans.rs")),
+            ("span.rs", include_str!("span.rs")),
+        ];
+        let known = ["\"gen_ai.", "\"mcp.", "\"ai.", "\"llm.", "\"traceloop.", "\"tools/call"];
+        for (name, text) in files {
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for spelled in known {
+                assert!(!code.contains(spelled), "{name} spells a name that begins with {spelled}");
+            }
+        }
+    }
 }

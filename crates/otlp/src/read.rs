@@ -5,15 +5,18 @@
 //! of its names that is there.
 
 mod events;
+mod langchain;
 mod spans;
 
-use deadstop_core::Usage;
+use deadstop_core::NanoUsd;
 use opentelemetry_proto::tonic::collector::logs::v1 as logs_api;
 use opentelemetry_proto::tonic::collector::metrics::v1 as metrics_api;
 use opentelemetry_proto::tonic::collector::trace::v1 as trace_api;
 use prost::Message;
 use serde_json::{Value, json};
 use thiserror::Error;
+
+use crate::call::What;
 
 /// How telemetry is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,36 +74,15 @@ pub struct Observed {
     /// Why it failed, if it did.
     pub failed: Option<String>,
     /// What it was.
-    pub kind: Kind,
-}
-
-/// What a call was.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
-    /// A model call.
-    Model {
-        /// The provider.
-        provider: Option<String>,
-        /// The model.
-        model: String,
-        /// The tokens that it used; those of the cache are not in `input`.
-        usage: Usage,
-        /// The prompt, where the emitter includes it.
-        prompt: Option<String>,
-        /// The answer, where the emitter includes it.
-        answer: Option<String>,
-    },
-    /// A tool call.
-    Tool {
-        /// The tool.
-        name: String,
-        /// The model's id for the call.
-        call_id: Option<String>,
-        /// Its arguments, where the emitter includes them.
-        arguments: Value,
-        /// Its result, where the emitter includes it.
-        result: Option<String>,
-    },
+    pub what: What,
+    /// A model's prompt, where the emitter includes it.
+    pub prompt: Option<String>,
+    /// A tool's arguments, where the emitter includes them.
+    pub arguments: Value,
+    /// The model's answer or the tool's result, where the emitter includes it.
+    pub answer: Option<String>,
+    /// What the emitter says that it cost.
+    pub cost: Option<NanoUsd>,
 }
 
 /// Reads spans.

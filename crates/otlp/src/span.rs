@@ -2,12 +2,12 @@
 //!
 //! A span's place in its trace is given: the caller that keeps calls knows which trace they belong to.
 
-use deadstop_core::Usage;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 use prost::Message;
 
+use crate::call::What;
 use crate::names::{self, deadstop};
 use crate::write::{Sender, attribute, nanos, text};
 
@@ -40,27 +40,6 @@ pub struct Finished {
     pub decided: Vec<(&'static str, String)>,
 }
 
-/// What a call was.
-#[derive(Debug, Clone, PartialEq)]
-pub enum What {
-    /// A model call.
-    Model {
-        /// The provider.
-        provider: Option<String>,
-        /// The model.
-        model: String,
-        /// The tokens that it used.
-        usage: Usage,
-    },
-    /// A tool call.
-    Tool {
-        /// The tool.
-        name: String,
-        /// The MCP server that it runs on.
-        server: Option<String>,
-    },
-}
-
 /// A span of the client kind, and one inside a process.
 const CLIENT: i32 = 3;
 const INTERNAL: i32 = 1;
@@ -86,8 +65,8 @@ fn span(call: &Finished) -> Span {
     ];
     let (name, kind) = match &call.what {
         What::Model { provider, model, usage } => {
-            attributes.push(text(names::OPERATION, "chat"));
-            attributes.push(text("gen_ai.request.model", model));
+            attributes.push(text(names::OPERATION, names::CHAT));
+            attributes.push(text(names::REQUEST_MODEL, model));
             attributes.extend(provider.as_ref().map(|name| text(names::PROVIDER[0], name)));
             // By the conventions the tokens of the cache are among those of the prompt.
             let prompt = usage.input + usage.cache_read + usage.cache_write;
@@ -100,14 +79,15 @@ fn span(call: &Finished) -> Span {
                 let tokens = i64::try_from(tokens.0).unwrap_or(i64::MAX);
                 attributes.push(attribute(key, Any::IntValue(tokens)));
             }
-            (format!("chat {model}"), CLIENT)
+            (format!("{} {model}", names::CHAT), CLIENT)
         }
-        What::Tool { name, server } => {
+        What::Tool { name, server, call_id } => {
             attributes.push(text(names::OPERATION, names::TOOL_OPERATION));
             attributes.push(text(names::TOOL[0], name));
+            attributes.extend(call_id.as_ref().map(|id| text(names::CALL_ID[0], id)));
             if let Some(server) = server {
-                attributes.push(text(names::MCP_METHOD, "tools/call"));
-                attributes.push(text("server.address", server));
+                attributes.push(text(names::MCP_METHOD, names::MCP_CALL));
+                attributes.push(text(names::SERVER, server));
             }
             (format!("{} {name}", names::TOOL_OPERATION), INTERNAL)
         }
@@ -131,8 +111,8 @@ fn span(call: &Finished) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, Kind, traces};
-    use deadstop_core::Tokens;
+    use crate::{Format, traces};
+    use deadstop_core::{Tokens, Usage};
 
     fn finished(call: u8, what: What) -> Finished {
         Finished {
@@ -161,7 +141,11 @@ mod tests {
             ..Usage::default()
         };
         let model = What::Model { provider: Some("openai".into()), model: "gpt-4o".into(), usage };
-        let tool = What::Tool { name: "query".into(), server: Some("db".into()) };
+        let tool = What::Tool {
+            name: "query".into(),
+            server: Some("db".into()),
+            call_id: Some("call_1".into()),
+        };
         let calls = [finished(1, model), finished(2, tool)];
         let resource = [("service.name".into(), "deadstop".into())];
         let sender = Sender { resource: &resource, version: "1" };
@@ -174,11 +158,9 @@ mod tests {
             assert_eq!((call.began_ms, call.ended_ms), (1000, 1500));
             assert_eq!(call.failed.as_deref(), Some("blocked: the same call 5 times (limit 5)"));
         }
-        let Kind::Model { provider, model, usage: said, .. } = &read.calls[0].kind else {
-            panic!()
-        };
+        let What::Model { provider, model, usage: said } = &read.calls[0].what else { panic!() };
         assert_eq!((provider.as_deref(), model.as_str(), *said), (Some("openai"), "gpt-4o", usage));
-        assert!(matches!(&read.calls[1].kind, Kind::Tool { name, .. } if name == "query"));
+        assert_eq!(read.calls[1].what, calls[1].what);
         let request = ExportTraceServiceRequest::decode(&*bytes).unwrap();
         let spans = &request.resource_spans[0].scope_spans[0].spans;
         assert_eq!((&*spans[0].trace_id, &*spans[0].span_id), (&[7; 16][..], &[1; 8][..]));

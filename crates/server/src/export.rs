@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use deadstop_alerts::Way;
 use deadstop_core::{Measure, Status};
-use deadstop_otlp::Sender;
 use deadstop_otlp::line::{self, LogEntry, Severity};
 use deadstop_otlp::names::{self, deadstop as ours};
-use deadstop_otlp::span::{self, Finished, What};
+use deadstop_otlp::span::{self, Finished};
+use deadstop_otlp::{Sender, What};
 use deadstop_store::CallKind;
 use deadstop_warden::{Exported, Warden, log};
 use http::{Request, StatusCode, header};
@@ -34,6 +34,9 @@ const QUEUE: usize = 8192;
 const BATCH: usize = 512;
 /// How long a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
+/// How often the queue is looked into meanwhile. To wake up for each span would cost its call more than all
+/// else that is done with it; a queue that fills up in this time would take 80,000 calls a second.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a collector may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a request is sent again, and how long after the first time; doubled each time.
@@ -96,11 +99,13 @@ async fn run<T>(
         let Some(first) = queue.recv().await else { return };
         let mut waiting = vec![first];
         let until = Instant::now() + GATHER;
-        while waiting.len() < BATCH {
-            match tokio::time::timeout_at(until, queue.recv()).await {
-                Ok(Some(next)) => waiting.push(next),
-                Ok(None) | Err(_) => break,
+        loop {
+            let more = BATCH - waiting.len();
+            waiting.extend(std::iter::from_fn(|| queue.try_recv().ok()).take(more));
+            if waiting.len() >= BATCH || queue.is_closed() || Instant::now() >= until {
+                break;
             }
+            tokio::time::sleep(LOOK).await;
         }
         let (body, number) = written(&waiting);
         if number == 0 {
@@ -219,7 +224,9 @@ fn finished(call: &Exported) -> Finished {
         CallKind::Model => {
             What::Model { provider: row.server.clone(), model: row.name.clone(), usage: row.usage }
         }
-        CallKind::Tool => What::Tool { name: row.name.clone(), server: row.server.clone() },
+        CallKind::Tool => {
+            What::Tool { name: row.name.clone(), server: row.server.clone(), call_id: None }
+        }
     };
     Finished {
         project: row.project.clone(),

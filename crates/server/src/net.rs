@@ -7,6 +7,7 @@ mod workers;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -338,7 +339,21 @@ fn serve(
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
         // A broken connection is no error of the server; its calls settle when they are dropped.
-        let _ = watcher.watch(connection).await;
+        if let Err(error) = watcher.watch(connection).await {
+            warn_of_grpc(&error);
+        }
+    }
+}
+
+/// Says in the log, once, that a client speaks HTTP/2. Exporters of OpenTelemetry speak gRPC unless they are
+/// told otherwise, and their own logs often say nothing but that the server is unavailable.
+fn warn_of_grpc(error: &hyper::Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if error.is_parse_version_h2() && !TOLD.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "a client speaks HTTP/2, perhaps OTLP over gRPC, which this server does not: set \
+             OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf in it"
+        );
     }
 }
 

@@ -384,7 +384,8 @@ impl Warden {
         let Ended { id, number, admitted, outcome, trip, incident, said } = ended;
         let usage = outcome.usage;
         self.metrics.used(&usage);
-        let cost = cost(call, &usage);
+        // What the ledger was charged: the model that answered may cost another price than the one asked.
+        let cost = outcome.billed.unwrap_or_else(|| cost(call, &usage));
         self.metrics.spent(cost);
         if let (Some(model), Some(session)) = (call.model(), chain.session()) {
             let mut tally = session.tally.lock();

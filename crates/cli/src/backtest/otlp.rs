@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
 use deadstop_core::{Time, Usage};
-use deadstop_otlp::{Kind, Observed};
+use deadstop_otlp::{Observed, What};
 use deadstop_protocol::trace::{
     BadLine, MAX_LINE, MAX_TRANSCRIPT, RecordedCall, RecordedResult, Trace, Turn,
 };
+use serde_json::{Value, json};
 
 /// An agent and its conversation.
 type Session = (String, String);
@@ -88,18 +89,23 @@ fn trace(((agent, session), mut calls): (Session, Vec<Observed>)) -> Trace {
     for (number, call) in calls.into_iter().enumerate() {
         let at = Some(Time(call.ended_ms));
         let message = number + 1;
-        match call.kind {
-            Kind::Model { model, usage, answer, .. } => turns.push(Turn::Answer {
-                text: answer.unwrap_or_default(),
+        match call.what {
+            What::Model { model, usage, .. } => turns.push(Turn::Answer {
+                text: call.answer.unwrap_or_default(),
                 calls: Vec::new(),
                 usage: Some(usage),
                 model: Some(model),
                 at,
                 message,
             }),
-            Kind::Tool { name, arguments, result, .. } => {
+            What::Tool { name, .. } => {
+                // Arguments that were not told are others each time: no call is known to be repeated.
+                let arguments = match call.arguments {
+                    Value::Null => json!({ "not told": call.id }),
+                    told => told,
+                };
                 let is_error = call.failed.is_some();
-                let text = result.or(call.failed).unwrap_or_default();
+                let text = call.answer.or(call.failed).unwrap_or_default();
                 let result = Some(RecordedResult { text, is_error, at, message });
                 let recorded = RecordedCall { name, arguments, message, result };
                 match turns.last_mut() {
@@ -127,7 +133,6 @@ fn trace(((agent, session), mut calls): (Session, Vec<Observed>)) -> Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn span(id: u8, ended: u64, attributes: &Value) -> Value {
         let attributes: Vec<Value> = attributes

@@ -4,8 +4,9 @@ use deadstop_core::{Tokens, Usage};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
 use serde_json::Value;
 
-use super::{Batch, Kind, Observed, millis};
+use super::{Batch, Observed, millis};
 use crate::attributes::{Attributes, value_text};
+use crate::call::What;
 use crate::names;
 
 pub(super) fn read(resources: &[ResourceLogs]) -> Batch {
@@ -29,7 +30,7 @@ fn name(record: &LogRecord, about: Attributes<'_>) -> Option<String> {
         return Some(record.event_name.clone());
     }
     if let Some(body) = value_text(record.body.as_ref())
-        .filter(|body| body.starts_with("claude_code.") || body.starts_with("gemini_cli."))
+        .filter(|body| names::PROGRAMS.iter().any(|program| body.starts_with(program)))
     {
         return Some(body);
     }
@@ -43,11 +44,14 @@ fn name(record: &LogRecord, about: Attributes<'_>) -> Option<String> {
 
 fn call(record: &LogRecord, about: Attributes<'_>) -> Option<Observed> {
     let own = Attributes(&record.attributes);
-    let kind = match name(record, about)?.as_str() {
-        "claude_code.api_request" => claude(own)?,
-        "gemini_cli.api_response" => gemini(own)?,
-        "claude_code.tool_result" => tool(own, "tool_name", TOOL_PARAMETERS)?,
-        "gemini_cli.tool_call" => tool(own, "function_name", &["function_args"])?,
+    let (claude_asked, claude_ran) = names::CLAUDE_CODE;
+    let (gemini_asked, gemini_ran) = names::GEMINI_CLI;
+    let name = name(record, about)?;
+    let (what, arguments, answer) = match name.as_str() {
+        asked if asked == claude_asked => (claude(own)?, Value::Null, None),
+        asked if asked == gemini_asked => (gemini(own)?, Value::Null, own.text("response_text")),
+        ran if ran == claude_ran => tool(own, "tool_name", TOOL_PARAMETERS)?,
+        ran if ran == gemini_ran => tool(own, "function_name", &["function_args"])?,
         _ => return None,
     };
     let ended = if record.time_unix_nano == 0 {
@@ -70,7 +74,11 @@ fn call(record: &LogRecord, about: Attributes<'_>) -> Option<Observed> {
         began_ms: ended_ms.saturating_sub(took),
         ended_ms,
         failed,
-        kind,
+        what,
+        prompt: None,
+        arguments,
+        answer,
+        cost: own.dollars(names::COST),
     })
 }
 
@@ -89,7 +97,7 @@ fn id(record: &LogRecord, session: Option<&str>) -> String {
 const TOOL_PARAMETERS: &[&str] = &["tool_input", "tool_parameters"];
 
 /// Claude Code counts the tokens of the cache apart from the prompt, as Anthropic does.
-fn claude(own: Attributes<'_>) -> Option<Kind> {
+fn claude(own: Attributes<'_>) -> Option<What> {
     let count = |name| Tokens(own.number(&[name]).unwrap_or_default());
     let usage = Usage {
         input: count("input_tokens"),
@@ -97,17 +105,11 @@ fn claude(own: Attributes<'_>) -> Option<Kind> {
         cache_read: count("cache_read_tokens"),
         cache_write: count("cache_creation_tokens"),
     };
-    Some(Kind::Model {
-        provider: Some("anthropic".to_owned()),
-        model: own.text("model")?,
-        usage,
-        prompt: None,
-        answer: None,
-    })
+    Some(What::Model { provider: Some("anthropic".to_owned()), model: own.text("model")?, usage })
 }
 
 /// Gemini counts what came from the cache among the prompt, and thoughts apart from the answer.
-fn gemini(own: Attributes<'_>) -> Option<Kind> {
+fn gemini(own: Attributes<'_>) -> Option<What> {
     let count = |names: &[&str]| Tokens(own.number(names).unwrap_or_default());
     let cache_read = count(&["cached_content_token_count"]);
     let usage = Usage {
@@ -116,20 +118,15 @@ fn gemini(own: Attributes<'_>) -> Option<Kind> {
         cache_read,
         ..Usage::default()
     };
-    Some(Kind::Model {
-        provider: Some("gemini".to_owned()),
-        model: own.text("model")?,
-        usage,
-        prompt: None,
-        answer: own.text("response_text"),
-    })
+    Some(What::Model { provider: Some("gemini".to_owned()), model: own.text("model")?, usage })
 }
 
-fn tool(own: Attributes<'_>, name: &str, arguments: &[&str]) -> Option<Kind> {
-    Some(Kind::Tool {
-        name: own.text(name)?,
-        call_id: own.first(names::CALL_ID),
-        arguments: own.json(arguments).unwrap_or(Value::Null),
-        result: None,
-    })
+fn tool(
+    own: Attributes<'_>,
+    name: &str,
+    arguments: &[&str],
+) -> Option<(What, Value, Option<String>)> {
+    let what =
+        What::Tool { name: own.text(name)?, server: None, call_id: own.first(names::CALL_ID) };
+    Some((what, own.json(arguments).unwrap_or(Value::Null), None))
 }

@@ -64,7 +64,7 @@ fn genai_spans_are_calls_of_their_agent_and_conversation() {
         only(&[span(1, 0, "invoke_agent planner", &agent), span(2, 1, "chat gpt-4o", &chat)]);
     assert_eq!((call.agent.as_deref(), call.session.as_deref()), (Some("planner"), Some("conv_7")));
     assert_eq!((call.began_ms, call.ended_ms), (1_544_712_660_000, 1_544_712_661_500));
-    let Kind::Model { provider, model, usage, .. } = call.kind else { panic!("{:?}", call.kind) };
+    let What::Model { provider, model, usage } = call.what else { panic!("{:?}", call.what) };
     assert_eq!((provider.as_deref(), model.as_str()), (Some("openai"), "gpt-4o-2024-08-06"));
     assert_eq!((usage.input.0, usage.cache_read.0, usage.output.0), (20, 100, 8));
 }
@@ -109,11 +109,61 @@ fn every_emitter_tells_of_its_tools() {
         ),
     ] {
         let call = only(&[span(1, 0, name, &own)]);
-        let Kind::Tool { name, arguments, result, .. } = call.kind else { panic!("{own}") };
-        assert_eq!((name.as_str(), &arguments), ("search", &json!({ "q": "x" })), "{own}");
-        assert_eq!(result.as_deref(), Some("nothing"), "{own}");
+        let What::Tool { name, .. } = call.what else { panic!("{own}") };
+        assert_eq!((name.as_str(), &call.arguments), ("search", &json!({ "q": "x" })), "{own}");
+        assert_eq!(call.answer.as_deref(), Some("nothing"), "{own}");
         assert_eq!(call.agent.as_deref(), Some("shop"), "the service, where no agent is named");
         assert_eq!(call.session.as_deref(), Some("5b8efff798038103d269b633813fc60c"));
+    }
+}
+
+/// LangChain's callbacks wrap what a tool is given and gives, with ids that are others each time. These are
+/// the attributes that OpenLLMetry 0.62.4 and OpenInference 0.1.80 wrote for one call.
+#[test]
+fn langchains_wrappings_are_taken_off() {
+    let wrapped = |step: u64| {
+        json!({
+            "input_str": "{'city': 'Paris'}", "tags": ["seq:step:1"],
+            "metadata": { "lc_agent_name": "planner", "langgraph_step": step },
+            "inputs": { "city": "Paris" }, "kwargs": { "tool_call_id": format!("call_{step}") },
+        })
+    };
+    let message = json!({
+        "lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"],
+        "kwargs": { "content": "rain", "type": "tool", "tool_call_id": "call_4" },
+    });
+    let openllmetry = json!({
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "get_weather",
+        "traceloop.association.properties.lc_agent_name": "planner",
+        "traceloop.association.properties.session_id": "s1", "traceloop.workflow.name": "flow",
+        "gen_ai.tool.call.arguments": wrapped(4).to_string(),
+        "gen_ai.tool.call.result": json!({ "output": message, "kwargs": {} }).to_string(),
+    });
+    let openinference = json!({
+        "openinference.span.kind": "TOOL", "tool.name": "get_weather", "session.id": "s1",
+        "metadata": json!({ "lc_agent_name": "planner", "langgraph_step": 4 }).to_string(),
+        "input.value": "{\"city\": \"Paris\"}",
+        "output.value": json!({
+            "type": "tool", "data": { "content": "rain", "tool_call_id": "call_4", "id": null },
+        }).to_string(),
+    });
+    for own in [openllmetry, openinference] {
+        let call = only(&[span(1, 0, "x", &own)]);
+        let What::Tool { name, call_id, .. } = &call.what else { panic!("{own}") };
+        assert_eq!((name.as_str(), call_id.as_deref()), ("get_weather", Some("call_4")), "{own}");
+        assert_eq!(
+            (&call.arguments, call.answer.as_deref()),
+            (&json!({ "city": "Paris" }), Some("rain"))
+        );
+        assert_eq!((call.agent.as_deref(), call.session.as_deref()), (Some("planner"), Some("s1")));
+    }
+    // What only looks a little like it stays as it is.
+    for said in ["{\"content\": 1}", "{\"output\": \"content\"}", "{\"type\":\"tool\",\"content\":"]
+    {
+        let own = json!({
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a", "gen_ai.tool.call.result": said,
+        });
+        assert_eq!(only(&[span(1, 0, "x", &own)]).answer.as_deref(), Some(said));
     }
 }
 
@@ -130,7 +180,7 @@ fn every_emitter_tells_of_its_model_calls() {
                 "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 2 }),
     ] {
         let call = only(&[span(1, 0, "x", &own)]);
-        let Kind::Model { model, usage, .. } = call.kind else { panic!("{own}") };
+        let What::Model { model, usage, .. } = call.what else { panic!("{own}") };
         assert_eq!((model.as_str(), usage.input.0, usage.output.0), ("m", 5, 2), "{own}");
     }
 }
@@ -219,7 +269,8 @@ fn claude_code_tells_of_its_calls_in_logs() {
         (Some("s-1"), Some("claude-code"))
     );
     assert_eq!(call.ended_ms - call.began_ms, 1500);
-    let Kind::Model { usage, .. } = &call.kind else { panic!() };
+    let What::Model { usage, .. } = &call.what else { panic!() };
+    assert_eq!(call.cost, NanoUsd::from_dollars(0.0021));
     assert_eq!((usage.input.0, usage.cache_read.0, usage.cache_write.0), (12, 4000, 7));
 
     let batch = record(
@@ -231,8 +282,8 @@ fn claude_code_tells_of_its_calls_in_logs() {
     );
     let call = &batch.calls[0];
     assert_eq!(call.failed.as_deref(), Some("exit 1"));
-    let Kind::Tool { name, arguments, .. } = &call.kind else { panic!() };
-    assert_eq!((name.as_str(), arguments), ("Bash", &json!({ "command": "make" })));
+    let What::Tool { name, .. } = &call.what else { panic!() };
+    assert_eq!((name.as_str(), &call.arguments), ("Bash", &json!({ "command": "make" })));
     assert_eq!(
         record("claude_code.user_prompt", &json!({ "event.name": "user_prompt" })).others,
         1
@@ -249,7 +300,7 @@ fn gemini_cli_tells_of_its_calls_in_logs() {
             "thoughts_token_count": 5,
         }),
     );
-    let Kind::Model { usage, .. } = &batch.calls[0].kind else { panic!() };
+    let What::Model { usage, .. } = &batch.calls[0].what else { panic!() };
     assert_eq!((usage.input.0, usage.cache_read.0, usage.output.0), (60, 40, 15));
     let batch = record(
         "x",
@@ -258,5 +309,5 @@ fn gemini_cli_tells_of_its_calls_in_logs() {
             "function_args": "{\"command\":\"ls\"}", "success": true,
         }),
     );
-    assert!(matches!(&batch.calls[0].kind, Kind::Tool { name, .. } if name == "run_shell_command"));
+    assert!(matches!(&batch.calls[0].what, What::Tool { name, .. } if name == "run_shell_command"));
 }

@@ -327,6 +327,7 @@ impl From<Who> for Identity {
     responses(
         (status = 200, description = "Sets the login's cookie", body = Identity),
         (status = 401, description = "`bad_key`", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: a key for metrics", body = ProblemBody, content_type = "application/problem+json"),
         (status = 503, description = "`store_failed`", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]

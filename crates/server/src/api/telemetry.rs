@@ -9,11 +9,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use deadstop_core::{
-    Answer, Call, CallId, Digest, Failure, How, ModelCall, Outcome, Status, TextFacts, Time,
+    Answer, Call, CallId, Digest, Failure, How, ModelCall, NanoUsd, Outcome, Status, TextFacts,
+    Time, ToolCall, Usage,
 };
-use deadstop_otlp::{Batch, Format, Kind, Observed, Signal};
+use deadstop_otlp::{Batch, Format, Observed, Signal, What};
 use deadstop_protocol::facts;
 use deadstop_protocol::llm::answer::counted::Counted;
+use deadstop_protocol::prices::PriceSource;
 use deadstop_redact::excerpt::Excerpt;
 use deadstop_warden::{Chain, Taken, Told, now};
 
@@ -181,27 +183,32 @@ impl Taking<'_> {
 
 /// A call as the warden takes it.
 fn told(chain: &Chain, observed: Observed) -> Told {
-    let Observed { id, failed, began_ms, kind, .. } = observed;
+    let Observed { id, failed, began_ms, what, prompt, arguments, answer, cost, .. } = observed;
     let status = if failed.is_some() { Status::Error } else { Status::Ok };
     let (mut request, mut response) = (Excerpt::default(), Excerpt::default());
-    let (call, outcome) = match kind {
-        Kind::Tool { name, call_id, arguments, result } => {
+    let (call, outcome) = match what {
+        What::Tool { name, server, call_id } => {
             request = Excerpt::of_call(&format!("{name} {arguments}"));
-            let result = result.or(failed);
+            let result = answer.or(failed);
             response.push(result.as_deref().unwrap_or_default());
-            let call = Call::Tool(facts::tool_call(&name, &arguments));
-            let id = call_id.as_deref().and_then(CallId::of);
+            let mut call = ToolCall { server, ..facts::tool_call(&name, &arguments) };
+            // What was asked is not told: this call cannot be known to be the one before it again.
+            if arguments.is_null() {
+                call.signature = Digest::of(id.as_bytes());
+                call.shape = call.signature;
+            }
+            let call = Call::Tool(call);
+            let model_id = call_id.as_deref().and_then(CallId::of);
             let result = result.as_deref().map(facts::result);
-            (call, Outcome { status, id, result, ..Outcome::default() })
+            (call, Outcome { status, id: model_id, result, ..Outcome::default() })
         }
-        Kind::Model { provider, model, usage, prompt, answer } => {
+        What::Model { provider, model, usage } => {
             request.push(prompt.as_deref().unwrap_or_default());
             response.push(answer.as_deref().or(failed.as_deref()).unwrap_or_default());
-            let prices = chain.project.prices();
-            let billed = prices.bill(None, &model, &usage, &Counted::default()).cost;
+            let billed = bill(chain, &model, &usage, cost);
             // A prompt holds all that was said before: it is not compared with the last one.
             let call = ModelCall {
-                rates: prices.price(&model).rates,
+                rates: chain.project.prices().price(&model).rates,
                 model,
                 server: provider,
                 input: usage.input,
@@ -223,4 +230,21 @@ fn told(chain: &Chain, observed: Observed) -> Told {
     let call = chain.project.redact_call(call);
     let began = Time(began_ms).min(now());
     Told { id: Digest::of(id.as_bytes()), call, outcome, began, request, response }
+}
+
+/// What a model call has cost: by our prices, as at every door. Where we know none, the emitter's own
+/// figure is nearer to the truth than the fallback.
+fn bill(chain: &Chain, model: &str, usage: &Usage, said: Option<NanoUsd>) -> NanoUsd {
+    let bill = chain.project.prices().bill(None, model, usage, &Counted::default());
+    match said {
+        Some(said) if bill.source == PriceSource::Fallback => {
+            tracing::debug!(
+                "`{}` has no price: charged {said}, as the emitter of its telemetry reported; \
+                 `deadstop prices` sets a price",
+                bill.model
+            );
+            said
+        }
+        _ => bill.cost,
+    }
 }

@@ -99,9 +99,11 @@ fn target(
     set: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Target>, String> {
     let upper = signal.to_uppercase();
+    // The variable that says it, and what it says: the signal's own, or else the common one.
     let own = |what: &str| {
-        let special = set(&format!("OTEL_EXPORTER_OTLP_{upper}_{what}"));
-        special.or_else(|| set(&format!("OTEL_EXPORTER_OTLP_{what}")))
+        let names =
+            [format!("OTEL_EXPORTER_OTLP_{upper}_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")];
+        names.into_iter().find_map(|name| set(&name).map(|value| (name, value)))
     };
     if set(&format!("OTEL_{upper}_EXPORTER")).is_some_and(|exporter| exporter == "none") {
         return Ok(None);
@@ -109,10 +111,10 @@ fn target(
     let special = set(&format!("OTEL_EXPORTER_OTLP_{upper}_ENDPOINT"));
     let usual = || base.map(|base| format!("{}/v1/{signal}", base.trim_end_matches('/')));
     let Some(endpoint) = special.or_else(usual) else { return Ok(None) };
-    let protocol = own("PROTOCOL").unwrap_or_else(|| "http/protobuf".to_owned());
-    if protocol != "http/protobuf" {
+    if let Some((variable, protocol)) = own("PROTOCOL").filter(|(_, said)| said != "http/protobuf")
+    {
         return Err(format!(
-            "OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}, and telemetry is sent as http/protobuf only: \
+            "{variable} is {protocol}, and telemetry is sent as http/protobuf only: \
              set that, with the collector's HTTP port (4318 as a rule)"
         ));
     }
@@ -120,7 +122,7 @@ fn target(
         format!("`{endpoint}` is not a URL; write one such as http://collector:4318")
     })?;
     let mut headers = typed.to_vec();
-    let more = own("HEADERS").unwrap_or_default();
+    let more = own("HEADERS").map(|(_, headers)| headers).unwrap_or_default();
     headers.extend(pairs(&more).map(|(name, value)| (name, Secret::new(value))));
     for (name, value) in &headers {
         let fine = name.parse::<http::HeaderName>().is_ok()
@@ -206,6 +208,74 @@ mod tests {
         assert!(resolve(RawTelemetry::default(), &off).unwrap().is_none());
     }
 
+    /// Each signal may have its own address and headers; those replace the common ones.
+    #[test]
+    fn a_signal_may_have_settings_of_its_own() {
+        let found = resolve(
+            RawTelemetry::default(),
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://common:4318"),
+                ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=blue"),
+                ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:1/in"),
+                ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-team=red"),
+                ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/protobuf"),
+                ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://logs:2/in"),
+                ("OTEL_METRICS_EXPORTER", "otlp"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "1500"),
+            ],
+        );
+        let found = found.unwrap().unwrap();
+        let said = |target: &Option<Target>| {
+            let target = target.as_ref().unwrap();
+            let headers =
+                target.headers.iter().map(|(name, value)| format!("{name}={}", value.reveal()));
+            (target.endpoint.to_string(), headers.collect::<Vec<_>>().join(","))
+        };
+        let expected = |endpoint: &str, headers: &str| (endpoint.to_owned(), headers.to_owned());
+        assert_eq!(said(&found.traces), expected("http://traces:1/in", "x-team=red"));
+        assert_eq!(said(&found.logs), expected("http://logs:2/in", "x-team=blue"));
+        assert_eq!(said(&found.metrics), expected("http://common:4318/v1/metrics", "x-team=blue"));
+        assert_eq!(found.interval, Duration::from_millis(1500));
+    }
+
+    /// The file comes first, so that a variable of the machine does not redirect what an operator set.
+    #[test]
+    fn what_was_typed_comes_before_variables() {
+        let typed = RawTelemetry {
+            otlp_endpoint: Some("http://typed:4318".to_owned()),
+            resource: BTreeMap::from([("service.name".to_owned(), "gate".to_owned())]),
+            headers_env: BTreeMap::from([("authorization".to_owned(), "TOKEN".to_owned())]),
+            ..RawTelemetry::default()
+        };
+        let set = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://other:4318"), ("TOKEN", "Bearer k")];
+        let found = resolve(typed.clone(), &set).unwrap().unwrap();
+        let traces = found.traces.unwrap();
+        assert_eq!(traces.endpoint, "http://typed:4318/v1/traces");
+        assert_eq!(traces.headers[0].1.reveal(), "Bearer k");
+        assert_eq!(found.resource, [("service.name".to_owned(), "gate".to_owned())]);
+        let said = resolve(typed, &[]).unwrap_err();
+        assert!(said.contains("the environment has no TOKEN"), "{said}");
+    }
+
+    #[test]
+    fn samplers_are_those_of_opentelemetry() {
+        for (sampler, argument, share, follows) in [
+            (None, None, 1.0, true),
+            (Some("always_on"), None, 1.0, false),
+            (Some("always_off"), None, 0.0, false),
+            (Some("parentbased_always_off"), None, 0.0, true),
+            (Some("traceidratio"), None, 1.0, false),
+            (Some("traceidratio"), Some("0.5"), 0.5, false),
+            (Some("parentbased_traceidratio"), Some("0"), 0.0, true),
+        ] {
+            let mut set = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")];
+            set.extend(sampler.map(|sampler| ("OTEL_TRACES_SAMPLER", sampler)));
+            set.extend(argument.map(|argument| ("OTEL_TRACES_SAMPLER_ARG", argument)));
+            let found = resolve(RawTelemetry::default(), &set).unwrap().unwrap();
+            assert_eq!((found.share, found.follows), (share, follows), "{sampler:?} {argument:?}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_is_named() {
         let typed = |endpoint: &str| RawTelemetry {
@@ -221,6 +291,21 @@ mod tests {
                 "write milliseconds",
             ),
             (resolve(typed("http://c"), &[("OTEL_TRACES_SAMPLER", "magic")]), "write always_on"),
+            (
+                resolve(
+                    typed("http://c"),
+                    &[("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2")],
+                ),
+                "write 0 to 1",
+            ),
+            (
+                resolve(typed("http://c"), &[("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/json")]),
+                "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL is http/json",
+            ),
+            (
+                resolve(typed("http://c"), &[("OTEL_EXPORTER_OTLP_HEADERS", "a b=c")]),
+                "cannot be sent as a header",
+            ),
         ] {
             let said = found.unwrap_err();
             assert!(said.starts_with("telemetry: ") && said.contains(says), "{said}");

@@ -94,6 +94,58 @@ async fn a_call_that_the_gateway_saw_is_not_charged_again() {
     assert!((cost().await - more).abs() < 1e-12, "the exporter sent it again");
 }
 
+/// What an emitter says that a call cost counts where we know no price, and only there; and the list of
+/// costs says the same as the session.
+#[tokio::test]
+async fn an_emitters_cost_stands_in_for_a_price_that_is_unknown() {
+    let gate = gate(json!({})).await;
+    let told = |n: u64, model: &str| {
+        let own = json!({
+            "gen_ai.operation.name": "chat", "gen_ai.request.model": model, "cost_usd": "0.125",
+            "gen_ai.usage.input_tokens": 1000 + n, "gen_ai.usage.output_tokens": 10,
+        });
+        span(n, &own, None)
+    };
+    tell(&gate, &told(1, "house-model-that-has-no-price")).await;
+    let once = gate.scope("s1").await["cost_usd"].as_f64().unwrap();
+    assert!((once - 0.125).abs() < 1e-9, "{once}");
+    tell(&gate, &told(2, "gpt-4o")).await;
+    let both = gate.scope("s1").await["cost_usd"].as_f64().unwrap();
+    assert!(both > once && both < 0.2, "by our own price: {both}");
+    gate.ask(&Ask::get("/api/incidents")).await;
+    let listed = gate.ask(&Ask::get("/api/costs?by=model")).await.json();
+    let cost = |model: &str| {
+        let items = listed["items"].as_array().unwrap();
+        items.iter().find(|item| item["of"] == model).unwrap()["cost_usd"].as_f64().unwrap()
+    };
+    let sum = cost("house-model-that-has-no-price") + cost("gpt-4o");
+    assert!((cost("house-model-that-has-no-price") - 0.125).abs() < 1e-9, "{listed}");
+    assert!((sum - both).abs() < 1e-9, "{listed}");
+}
+
+/// Most emitters leave arguments out: then calls that fail alike are no repeated call, and only a long row of
+/// them ends the session.
+#[tokio::test]
+async fn calls_without_their_arguments_are_no_repeated_call() {
+    let gate = gate(json!({ "preset": "strict" })).await;
+    let bash = |n: u64| {
+        let own = json!({ "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "Bash" });
+        span(n, &own, Some("Shell command failed"))
+    };
+    for n in 1..=8 {
+        tell(&gate, &bash(n)).await;
+    }
+    let next = || Speech::Chat.says(false, "go on").by("watched", "s1");
+    let answered = gate.ask(&next()).await;
+    assert_eq!(answered.status, 200, "{}", answered.text());
+    for n in 9..=40 {
+        tell(&gate, &bash(n)).await;
+    }
+    let refused = gate.ask(&next()).await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    assert!(refused.text().contains("whatever it was asked"), "{}", refused.text());
+}
+
 #[tokio::test]
 async fn a_budget_holds_for_what_telemetry_tells_of() {
     let gate = gate(json!({ "budget": { "max_cost_usd": 0.05 } })).await;
