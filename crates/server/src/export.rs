@@ -34,9 +34,6 @@ const QUEUE: usize = 8192;
 const BATCH: usize = 512;
 /// How long a span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
-/// How often the queue is looked into meanwhile. To wake up for each span would cost its call more than all
-/// else that is done with it; a queue that fills up in this time would take 80,000 calls a second.
-const LOOK: Duration = Duration::from_millis(100);
 /// How long a collector may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a request is sent again, and how long after the first time; doubled each time.
@@ -99,13 +96,11 @@ async fn run<T>(
         let Some(first) = queue.recv().await else { return };
         let mut waiting = vec![first];
         let until = Instant::now() + GATHER;
-        loop {
-            let more = BATCH - waiting.len();
-            waiting.extend(std::iter::from_fn(|| queue.try_recv().ok()).take(more));
-            if waiting.len() >= BATCH || queue.is_closed() || Instant::now() >= until {
-                break;
+        while waiting.len() < BATCH {
+            match tokio::time::timeout_at(until, queue.recv()).await {
+                Ok(Some(next)) => waiting.push(next),
+                Ok(None) | Err(_) => break,
             }
-            tokio::time::sleep(LOOK).await;
         }
         let (body, number) = written(&waiting);
         if number == 0 {
