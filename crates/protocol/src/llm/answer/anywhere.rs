@@ -89,10 +89,10 @@ impl Anywhere {
         self.each_voice(sink, |voice, sink| {
             voice.event(data, name, sink);
         });
-        if data.trim_ascii_start().starts_with(b"{") || data.trim_ascii_start().starts_with(b"[") {
-            if let Ok(value) = plain::read(data) {
-                self.object(&value, sink);
-            }
+        if data.trim_ascii_start().starts_with(b"{")
+            && let Ok(value) = plain::read(data)
+        {
+            self.object(&value, sink);
         }
     }
 
@@ -370,7 +370,8 @@ fn said(value: &Value, sink: &mut Sink<'_>) {
     match &value["error"] {
         Value::String(problem) => sink.error(problem.clone()),
         Value::Object(problem) => {
-            sink.error(problem["message"].as_str().unwrap_or_default().to_owned())
+            let told = problem.get("message").and_then(Value::as_str);
+            sink.error(told.unwrap_or_default().to_owned());
         }
         _ if value["done"] == true => sink.done(),
         _ => {}
