@@ -356,7 +356,10 @@ async fn whole(gate: &Gate, books: &[Book], sum: &Sum, seed: u64) {
     let states = ["running", "paused", "finished", "stopped_by_guard", "stopped_by_person"];
     for state in states {
         let expected = books.iter().filter(|book| book.standing() == state).count();
-        assert_eq!(counts[state], expected, "seed {seed}: {state} of {counts}");
+        let count = |state: &str| counts[state].as_u64().unwrap() as usize;
+        // A thousand histories take longer than it takes to be idle: fifteen minutes.
+        let idle = if state == "running" { count("idle") } else { 0 };
+        assert_eq!(count(state) + idle, expected, "seed {seed}: {state} of {counts}");
     }
     let whole = &status["project"];
     let flying = |kind: char| {
