@@ -86,7 +86,7 @@ def litellm():
     tools = [{"type": "function", "function": {"name": "get_build", "parameters": parameters}}]
     messages = [{"role": "user", "content": TASK}]
     for _ in range(MOST):
-        said = litellm.completion(f"openai/{MODEL}", messages, api_base=BASE, api_key=KEY, tools=tools, num_retries=3).choices[0].message
+        said = litellm.completion(f"openai/{MODEL}", messages, api_base=BASE, api_key=KEY, tools=tools).choices[0].message
         messages.append(said.model_dump(exclude_none=True))
         if not said.tool_calls:
             return said.content
