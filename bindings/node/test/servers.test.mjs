@@ -52,3 +52,20 @@ test('guarded copies leave the original alone', async () => {
   assert.equal(second.tool(look, { name: 'look' })({}), 'seen');
   assert.deepEqual([first.getState().steps, second.getState().steps], [0, 1]);
 });
+
+const answered = (body, headers = {}) => async () =>
+  new Response(JSON.stringify(body), { headers: { 'content-type': 'application/json', ...headers } });
+
+test('windows of providers are read from answers', async () => {
+  const headers = {
+    'Anthropic-RateLimit-Unified-5h-Utilization': '0.62',
+    'anthropic-ratelimit-unified-5h-reset': '4102444800',
+  };
+  const body = { id: 'm', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1, output_tokens: 1 } };
+  const session = open({ agent: 'writer' });
+  assert.deepEqual(session.getQuotas(), []);
+  const client = session.guarded(openai({ fetch: answered({ choices: [], ...body }, headers) }));
+  await ask(client);
+  const [found] = session.getQuotas();
+  assert.deepEqual([found.window, found.used, found.resetsMs], ['5h', 0.62, 4102444800000]);
+});

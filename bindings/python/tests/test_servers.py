@@ -75,6 +75,24 @@ def test_memory_stays_flat_over_ten_thousand_sessions():
     assert after - before < 4, f"{before:.1f} MiB before, {after:.1f} MiB after"
 
 
+def test_windows_of_providers_are_read_from_answers():
+    headers = {
+        "Anthropic-RateLimit-Unified-5h-Utilization": "0.62",
+        "anthropic-ratelimit-unified-5h-reset": "4102444800",
+        "x-request-id": "r",
+    }
+    answer = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "claude",
+              "usage": {"input_tokens": 1, "output_tokens": 1}}
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=answer, headers=headers))
+    session = deadstop.session(agent="writer")
+    assert session.get_quotas() == []
+    client = session.guarded(httpx.Client(transport=transport))
+    body = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    client.post("https://api.anthropic.com/v1/messages", json=body)
+    [found] = session.get_quotas()
+    assert (found.window, found.used, found.resets_ms) == ("5h", 0.62, 4102444800000)
+
+
 def test_a_shared_client_outside_of_every_session(openai_client):
     client = deadstop.share(openai_client)
     with pytest.raises(deadstop.DeadstopError, match="outside of every session"):
