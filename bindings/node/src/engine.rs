@@ -310,6 +310,13 @@ impl Engine {
         plain(&self.shared.session.health())
     }
 
+    /// The windows that providers have reported, as JSON.
+    #[napi]
+    pub fn quotas(&self) -> String {
+        let windows = self.shared.session.quotas().into_iter().map(deadstop_sdk::Window::from);
+        plain(&windows.collect::<Vec<_>>())
+    }
+
     /// What happened last, as JSON.
     #[napi]
     pub fn captures(&self) -> String {

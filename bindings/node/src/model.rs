@@ -191,6 +191,14 @@ impl Engine {
             .map(|body| body.to_vec().into())
     }
 
+    /// The headers in which providers report their windows: names in lower case and values in turn.
+    #[napi]
+    pub fn headers(&self, exchange: u32, headers: Vec<String>) {
+        let pairs: Vec<(&str, &str)> =
+            headers.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+        self.shared.with(exchange, |exchange| exchange.headers(&pairs));
+    }
+
     /// The answer begins.
     #[napi]
     pub fn answer(&self, exchange: u32, status: u32, content_type: String) {

@@ -24,7 +24,7 @@ test('a session for each request over one shared client', async () => {
       return session.getState().modelCalls;
     });
   };
-  const calls = await Promise.all(Array.from({ length: 40 }, (_, n) => handle(n)));
+  const calls = await Promise.all(Array.from({ length: 200 }, (_, n) => handle(n)));
   assert.ok(calls.every((count, n) => (n % 2 ? count === 1 : count >= 3)), String(calls));
   assert.equal(currentSession(), undefined);
 });
@@ -51,4 +51,21 @@ test('guarded copies leave the original alone', async () => {
   const look = first.tool('look', () => 'seen');
   assert.equal(second.tool(look, { name: 'look' })({}), 'seen');
   assert.deepEqual([first.getState().steps, second.getState().steps], [0, 1]);
+});
+
+const answered = (body, headers = {}) => async () =>
+  new Response(JSON.stringify(body), { headers: { 'content-type': 'application/json', ...headers } });
+
+test('windows of providers are read from answers', async () => {
+  const headers = {
+    'Anthropic-RateLimit-Unified-5h-Utilization': '0.62',
+    'anthropic-ratelimit-unified-5h-reset': '4102444800',
+  };
+  const body = { id: 'm', type: 'message', role: 'assistant', content: [], usage: { input_tokens: 1, output_tokens: 1 } };
+  const session = open({ agent: 'writer' });
+  assert.deepEqual(session.getQuotas(), []);
+  const client = session.guarded(openai({ fetch: answered({ choices: [], ...body }, headers) }));
+  await ask(client);
+  const [found] = session.getQuotas();
+  assert.deepEqual([found.window, found.used, found.resetsMs], ['5h', 0.62, 4102444800000]);
 });

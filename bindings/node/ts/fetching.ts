@@ -9,6 +9,9 @@ export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promi
 /** Which API a client speaks; `any` if only the address can tell. */
 export type Family = 'openai' | 'anthropic' | 'any';
 
+/** How those headers begin. */
+const WINDOWS = /^(anthropic-ratelimit|x-codex|x-ratelimit)-/;
+
 /** A call whose answer is read. It is collected with the answer. */
 class Call implements Flight {
   readonly scope: number;
@@ -56,6 +59,7 @@ class Call implements Flight {
   }
 
   begins(response: Response): void {
+    this.#windows(response);
     this.#core.engine.answer(this.#exchange, response.status, response.headers.get('content-type') ?? '');
   }
 
@@ -84,6 +88,7 @@ class Call implements Flight {
 
   /** Judges an answer that has come as a whole. */
   async whole(response: Response, bytes: Uint8Array): Promise<Uint8Array | null> {
+    this.#windows(response);
     const { engine, governed } = this.#core;
     const { status } = response;
     const kind = response.headers.get('content-type') ?? '';
@@ -92,6 +97,15 @@ class Call implements Flight {
       : engine.whole(this.#exchange, status, kind, bytes);
     if (!this.#end() && !this.#killed) return bytes;
     return this.#judged(bytes, passed);
+  }
+
+  /** Providers report in headers how much of a window is used. */
+  #windows(response: Response): void {
+    const found: string[] = [];
+    response.headers.forEach((value, name) => {
+      if (WINDOWS.test(name)) found.push(name, value);
+    });
+    if (found.length > 0) this.#core.engine.headers(this.#exchange, found);
   }
 
   #judged<B extends Uint8Array | null>(bytes: B, passed: number | Uint8Array | string): B | Uint8Array {

@@ -9,7 +9,7 @@ export { DeadstopBlocked, DeadstopError, DeadstopKilled } from './errors.js';
 export type { KillContext, Trip } from './errors.js';
 export type { Fetch } from './fetching.js';
 export { Scope, Session, currentSession } from './session.js';
-export type { Capture, Figures, GuardOptions, Health, Limits, ScopeOptions, State } from './session.js';
+export type { Capture, Figures, GuardOptions, Health, Limits, Quota, ScopeOptions, State } from './session.js';
 export type { ToolOptions } from './tools.js';
 
 /**

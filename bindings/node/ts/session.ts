@@ -90,6 +90,18 @@ export interface State extends Figures {
   readonly scopes: (Figures & { readonly path: string[]; readonly killed: boolean })[];
 }
 
+/** A window of a provider, as its answers report it. */
+export interface Quota {
+  /** The provider, by the name under which it is called. */
+  readonly provider: string;
+  /** The window's name: `5h`, `7d`, `primary`, `requests`. */
+  readonly window: string;
+  /** The share that is used. */
+  readonly used: number;
+  /** When it begins anew, in milliseconds since 1970. */
+  readonly resetsMs: number;
+}
+
 /** How a session is. */
 export interface Health {
   /** Whether it is over. */
@@ -390,6 +402,11 @@ export class Session<C = undefined> {
   /** How it is. */
   getHealth(): Health {
     return humps(JSON.parse(this.#core.engine.health()));
+  }
+
+  /** The windows that providers have reported to the agent, the fullest first. */
+  getQuotas(): Quota[] {
+    return humps(JSON.parse(this.#core.engine.quotas()));
   }
 
   /** What happened last, the oldest first. */

@@ -112,6 +112,15 @@ impl Exchange {
         body.map(|body| PyBytes::new(py, &body))
     }
 
+    /// The headers in which providers report their windows.
+    fn headers(&self, py: Python<'_>, headers: Vec<(String, String)>) {
+        let lower = |(name, value): (String, String)| (name.to_ascii_lowercase(), value);
+        let headers: Vec<(String, String)> = headers.into_iter().map(lower).collect();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.with(py, |exchange| exchange.headers(&headers));
+    }
+
     fn answer(&self, py: Python<'_>, status: u16, content_type: &str) {
         self.with(py, |exchange| exchange.answer(status, content_type));
     }

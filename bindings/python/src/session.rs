@@ -162,6 +162,11 @@ impl Session {
         plain(py, &self.session.health())
     }
 
+    fn quotas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let windows = self.session.quotas().into_iter().map(deadstop_sdk::Window::from);
+        plain(py, &windows.collect::<Vec<_>>())
+    }
+
     fn captures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         plain(py, &self.session.captures())
     }

@@ -2,11 +2,32 @@
 
 use std::fmt;
 
-use deadstop_core::{FailMode, Mode, ScopeState};
+use deadstop_core::{FailMode, Mode, ProviderQuota, Quota, ScopeState};
 use serde::Serialize;
 
 use crate::session::Session;
 use crate::tree::{SESSION, Tree};
+
+/// A window of a provider as the bindings give it out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Window {
+    /// The provider, by the name under which it is called.
+    pub provider: String,
+    /// The window's name: `5h`, `7d`, `primary`, `requests`.
+    pub window: String,
+    /// The share that is used.
+    pub used: f64,
+    /// When it begins anew, in milliseconds since 1970.
+    pub resets_ms: u64,
+}
+
+impl From<ProviderQuota> for Window {
+    fn from(ProviderQuota { provider, quota }: ProviderQuota) -> Window {
+        let Quota { window, used, resets } = quota;
+        Window { provider, window, used, resets_ms: resets.0 }
+    }
+}
 
 /// A session's state. A kill freezes it: only calls that were in flight at the kill are still booked.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -56,6 +56,7 @@ pub use deadstop_protocol::llm::Api;
 pub use exchange::{Exchange, Outgoing, api_of};
 pub use health::{
     AuthorityState, Durability, Figures, Health, ScopeFigures, ServerHealth, SessionStatus, State,
+    Window,
 };
 pub use limits::{BadLimit, Limits};
 pub use refused::{Blocked, Context, Killed, Refused, Why};

@@ -15,7 +15,7 @@ from typing import Any, Literal, Mapping, TypeVar
 from ._clients import share
 from ._errors import DeadstopBlocked, DeadstopError, DeadstopKilled, KillContext, Trip
 from ._native import __version__
-from ._session import Health, OnSteer, OnTripped, Scope, Session, State, current_session, open_session
+from ._session import Health, OnSteer, OnTripped, Quota, Scope, Session, State, current_session, open_session
 
 C = TypeVar("C")
 
@@ -24,6 +24,7 @@ __all__ = [
     "DeadstopError",
     "DeadstopKilled",
     "Health",
+    "Quota",
     "KillContext",
     "OnSteer",
     "OnTripped",

@@ -324,9 +324,20 @@ def _family(client: Any) -> tuple[str, type | None]:
     return "any", None
 
 
+#: How the headers begin in which providers report how much of a window is used.
+_WINDOWS = frozenset(name[:12] for name in (b"anthropic-ratelimit-", b"x-codex-prim", b"x-codex-seco", b"x-ratelimit-"))
+
+
 def _begin(exchange: Exchange, response: Any) -> None:
     packed = response.headers.get("content-encoding", "identity") not in ("identity", "")
     kind = "" if packed else response.headers.get("content-type", "")
+    windows = [
+        (name.decode("ascii", "replace"), value.decode("ascii", "replace"))
+        for name, value in response.headers.raw
+        if name[:12].lower() in _WINDOWS
+    ]
+    if windows:
+        exchange.headers(windows)
     exchange.answer(response.status_code, kind)
 
 

@@ -61,6 +61,20 @@ class Health:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """A window of a provider, as its answers report it."""
+
+    provider: str
+    """The provider, by the name under which it is called."""
+    window: str
+    """The window's name: ``5h``, ``7d``, ``primary``, ``requests``."""
+    used: float
+    """The share that is used."""
+    resets_ms: int
+    """When it begins anew, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True)
 class State:
     """What a session has used. A kill freezes it: only calls in flight are still booked."""
 
@@ -295,6 +309,10 @@ class Session(Generic[C]):
     def get_health(self) -> Health:
         """How it is."""
         return Health(**self._native.health())
+
+    def get_quotas(self) -> list[Quota]:
+        """The windows that providers have reported to its agent, the fullest first."""
+        return [Quota(**window) for window in self._native.quotas()]
 
     def get_captures(self) -> list[dict[str, Any]]:
         """What happened last, the oldest first: calls by name, verdicts, figures."""
