@@ -138,7 +138,7 @@ def claude(binary, folder):
         done = subprocess.run([*prompt, "--continue"], cwd=project, env=own, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=SECONDS)
         said = done.stdout + done.stderr
-        if not wrong and ("deadstop stopped" not in said or len(model.asked) != before):
+        if not wrong and ("Deadstop stopped" not in said or len(model.asked) != before):
             wrong = f"the hook let it go on: {len(model.asked) - before} model calls more; {said[-1500:]}"
         return [wrong] if wrong else []
     finally:
