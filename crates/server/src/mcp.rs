@@ -324,11 +324,11 @@ impl Mcp {
             who = Identity { session: Some(session.clone()), source: Source::Deadstop, ..who };
         }
         // A trace may be as short as one request; the protocol's own session says more.
-        if matches!(who.source, Source::Unnamed | Source::Trace) {
-            if let Some(session) = named::brought(&parts.headers).and_then(identity::name) {
-                who.session = Some(session);
-                who.source = Source::SessionHeader;
-            }
+        if matches!(who.source, Source::Unnamed | Source::Trace)
+            && let Some(session) = named::brought(&parts.headers).and_then(identity::name)
+        {
+            who.session = Some(session);
+            who.source = Source::SessionHeader;
         }
         who
     }
