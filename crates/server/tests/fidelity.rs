@@ -310,7 +310,7 @@ fn same_request(number: usize, ask: &Ask, wanted: &Seen, seen: &Seen, usage: boo
 }
 
 fn same_answer(number: usize, expected: &Got, got: &Got) {
-    assert_eq!(got.start, expected.start, "case {number}");
+    assert_eq!(got.start, expected.start, "case {number}: {}", got.text());
     let mut but = Vec::new();
     if expected.header("content-length").is_none() {
         // Said where it was not, as it has become known.

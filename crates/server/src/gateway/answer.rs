@@ -129,8 +129,12 @@ pub(super) async fn pass(
         };
     }
     // A length that the upstream gave would be wrong once the stream is cut: the client would take our
-    // last words for a broken connection, and ask again.
-    parts.headers.remove(header::CONTENT_LENGTH);
+    // last words for a broken connection, and ask again. What is no model's answer by its path and by its
+    // type keeps its length, as it would without us.
+    let foreign = form == Form::File && exchange.brings == Some(Brings::Document);
+    if !foreign {
+        parts.headers.remove(header::CONTENT_LENGTH);
+    }
     flow.streams();
     let mut passing = Passing::new(body, flow, Some(reader), decoder, exchange.dialect);
     passing.shape = match (form, exchange.dialect) {
@@ -160,7 +164,9 @@ fn form(headers: &HeaderMap, exchange: &Exchange) -> Option<Form> {
             Brings::Document => Some(Form::File),
         };
     }
-    if kind.starts_with("text/event-stream") && exchange.stream {
+    // Ollama's clients read lines, whatever the answer is called.
+    let lines = dialect == Dialect::Ollama;
+    if kind.starts_with("text/event-stream") && exchange.stream && !lines {
         Some(Form::Events)
     } else if is_media && exchange.guessed && !exchange.stream {
         // A path that we do not know may be one for sounds or pictures. Where a model answers, its client
@@ -289,7 +295,9 @@ async fn whole(
     }
     reader.finish(&mut pieces);
     flow.whole = head.status.is_success();
-    if reader.unread() && flow.whole && !exchange.guessed && !is_other(exchange.dialect) {
+    // Embeddings hold no tool calls, in whatever form they come.
+    let holds_calls = !is_other(exchange.dialect) && exchange.dialect != Dialect::OpenAiEmbeddings;
+    if reader.unread() && flow.whole && !exchange.guessed && holds_calls {
         flow.fail(Failure::provider(How::Unreadable));
         flow.booked().await;
         return Whole::Broken(OPAQUE.to_owned());

@@ -187,9 +187,10 @@ async fn what_runs_comes_nearest_to_a_limit_first_and_page_by_page() {
         let rows = page["scopes"].as_array().unwrap();
         rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
     };
-    // In a fleet, a page may come from a node that has not heard of the last call or the kill yet.
+    // In a fleet, a page may come from a node that has not heard of the last call or the kill yet. A balancer
+    // throws dice: of 12 pages none came from one of the three nodes in one run of 43.
     until("every node lists the same", async || {
-        for _ in 0..12 {
+        for _ in 0..40 {
             let page = get(&gate, asked).await;
             let shares: Vec<_> = page["scopes"].as_array().unwrap().iter().collect();
             let shares = shares.iter().map(|row| row["limits"][0]["share"].as_f64());

@@ -258,7 +258,7 @@ fn clients_that_retry_errors_in_streams_are_told_with_a_code_that_they_give_up_o
         assert!(all.is_empty());
         let value: Value = serde_json::from_str(&data).unwrap();
         let error = value.pointer("/response/error").unwrap_or(&value["error"]).clone();
-        assert!(error["message"].as_str().unwrap().starts_with("deadstop "));
+        assert!(error["message"].as_str().unwrap().starts_with("Deadstop "));
         assert_eq!(error["deadstop"]["reason"], "repetition");
         (name, error["code"].clone())
     };

@@ -123,6 +123,7 @@ pub fn brings(method: &str, path: &str) -> Option<Brings> {
         [.., "threads", _, "runs"]
         | [.., "runs" | "steps" | "batches" | "operations" | "interactions", _]
         | [.., "runs", _, "steps"]
+        | [.., "batches"]
         | [.., "chat", "completions"]
         | [.., "conversations", _, "items"]
         | [.., "conversations", _, "items", _]
