@@ -58,7 +58,8 @@ impl Trust {
             problems.extend(trust.add_file(Path::new(&file)).err());
         }
         let folders = set("SSL_CERT_DIR").unwrap_or_default();
-        for folder in std::env::split_paths(&folders) {
+        // An empty list has one empty name.
+        for folder in std::env::split_paths(&folders).filter(|it| !it.as_os_str().is_empty()) {
             problems.extend(trust.add_folder(&folder).err());
         }
         (trust, problems)

@@ -12,7 +12,6 @@ mod admission;
 mod answer;
 mod flow;
 mod inbound;
-mod ready;
 mod route;
 mod send;
 mod stops;

@@ -24,7 +24,7 @@ use http_body_util::BodyExt;
 
 use super::flow::{Answered, Cut, Flow, Why};
 use super::send::Failed;
-use super::{Exchange, Gateway, answered, last_warned, ready};
+use super::{Exchange, Gateway, answered, last_warned};
 use crate::door::decode::{Decoder, MOST, TOO_LARGE, UNREADABLE};
 use crate::door::{Answer, strip_hop_by_hop, warned};
 
@@ -685,7 +685,7 @@ impl http_body::Body for Passing {
                 continue;
             }
             if this.unjudged == 0 {
-                if let Some(frame) = ready::next(&mut this.ready) {
+                if let Some(frame) = this.ready.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 if let Some((written, _)) = &mut this.last_words {
