@@ -414,6 +414,8 @@ class Chunks:
 class Server(ThreadingHTTPServer):
     """On a free port, with its address in `url`. Clients that are stopped leave without a word."""
 
+    #: Connections that wait to be taken: five are usual, and the system lets the others try again seconds later.
+    request_queue_size = 512
     daemon_threads = True
 
     def __init__(self, handler):

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadstop_sdk::{Api, Limits, ModelAsk, Outgoing, Refused, Time, Why, api_of};
@@ -20,6 +20,24 @@ pub(crate) struct Session {
     governed: bool,
     /// For tests that say what time it is.
     clock: Arc<AtomicU64>,
+}
+
+/// A session's copy for a forked process.
+#[pyclass(frozen, module = "deadstop._native")]
+pub(crate) struct Forked {
+    copy: Mutex<Option<deadstop_sdk::Forked>>,
+    governed: bool,
+    clock: Arc<AtomicU64>,
+}
+
+#[pymethods]
+impl Forked {
+    /// The session in the child; nothing at a second time.
+    fn session(&self) -> Option<Session> {
+        let copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let session = copy.session();
+        Some(Session { session, governed: self.governed, clock: Arc::clone(&self.clock) })
+    }
 }
 
 /// A scope of a session.
@@ -179,10 +197,13 @@ impl Session {
         Ok(())
     }
 
-    /// The same session in a process that was forked off.
-    fn forked(&self) -> Session {
-        let session = self.session.forked();
-        Session { session, governed: self.governed, clock: Arc::clone(&self.clock) }
+    /// A copy for a process that is about to be forked off.
+    fn before_fork(&self) -> Forked {
+        Forked {
+            copy: Mutex::new(Some(self.session.before_fork())),
+            governed: self.governed,
+            clock: Arc::clone(&self.clock),
+        }
     }
 
     /// Says what time it is, where a clock was given.

@@ -62,7 +62,7 @@ pub use limits::{BadLimit, Limits};
 pub use refused::{Blocked, Context, Killed, Refused, Why};
 pub use running::Running;
 pub use scope::{ModelAsk, Scope};
-pub use session::{Builder, Clock, OpenError, Session};
+pub use session::{Builder, Clock, Forked, OpenError, Session};
 pub use steer::Settled;
 pub use stop::{StopSignal, Stopped, Watch};
 pub use tree::{Observer, ScopeError};

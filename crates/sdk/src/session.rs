@@ -364,10 +364,11 @@ impl Session {
         blocking::run(move || session.flush(most)).await;
     }
 
-    /// The same session for a forked process: what was used until then counts, calls in flight stay
-    /// with the parent, and a server is asked anew.
+    /// A copy for a process that is about to be forked off: what was used until now counts, and calls in
+    /// flight stay with this process. It is made before the fork, because in the moment of the fork
+    /// another thread may hold a lock that the child would wait for without end.
     #[must_use]
-    pub fn forked(&self) -> Session {
+    pub fn before_fork(&self) -> Forked {
         let copy = Session(Arc::new(Inner {
             agent: self.0.agent.clone(),
             name: self.0.name.clone(),
@@ -384,12 +385,11 @@ impl Session {
             watches_answers: self.0.watches_answers,
             state_folder: self.0.state_folder.clone(),
         }));
-        if let Some(authority) = self.authority() {
+        let address = self.authority().map(|authority| {
             let folder = self.0.state_folder.clone();
-            let address = crate::govern::Address { url: authority.health().url, folder };
-            crate::govern::connect_later(&copy, &address);
-        }
-        copy
+            crate::govern::Address { url: authority.health().url, folder }
+        });
+        Forked { session: copy, address }
     }
 
     pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
@@ -526,6 +526,24 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (agent, session) = (self.agent(), self.name());
         f.debug_struct("Session").field("agent", &agent).field("session", &session).finish()
+    }
+}
+
+/// A session's copy for a forked process.
+#[derive(Debug)]
+pub struct Forked {
+    session: Session,
+    address: Option<crate::govern::Address>,
+}
+
+impl Forked {
+    /// The session in the child: a server is asked anew.
+    #[must_use]
+    pub fn session(self) -> Session {
+        if let Some(address) = &self.address {
+            crate::govern::connect_later(&self.session, address);
+        }
+        self.session
     }
 }
 

@@ -257,7 +257,7 @@ fn a_name_a_limit_and_a_policy_that_cannot_be() {
 fn a_process_that_was_forked_off_goes_on_from_where_it_was() {
     let session = session("[steps]\nmax_steps = 2\n");
     session.tool("a", &json!({})).unwrap().done("1").unwrap();
-    let child = session.forked();
+    let child = session.before_fork().session();
     child.tool("b", &json!({})).unwrap().done("2").unwrap();
     assert!(child.tool("c", &json!({})).unwrap_err().is_killed());
     session.tool("b", &json!({})).unwrap().done("2").unwrap();

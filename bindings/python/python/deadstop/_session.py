@@ -494,9 +494,17 @@ class Session(Generic[C]):
                 return scope._native
         return self._root
 
-    def _after_fork(self) -> None:
-        path = self._root.path
-        self._native = self._native.forked()
+    def _before_fork(self) -> Callable[[], None]:
+        copy, path = self._native.before_fork(), self._root.path
+        return lambda: self._after_fork(copy, path)
+
+    def _after_fork(self, copy: _native.Forked, path: list[str]) -> None:
+        native = copy.session()
+        if native is None:
+            return
+        # Ending it might wait for a lock that no thread here will ever release.
+        _parents.append(self._native)
+        self._native = native
         self._root = self._native.root()
         for name in path:
             self._root = self._root.scope(name)
@@ -717,12 +725,35 @@ def _flush_all() -> None:
         session._native.flush(1.0)
 
 
-def _fork_all() -> None:
+class _Forks(threading.local):
+    """What the child of this thread does first, with copies of the sessions. They are made before the fork:
+    another thread may hold a session's lock in that moment, and the child has no such thread to release it."""
+
+    begins: list[Callable[[], None]] = []
+
+
+_forks = _Forks()
+#: What a child keeps of its parent's sessions, untouched.
+_parents: list[_native.Session] = []
+
+
+def _before_fork() -> None:
+    _forks.begins = [session._before_fork() for session in list(_alive)]
+
+
+def _after_fork_in_parent() -> None:
+    _forks.begins = []
+
+
+def _after_fork_in_child() -> None:
     _stopping.forget_helpers()
-    for session in list(_alive):
-        session._after_fork()
+    begins, _forks.begins = _forks.begins, []
+    for begin in begins:
+        begin()
 
 
 atexit.register(_flush_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fork_all)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

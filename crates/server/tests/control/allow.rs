@@ -115,7 +115,8 @@ async fn many_at_once_get_one_call_through() {
     let code = code(explained(&propose(&gate, "s1", "t0", &wipe()).await));
     assert_eq!(allow(&gate, &code).await.status, 200);
     let mut tries = tokio::task::JoinSet::new();
-    for n in 0..8 {
+    // Few enough that no other guard has had enough of equal calls before the one that is allowed runs.
+    for n in 0..3 {
         let gate = std::sync::Arc::clone(&gate);
         tries.spawn(async move {
             propose(&gate, "s1", &format!("many-{n}"), &wipe()).await["allowed"] == true
