@@ -389,7 +389,7 @@ impl Session {
             let folder = self.0.state_folder.clone();
             crate::govern::Address { url: authority.health().url, folder }
         });
-        Forked { session: copy, address }
+        Forked { session: copy, address, parent: self.clone() }
     }
 
     pub(crate) fn tree(&self) -> MutexGuard<'_, Tree> {
@@ -534,12 +534,15 @@ impl std::fmt::Debug for Session {
 pub struct Forked {
     session: Session,
     address: Option<crate::govern::Address>,
+    parent: Session,
 }
 
 impl Forked {
-    /// The session in the child: a server is asked anew.
+    /// The session in the child: a server is asked anew. The parent's session stays in memory untouched:
+    /// ending it here could wait for a lock that no thread of the child will ever release.
     #[must_use]
     pub fn session(self) -> Session {
+        std::mem::forget(self.parent);
         if let Some(address) = &self.address {
             crate::govern::connect_later(&self.session, address);
         }

@@ -502,8 +502,6 @@ class Session(Generic[C]):
         native = copy.session()
         if native is None:
             return
-        # Ending it might wait for a lock that no thread here will ever release.
-        _parents.append(self._native)
         self._native = native
         self._root = self._native.root()
         for name in path:
@@ -733,8 +731,6 @@ class _Forks(threading.local):
 
 
 _forks = _Forks()
-#: What a child keeps of its parent's sessions, untouched.
-_parents: list[_native.Session] = []
 
 
 def _before_fork() -> None:
