@@ -293,12 +293,14 @@ impl StatusAsked {
 
     /// Where a scope stands in the order: smaller comes first.
     fn place(&self, running: &Running, number: i64) -> ListPosition {
-        let share = match self.order.unwrap_or_default() {
-            StatusOrder::Used => 0,
-            // Shares are not negative, so that their bits are in their order.
-            StatusOrder::Danger => running.share().max(0.0).to_bits(),
+        let (first, second) = match self.order.unwrap_or_default() {
+            StatusOrder::Used => (0, running.row.used_ms),
+            // Shares are not negative, so that their bits are in their order. Among equals the newest comes
+            // first: when each was used last is not the same on every node, and the next page may come from
+            // another one.
+            StatusOrder::Danger => (running.share().max(0.0).to_bits(), number.unsigned_abs()),
         };
-        (Reverse(share), Reverse(running.row.used_ms), number)
+        (Reverse(first), Reverse(second), number)
     }
 }
 
