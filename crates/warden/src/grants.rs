@@ -6,8 +6,9 @@ use deadstop_core::{Grant, ScopeState, Ticket, TooManyGrants};
 use deadstop_store::AuditEvent;
 use serde_json::json;
 
+use super::orders::in_time;
 use super::record::subject;
-use super::{Chain, Scope, Warden, in_time, now};
+use super::{Chain, Scope, Warden, now};
 
 impl Warden {
     /// Gives a scope a grant; it is on disk when this returns.

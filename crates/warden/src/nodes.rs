@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 use crate::alerts::Alert;
 
 use super::approvals::Asked;
-use super::{Chain, Event, Node, Once, Pending, SPREAD, Scope, ScopeId, Tally, Warden, Word, now};
+use super::orders::SPREAD;
+use super::{Chain, Event, Node, Once, Pending, Scope, ScopeId, Tally, Warden, Word, now};
 
 /// How long a change waits until all nodes have applied it.
 const TAKEN_IN: Duration = Duration::from_secs(5);
@@ -230,7 +231,7 @@ impl Warden {
         let scope = Arc::new(Scope::new(place, self.number(), state, Tally::default()));
         self.share(&scope, 0);
         let mut scopes = self.scopes.lock();
-        if scopes.len() >= super::MOST_SCOPES {
+        if scopes.len() >= super::lookup::MOST_SCOPES {
             self.sweep(&mut scopes);
         }
         let scope = Arc::clone(scopes.entry(path.to_owned()).or_insert(scope));
@@ -501,7 +502,7 @@ impl Warden {
             for stored in stored {
                 let Some(scope) = self.any_scope(&stored.key) else { continue };
                 let Some(cell) = scope.cell() else { continue };
-                let known = super::state_of(&stored);
+                let known = super::lookup::state_of(&stored);
                 let news = || scope.state.lock().turns() < known.turns();
                 if news() {
                     let _ = node.refresh(std::slice::from_ref(cell)).await;

@@ -382,7 +382,7 @@ impl Warden {
         if let Some(stored) = store.scope(&place.key).await? {
             let number = if stored.number == 0 { scope.number() } else { stored.number };
             let tally = self.tally(place, number).await?;
-            let before = super::state_of(&stored);
+            let before = super::lookup::state_of(&stored);
             match scope.cell().filter(|cell| cell.is_known()) {
                 // The shared state is newer than the row; only a kill may be missing there.
                 Some(cell) => cell.force(|state| _ = state.honour(&before)),

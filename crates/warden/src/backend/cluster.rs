@@ -24,9 +24,10 @@ use tokio::sync::{Notify, oneshot};
 use super::{Pending, memory};
 use crate::calls::{Found, Terms, admission};
 use crate::conversation::Conversation;
+use crate::lookup::state_of;
 use crate::reported::Reported;
 use crate::step::{self, Counts, Judged, Step, Traces, cancelled};
-use crate::{BOOKED, Chain, Project, Running, state_of};
+use crate::{BOOKED, Chain, Project, Running};
 
 /// Output tokens that are reserved ahead of what a stream has used, so that not every event asks.
 const SLICE: u64 = 256;
