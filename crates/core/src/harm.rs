@@ -4,6 +4,8 @@
 //! reaches and whether it comes back. This file holds the one table that turns those four into a
 //! [`Severity`]. Guards, records and `deadstop check` all use this table.
 
+mod safer;
+
 use serde::{Deserialize, Serialize};
 
 use crate::call::ToolCall;
@@ -210,32 +212,14 @@ impl Harm {
     }
 
     /// The safer way.
+    ///
+    /// ```
+    /// use deadstop_core::Harm;
+    /// let harm = Harm::destroys("crontab -r", "");
+    /// assert!(harm.instead().starts_with("keep a copy with `crontab -l"));
+    /// ```
     pub fn instead(&self) -> &'static str {
-        match self.kind {
-            HarmKind::Destroys => match self.reach {
-                Reach::Remote | Reach::Production => {
-                    "look first with a read-only command or `--dry-run`, make a backup, and let a \
-                     person run it"
-                }
-                Reach::Home | Reach::System => {
-                    "name the exact files inside the workspace, or move them to a trash directory"
-                }
-                _ => "delete by name, move to a trash directory, or commit first",
-            },
-            HarmKind::DiscardsWork => "run `git stash push -u` first, then nothing is lost",
-            HarmKind::RewritesHistory => {
-                "push to a new branch, or use `--force-with-lease` on a branch of your own"
-            }
-            HarmKind::Stops => "stop one process or service by its own name, and say why",
-            HarmKind::ReadsSecret => {
-                "use the secret through the program that needs it, without printing it"
-            }
-            HarmKind::SendsSecret => "send named files without secrets, after a person has agreed",
-            HarmKind::RunsDownload => "save the script, read it, and run the copy you have read",
-            HarmKind::OpensAccess => "give the one permission that is needed to the one file",
-            HarmKind::DisablesDeadstop => "ask the person who set Deadstop up to change it",
-            HarmKind::Unreadable => "write the command plainly, one step at a time",
-        }
+        safer::way(self)
     }
 }
 

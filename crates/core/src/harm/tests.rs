@@ -119,3 +119,42 @@ fn sentences_name_what_is_lost_and_the_safer_way_fits_the_place() {
     assert_eq!(safer(Reach::Home), safer(Reach::System));
     assert!(safer(Reach::Directory).contains("commit first"));
 }
+
+#[test]
+fn the_safer_way_names_a_program_of_the_deed_where_there_is_one() {
+    let way = |kind, verb: &str, target: &str| {
+        Harm { kind, ..Harm::destroys(verb, target) }.instead().to_owned()
+    };
+    let destroys = |verb: &str, target: &str| way(HarmKind::Destroys, verb, target);
+    for (verb, target, said) in [
+        ("DROP TABLE", "table=users", "rename the table"),
+        ("DROP DATABASE", "database=x", "dump the database"),
+        ("TRUNCATE", "table=users", "copy the table"),
+        ("DELETE", "table=users", "WHERE"),
+        ("docker system prune", "", "docker system df"),
+        ("kubectl delete", "ns prod", "--dry-run=server"),
+        ("mkfs.ext4", "/dev/sdb", "image file"),
+        ("dd", "/dev/sda", "image file"),
+        ("aws s3 rm", "s3://bucket", "versioning"),
+    ] {
+        assert!(destroys(verb, target).contains(said), "{verb}: {}", destroys(verb, target));
+    }
+    let general = destroys("delete_asset", "a");
+    for verb in ["ddrescue", "docker-compose-x", "DELETE", "helmfile"] {
+        assert_eq!(destroys(verb, "https://api.example/users/1"), general, "{verb}");
+    }
+    assert!(way(HarmKind::DiscardsWork, "git stash drop", "").contains("git stash show -p"));
+    assert!(way(HarmKind::DiscardsWork, "git reset --hard", "HEAD").contains("git stash push -u"));
+    let stops = |reach| {
+        let harm =
+            Harm { kind: HarmKind::Stops, reach, ..Harm::destroys("systemctl stop", "nginx") };
+        harm.instead()
+    };
+    assert!(stops(Reach::System).contains("by its own name"));
+    assert!(stops(Reach::Remote).contains("--dry-run"), "its processes have no names here");
+    assert_eq!(
+        way(HarmKind::DisablesDeadstop, "docker rm", "deadstop"),
+        way(HarmKind::DisablesDeadstop, "x", ""),
+        "whose brakes they are matters more than the program"
+    );
+}
