@@ -62,14 +62,14 @@ pictures: program ## Take the pictures of docs/pages anew, and write docs/pages.
 	cd tests/page && npm ci --no-fund --no-audit && SHOTS=../../target/shots node shots.mjs
 	python3 tests/page/shrink.py target/shots docs/pages
 
-# What has real clients mostly waits for them: two at a time.
-# The longest come first.
-REAL := page-test sdk-node sdk-python clients api hosts docs mcp-clients leaks packaging emitters
+# What has real clients mostly waits for them: three at a time, and the lints use what they leave of the
+# processors. The longest come first.
+REAL := page-test lint clients sdk-node sdk-python api hosts docs mcp-clients leaks packaging emitters doc
 
 # What is built once is built faster without the notes for building it again.
 test: export CARGO_INCREMENTAL := 0
-test: fmt page lint rules unit fleet doc recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
-	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target $(REAL)
+test: fmt page rules unit fleet recorded ## Check everything: format, lints, house rules, tests, the book and its code, real SDKs, real coding agents, the API, secrets, the page in a browser
+	$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target $(REAL)
 
 check: fmt lint rules deny ## The checks without the tests, and the licences of dependencies
 
