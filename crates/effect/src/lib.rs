@@ -100,6 +100,11 @@ impl Effects {
         Effects { effect, harms: Vec::new(), makes: Vec::new(), commands: Vec::new() }
     }
 
+    /// One harm and nothing else.
+    fn of_harm(harm: Harm) -> Effects {
+        Effects { harms: vec![harm], ..Effects::only(Effect::Changes) }
+    }
+
     /// The stronger effect wins: one `rm` among ten `ls` makes the whole line change something.
     fn raise(&mut self, effect: Effect) {
         self.effect = match (self.effect, effect) {

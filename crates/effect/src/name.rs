@@ -182,6 +182,25 @@ impl<'a> Words<'a> {
         (one_of(first, UPSETS) || one_of(last, UPSETS)).then_some(Deed::Upsets)
     }
 
+    /// Whether a verb does something that is meant to last until it is undone by hand.
+    pub(super) fn lasts(&self) -> bool {
+        one_of(self.word(0), LASTS) || one_of(self.word(self.len.wrapping_sub(1)), LASTS)
+    }
+
+    /// Whether a call of a program says that something goes for good: `drop_database`, `terminateInstances`.
+    pub(super) fn ruins(&self) -> bool {
+        let words = self.all();
+        let last = self.word(self.len.wrapping_sub(1));
+        // `flush_all` in two words, and what has no object here: a map and a list can be emptied too.
+        let flushes = self.is("flushall") || self.is("flushdb");
+        flushes
+            || (words.len() > 1
+                && one_of(self.word(0), RUINS)
+                && !words.iter().any(|word| one_of(word, NOT_SO) || one_of(word, NOT_LOST))
+                && !one_of(self.word(1), NOT_THINGS)
+                && !one_of(last, &["property", "listener", "node", "child", "element", "key"]))
+    }
+
     /// Whether a word of a command says that it looks, makes or tests something, whatever the words behind
     /// it are.
     pub(super) fn says_otherwise(&self) -> bool {

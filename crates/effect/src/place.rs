@@ -415,6 +415,9 @@ const PERSONAL: &[&str] = &[
 
 /// A file that a person or the system would miss, told by where it is: a key, a shell's history, a log.
 fn is_missed(path: &str) -> bool {
+    if holds_state(path) {
+        return true;
+    }
     let below = |start: &str| path.strip_prefix(start);
     let user =
         |start: &str| below(start).and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
@@ -429,6 +432,13 @@ fn is_missed(path: &str) -> bool {
             || matches!(first, "Documents" | "Desktop" | "Pictures");
     }
     is_kept_by_system(path)
+}
+
+/// Files of a project in which a tool keeps what cannot be worked out again: what Terraform has made, a store of
+/// passwords.
+fn holds_state(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.ends_with(".tfstate") || name.ends_with(".tfstate.backup") || name.ends_with(".kdbx")
 }
 
 /// What services keep: logs, data, spools.
@@ -600,6 +610,13 @@ const PRODUCTS: &[&str] = &[
     "zig-cache",
     ".zig-cache",
     "zig-out",
+    "Pods",
+    "_cacache",
+    ".terraform",
+    ".stack-work",
+    "dist-newstyle",
+    "elm-stuff",
+    ".expo",
 ];
 
 const BYPRODUCTS: &[&str] = &[

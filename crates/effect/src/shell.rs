@@ -6,8 +6,10 @@
 
 mod bombs;
 mod carried;
+mod clients;
 mod code;
 mod command;
+mod containers;
 mod deeds;
 mod disks;
 mod fetch;
@@ -22,6 +24,7 @@ mod reads;
 mod secrets;
 mod syntax;
 mod tools;
+mod transfers;
 mod web;
 mod windows;
 mod word;
@@ -148,6 +151,8 @@ struct Walk<'a> {
     fed: Taint,
     /// Whether the program that runs belongs to the project: it is named by its path.
     own: bool,
+    /// Whether a loop runs over a list that is not known.
+    listed: bool,
     depth: u8,
     scripts: u16,
     /// Bytes that may still be parsed.
@@ -198,6 +203,7 @@ impl<'a> Walk<'a> {
             sends: None,
             fed: Taint::None,
             own: false,
+            listed: false,
             depth: 0,
             scripts: 0,
             budget: MAX_START + MAX_TIMES * length,
@@ -268,7 +274,7 @@ impl<'a> Walk<'a> {
             ast::Command::Simple(simple) => return self.simple(simple, input),
             ast::Command::Compound(compound, redirects) => {
                 self.redirects(redirects.as_ref());
-                return self.compound(compound, input);
+                return self.fed_compound(compound, redirects.as_ref(), input);
             }
             // Whether it is ever called is not followed; once is a fair guess.
             ast::Command::Function(function) => {
@@ -282,6 +288,26 @@ impl<'a> Walk<'a> {
             }
         }
         Input::default()
+    }
+
+    /// A loop over the lines of a file or of what a command prints: `while read f; do rm "$f"; done < list`.
+    fn fed_compound(
+        &mut self,
+        compound: &ast::CompoundCommand,
+        redirects: Option<&ast::RedirectList>,
+        input: &Input,
+    ) -> Input {
+        use ast::{IoFileRedirectKind as Kind, IoFileRedirectTarget as Target};
+        let reads = |redirect: &ast::IoRedirect| {
+            matches!(redirect, ast::IoRedirect::File(_, Kind::Read, Target::Filename(_)))
+        };
+        let file = redirects.iter().flat_map(|list| &list.0).any(reads);
+        let piped = !input.from.is_empty() && !self.are_throwaway(&input.from);
+        let looping = matches!(compound, ast::CompoundCommand::WhileClause(_));
+        let before = std::mem::replace(&mut self.listed, looping && (file || piped));
+        let output = self.compound(compound, input);
+        self.listed = before;
+        output
     }
 
     fn compound(&mut self, compound: &ast::CompoundCommand, input: &Input) -> Input {

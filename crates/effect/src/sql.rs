@@ -50,6 +50,9 @@ fn inside(text: &str, depth: u8) -> Option<Effects> {
     if !starts_like_sql(text) {
         return None;
     }
+    if let Some(found) = administers(text) {
+        return Some(found);
+    }
     let Some(statements) = parse(text) else {
         // One statement that no dialect knows must not hide the others.
         let parts: Vec<&str> =
@@ -128,6 +131,10 @@ fn plain_words(text: &str) -> Option<Effects> {
         let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
         let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
         match upper.as_slice() {
+            ["DROP", "INDEX", "CONCURRENTLY", rest @ ..] if (1..=3).contains(&rest.len()) => {
+                let name = words.last().map_or("", String::as_str);
+                effects.destroy("DROP INDEX", &format!("index={name}"));
+            }
             ["DROP", kind, rest @ ..] if DROPPED.contains(kind) && rest.len() <= 8 => {
                 let at = if rest.starts_with(&["IF", "EXISTS"]) { 4 } else { 2 };
                 let rest = &upper[at.min(upper.len())..];
@@ -161,6 +168,45 @@ fn plain_words(text: &str) -> Option<Effects> {
     (!effects.harms.is_empty()).then_some(effects)
 }
 
+/// Statements about the server itself, which other databases read as something else: `RESET MASTER`.
+fn administers(text: &str) -> Option<Effects> {
+    let upper = text.get(..64).unwrap_or(text).to_ascii_uppercase();
+    let words: Vec<&str> = upper.trim_end_matches([';', ' ', '\n']).split_whitespace().collect();
+    let mut effects = Effects::only(Effect::Changes);
+    match words.as_slice() {
+        ["RESET", what @ ("MASTER" | "SLAVE" | "REPLICA" | "BINARY"), ..] => {
+            effects.destroy(&format!("RESET {what}"), "");
+        }
+        ["PURGE", what @ ("BINARY" | "MASTER"), "LOGS", ..] => {
+            effects.destroy(&format!("PURGE {what} LOGS"), "");
+        }
+        ["ALTER", "SYSTEM", "RESET", ..] => {
+            let kind = HarmKind::Stops;
+            effects.harm(kind, "ALTER SYSTEM RESET", "", Reach::Remote, Recovery::Elsewhere);
+        }
+        ["ALTER", "ROLE" | "USER", name, rest @ ..] if rest.contains(&"SUPERUSER") => {
+            let (kind, name) = (HarmKind::OpensAccess, name.to_ascii_lowercase());
+            effects.harm(kind, "SUPERUSER", &name, Reach::Remote, Recovery::Elsewhere);
+        }
+        ["KILL", rest @ ..]
+            if rest.last().is_some_and(|id| id.bytes().all(|b| b.is_ascii_digit())) =>
+        {
+            let kind = HarmKind::Stops;
+            effects.harm(kind, "KILL", rest[rest.len() - 1], Reach::Remote, Recovery::Elsewhere);
+        }
+        ["DETACH", "TABLE" | "DATABASE" | "VIEW" | "DICTIONARY", name, ..] => {
+            let (kind, name) = (HarmKind::Stops, name.to_ascii_lowercase());
+            effects.harm(kind, "DETACH", &name, Reach::Remote, Recovery::Elsewhere);
+        }
+        ["SHUTDOWN"] => {
+            let kind = HarmKind::Stops;
+            effects.harm(kind, "SHUTDOWN", "", Reach::Remote, Recovery::Elsewhere);
+        }
+        _ => return None,
+    }
+    Some(effects)
+}
+
 fn is_name(word: &str) -> bool {
     word.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
@@ -184,6 +230,13 @@ const DROPPED: &[&str] = &[
     "CATALOG",
     "SERVER",
     "EVENT",
+    "PUBLICATION",
+    "SUBSCRIPTION",
+    "MEASUREMENT",
+    "SERIES",
+    "STREAM",
+    "PIPE",
+    "TASK",
 ];
 
 /// What may stand behind the names.
@@ -290,6 +343,11 @@ const STARTS: &[&str] = &[
     "savepoint",
     "release",
     "flush",
+    "reset",
+    "purge",
+    "shutdown",
+    "kill",
+    "detach",
 ];
 
 /// Adds what one top-level statement does.
@@ -336,11 +394,33 @@ impl Visitor for Collector<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        if let Expr::Function(function) = expression {
+            let name = function.name.to_string().to_ascii_lowercase();
+            if STOPPING.contains(&name.rsplit('.').next().unwrap_or(&name)) {
+                let target = function.args.to_string();
+                let kind = HarmKind::Stops;
+                self.effects.harm(kind, &name, &target, Reach::Remote, Recovery::Elsewhere);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<()> {
         one(statement, self.effects);
         ControlFlow::Continue(())
     }
 }
+
+/// Functions with which a query ends connections or takes something away.
+const STOPPING: &[&str] = &[
+    "pg_terminate_backend",
+    "pg_drop_replication_slot",
+    "pg_switch_wal",
+    "lo_unlink",
+    "cron_unschedule",
+    "pg_promote",
+];
 
 fn one(statement: &Statement, effects: &mut Effects) {
     match statement {
@@ -362,6 +442,17 @@ fn one(statement: &Statement, effects: &mut Effects) {
             Some(target) => effects.destroy("DELETE", &target),
             None => effects.raise(Effect::Changes),
         },
+        Statement::Update(update) if !update.selection.as_ref().is_some_and(chooses) => {
+            // Every row is written over. In a project's own database that is a day's work, so that it is asked
+            // about and not counted.
+            let target = format!("table={}", plain(&[&update.table]));
+            let narrow = update.limit.is_some() || update.from.is_some();
+            effects.raise(Effect::Changes);
+            if !narrow {
+                let reach = remote(&[&target]);
+                effects.harm(HarmKind::Stops, "UPDATE", &target, reach, Recovery::Elsewhere);
+            }
+        }
         Statement::Grant(grant) => {
             let text = grant.to_string();
             let public = text.to_ascii_uppercase().trim_end().ends_with("TO PUBLIC")
@@ -407,6 +498,16 @@ fn one(statement: &Statement, effects: &mut Effects) {
                     AlterTableOperation::DropColumn { column_names, .. } => {
                         let target = format!("column={table}.{}", plain(column_names));
                         effects.destroy("ALTER TABLE DROP COLUMN", &target);
+                    }
+                    AlterTableOperation::DisableRowLevelSecurity => {
+                        let target = format!("table={table}");
+                        effects.harm(
+                            HarmKind::OpensAccess,
+                            "DISABLE ROW LEVEL SECURITY",
+                            &target,
+                            remote(&[&target]),
+                            Recovery::Elsewhere,
+                        );
                     }
                     AlterTableOperation::DropPartitions { partitions, .. } => {
                         let target = format!("partition={table}.{}", plain(partitions));

@@ -108,6 +108,22 @@ pub(super) const UPSETS: &[&str] = &[
     "logout",
     "restore",
     "repair",
+    "undeploy",
+    "unsubscribe",
+];
+
+/// Those of them that are meant to last.
+pub(super) const LASTS: &[&str] = &[
+    "disable",
+    "deactivate",
+    "suspend",
+    "drain",
+    "seal",
+    "rollback",
+    "downgrade",
+    "evict",
+    "undeploy",
+    "unsubscribe",
 ];
 
 /// Things that come back by themselves, and signs that nothing is lost.
@@ -135,6 +151,8 @@ pub(super) const NOT_LOST: &[&str] = &[
     "bookmark",
     "context",
     "contexts",
+    "telemetry",
+    "analytics",
 ];
 
 /// Words of commands that make or start something, or hand the rest on to something else.

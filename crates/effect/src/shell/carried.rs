@@ -80,6 +80,15 @@ impl Walk<'_> {
             let kind = HarmKind::OpensAccess;
             self.effects.harm(kind, "awk shell", program, Reach::System, Recovery::None);
         }
+        for program in arguments.iter().filter(|word| word.contains("getline")) {
+            for part in program.split("getline").take(8) {
+                let before = part.trim_end().strip_suffix('|').map(str::trim_end);
+                let open = before.and_then(|text| text.strip_suffix('"'));
+                if let Some((_, script)) = open.and_then(|text| text.rsplit_once('"')) {
+                    self.script(script);
+                }
+            }
+        }
         for program in arguments.iter().filter(|word| word.contains("system(")) {
             for part in program.split("system(").skip(1).take(8) {
                 let script =
@@ -101,6 +110,14 @@ impl Walk<'_> {
             "file" if given.contains("state=absent") => {
                 let path = given.split_whitespace().find_map(|word| word.strip_prefix("path="));
                 self.effects.destroy("ansible file absent", path.unwrap_or_default());
+            }
+            module
+                if matches!(module, "reboot" | "win_reboot" | "iptables")
+                    || given.contains("state=absent")
+                    || given.contains("state=stopped") =>
+            {
+                let verb = format!("ansible {module}");
+                self.stops(&verb, &given, Reach::Remote, Recovery::Elsewhere);
             }
             _ => {}
         }
@@ -151,10 +168,12 @@ impl Walk<'_> {
         let rest = unwrapped(rest);
         let first = rest.first().map_or("", String::as_str);
         let name = first.rsplit('/').next().unwrap_or(first);
-        let given = rest
-            .iter()
-            .skip(1)
-            .any(|word| !word.starts_with('-') && !matches!(word.as_str(), "{}" | "%" | ":::"));
+        self.reads_found(name, &input.from);
+        // `rm backups/{}` names as little as `rm {}` does, unless all in that place can be spared.
+        let open = |word: &String| word.contains("{}") && !self.is_throwaway(word);
+        let given = rest.iter().skip(1).any(|word| {
+            !word.starts_with('-') && !matches!(word.as_str(), "{}" | "%" | ":::") && !open(word)
+        });
         let inline = SHELLS.contains(&name)
             && rest.iter().any(|word| word.contains("{}") || word.contains('%') || word == "-c")
             && !rest.iter().any(|word| word.starts_with("echo "));

@@ -40,7 +40,7 @@ impl Language {
             "ruby" => Language::Ruby,
             "php" => Language::Php,
             "lua" | "luajit" | "Rscript" | "julia" | "tclsh" | "osascript" | "elixir"
-            | "groovy" => Language::Other,
+            | "groovy" | "swift" | "erl" => Language::Other,
             _ => return None,
         })
     }
@@ -82,6 +82,8 @@ impl Language {
                 "File.delete(",
                 "File.delete ",
                 "File.unlink(",
+                "File.unlink ",
+                "FileUtils.rm_r ",
                 "FileUtils.rm_rf(",
                 "FileUtils.rm_rf ",
                 "FileUtils.rm_r(",
@@ -91,7 +93,15 @@ impl Language {
                 "FileUtils.remove_entry(",
             ],
             Language::Php => &["unlink(", "rmdir("],
-            Language::Other => &["os.remove(", "unlink(", "file.remove(", "File.rm_rf!(", "rm("],
+            Language::Other => &[
+                "os.remove(",
+                "unlink(",
+                "file.remove(",
+                "File.rm_rf!(",
+                "rm(",
+                "removeItem(",
+                "new File(",
+            ],
         }
     }
 
@@ -110,8 +120,9 @@ impl Language {
     fn runs(self) -> &'static [&'static str] {
         match self {
             Language::Python => &[
-                "os.system(",
-                "os.popen(",
+                // Also of a module that is loaded on the way: `__import__("os").system(…)`.
+                "system(",
+                "popen(",
                 "subprocess.run(",
                 "subprocess.call(",
                 "subprocess.getoutput(",
@@ -121,7 +132,7 @@ impl Language {
             ],
             Language::JavaScript => &["execSync(", "spawnSync(", "execFileSync(", "spawn("],
             Language::Perl => &["system(", "system ", "exec(", "exec "],
-            Language::Ruby => &["system(", "system "],
+            Language::Ruby => &["system(", "system ", "exec(", "exec ", "spawn("],
             Language::Php => &["shell_exec(", "exec(", "system(", "passthru(", "popen("],
             Language::Other => &[
                 "os.execute(",
@@ -131,6 +142,7 @@ impl Language {
                 "do shell script ",
                 "run(",
                 "exec ",
+                "os:cmd(",
             ],
         }
     }
@@ -146,14 +158,21 @@ impl Language {
 }
 
 /// A program without its strings, and the strings.
-struct Bare {
-    text: String,
-    strings: Vec<String>,
+pub(super) struct Bare {
+    pub(super) text: String,
+    pub(super) strings: Vec<String>,
+    /// Strings that the language runs as commands: what stands between backquotes.
+    commands: Vec<String>,
 }
 
 impl Bare {
     fn of(language: Language, program: &str) -> Bare {
-        let mut bare = Bare { text: String::with_capacity(program.len()), strings: Vec::new() };
+        let mut bare = Bare {
+            text: String::with_capacity(program.len()),
+            strings: Vec::new(),
+            commands: Vec::new(),
+        };
+        let runs = matches!(language, Language::Perl | Language::Ruby | Language::Php);
         let mut rest = program;
         while let Some(c) = rest.chars().next() {
             if language.comment().iter().any(|mark| rest.starts_with(mark)) {
@@ -166,6 +185,9 @@ impl Bare {
                 let mark = triple.filter(|_| language == Language::Python);
                 let mark = mark.map_or_else(|| c.to_string(), str::to_owned);
                 let (string, after) = quoted(&rest[mark.len()..], &mark);
+                if c == '`' && (runs || bare.text.ends_with('$')) {
+                    bare.commands.push(string.clone());
+                }
                 bare.text.push(STRING);
                 bare.text.push_str(&bare.strings.len().to_string());
                 bare.text.push(STRING);
@@ -180,7 +202,7 @@ impl Bare {
     }
 
     /// Where calls begin that start with one of these.
-    fn calls(&self, names: &[&str]) -> Vec<usize> {
+    pub(super) fn calls(&self, names: &[&str]) -> Vec<usize> {
         let mut found = Vec::new();
         for name in names {
             for (at, _) in self.text.match_indices(name) {
@@ -198,7 +220,7 @@ impl Bare {
     }
 
     /// The strings among what a call is given, and whether it starts with one or a list of them.
-    fn given(&self, from: usize) -> (Vec<&str>, Option<char>) {
+    pub(super) fn given(&self, from: usize) -> (Vec<&str>, Option<char>) {
         let rest = &self.text[from..];
         let mut depth = 0_usize;
         let end = rest.char_indices().find_map(|(at, c)| {
@@ -246,8 +268,37 @@ impl Bare {
         forks && !bare.contains("wait") && forever.iter().any(|head| bare.contains(head))
     }
 
-    fn has(&self, names: &[&str]) -> bool {
+    pub(super) fn has(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.text.contains(name))
+    }
+
+    /// Whether the program names a library: as a word of its own, or as the beginning of a string that it loads.
+    pub(super) fn names(&self, library: &str) -> bool {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let written = self.text.match_indices(library).take(MAX_CALLS).any(|(at, _)| {
+            let before = self.text[..at].chars().next_back();
+            let after = self.text[at + library.len()..].chars().next();
+            !before.is_some_and(is_part) && !after.is_some_and(is_part)
+        });
+        written
+            || self.strings.iter().any(|text| {
+                let rest = text.strip_prefix(library);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '-']))
+            })
+    }
+
+    /// Methods that are called, and where what they are given begins.
+    pub(super) fn methods(&self) -> Vec<(&str, usize)> {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let opened = self.text.match_indices('(').filter_map(|(at, _)| {
+            let before = &self.text[..at];
+            let start = before.trim_end_matches(is_part).len();
+            let method = before[..start].ends_with(['.', '>', ':']) && start < at;
+            // A command that is sent: `new DeleteBucketCommand(…)`.
+            let sent = before[start..].ends_with("Command");
+            (method || sent).then(|| (&before[start..], at + 1))
+        });
+        opened.collect()
     }
 
     fn strings_in(&self, text: &str) -> Vec<&str> {
@@ -317,7 +368,7 @@ const DECODES: &[&str] = &[
 ];
 
 /// Calls that ask another machine for something.
-const FETCHES: &[&str] = &[
+pub(super) const FETCHES: &[&str] = &[
     "urlopen(",
     "requests.",
     "httpx.",
@@ -340,7 +391,14 @@ impl Walk<'_> {
     /// `array_map("unlink", glob("dir/*"))`: a deletion that is handed to another call by its name.
     fn maps_deletion(&mut self, language: Language, bare: &Bare) {
         let named = |text: &String| matches!(text.as_str(), "unlink" | "rmdir" | "os.remove");
-        if !bare.has(&["array_map(", "array_walk(", "map("]) || !bare.strings.iter().any(named) {
+        let handed = bare.has(&[
+            "map(os.unlink",
+            "map(os.remove",
+            "map(shutil.rmtree",
+            "map(&File.method(:delete",
+        ]);
+        let maps = bare.has(&["array_map(", "array_walk(", "map("]);
+        if !handed && !(maps && bare.strings.iter().any(named)) {
             return;
         }
         let verb = format!("{language:?} delete");
@@ -360,9 +418,11 @@ impl Walk<'_> {
             "scandir(",
             "glob(",
             "iglob(",
+            "rglob(",
             "readdirSync(",
             "readdir(",
             "Dir.glob(",
+            "Dir[",
             "Dir.children(",
             "Dir.entries(",
         ];
@@ -377,6 +437,29 @@ impl Walk<'_> {
         !roots.is_empty()
     }
 
+    /// Files of the system that a program writes afresh: `writeFileSync("/etc/hosts", …)`.
+    fn writes_over(&mut self, bare: &Bare) {
+        const WRITES: &[&str] =
+            &["writeFileSync(", "writeFile(", "File.write(", "file_put_contents("];
+        let mut found: Vec<String> = Vec::new();
+        for at in bare.calls(WRITES) {
+            found.extend(bare.given(at).0.first().map(|path| (*path).to_owned()));
+        }
+        for at in bare.calls(&["open("]) {
+            if let [path, mode, ..] = bare.given(at).0.as_slice()
+                && mode.len() <= 3
+                && mode.starts_with(['w', 'a'])
+            {
+                found.push((*path).to_owned());
+            }
+        }
+        for path in found.iter().filter(|path| path.starts_with('/')) {
+            if self.is_system_file(path) {
+                self.writes_system("write", path);
+            }
+        }
+    }
+
     /// A program that another decodes or fetches, and runs.
     fn evaluates(&mut self, language: Language, bare: &Bare) {
         let web = || bare.strings.iter().any(|text| text.starts_with("http"));
@@ -387,8 +470,10 @@ impl Walk<'_> {
             let expression = bare.expression(at);
             let given = bare.strings_in(expression);
             let encoded = given.iter().any(|text| matches!(*text, "base64" | "hex" | "rot13"));
-            let variable = given.is_empty() && bare.has(FETCHES);
-            if variable || FETCHES.iter().any(|call| expression.contains(call)) {
+            let variable = given.iter().all(|text| text.is_empty()) && bare.has(FETCHES);
+            let loaded =
+                given.iter().any(|text| *text == "open-uri" || text.starts_with("http://"));
+            if variable || loaded || FETCHES.iter().any(|call| expression.contains(call)) {
                 self.runs_unread("eval", Taint::Fetched);
             } else if encoded || DECODES.iter().any(|call| expression.contains(call)) {
                 let plain = given.iter().find_map(|text| super::output::plain(text));
@@ -439,8 +524,15 @@ impl Walk<'_> {
         if language == Language::Python {
             self.notebook(program);
         }
+        if language == Language::Other {
+            self.tells_finder(program);
+        }
         let bare = Bare::of(language, program);
         for at in bare.calls(language.deletes()) {
+            // A file that is named is not yet a file that is deleted.
+            if bare.text[..at].ends_with("new File(") && !bare.text[at..].contains(".delete") {
+                continue;
+            }
             let (given, _) = bare.given(at);
             let named = given.first().copied().or_else(|| {
                 // The path may stand before the call: `Path("x").unlink()`.
@@ -453,7 +545,9 @@ impl Walk<'_> {
                 .iter()
                 .any(|call| name.trim_end_matches(['(', ' ']).contains(call))
                 || given.len() > 1
-                || bare.text[at..].contains("recursive");
+                || bare.text[at..].contains("recursive")
+                || bare.text[at..].contains("deleteDir(")
+                || name.ends_with("removeItem(");
             let depth = if tree { Depth::Tree } else { Depth::Single };
             let expression = bare.expression(at);
             match named {
@@ -474,8 +568,13 @@ impl Walk<'_> {
             }
         }
         self.maps_deletion(language, &bare);
+        self.writes_over(&bare);
         self.evaluates(language, &bare);
         self.calls_out(language, &bare);
+        self.calls_clients(language, &bare);
+        for command in bare.commands.iter().take(MAX_CALLS) {
+            self.script(command);
+        }
         if bare.forks() {
             let kind = HarmKind::Stops;
             let verb = format!("{language:?} fork bomb");
@@ -507,6 +606,11 @@ impl Walk<'_> {
         if language == Language::JavaScript && program.contains("child_process") {
             runs.extend(bare.calls(&["exec("]));
         }
+        if language == Language::Python && program.contains("subprocess") {
+            runs.extend(bare.calls(&["run(", "call("]));
+        }
+        runs.sort_unstable();
+        runs.dedup();
         for at in runs {
             let (given, first) = bare.given(at);
             match first {
@@ -514,9 +618,25 @@ impl Walk<'_> {
                     let argv: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
                     self.run(&argv, &Input::default());
                 }
+                // A program and its arguments, one string for each.
+                Some(STRING) if given.len() > 1 && !given[0].contains(' ') => {
+                    let argv: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
+                    self.run(&argv, &Input::default());
+                }
                 Some(STRING) => self.script(given.first().copied().unwrap_or_default()),
                 _ => {}
             }
+        }
+    }
+
+    /// `tell application "Finder" to delete every item of desktop`.
+    fn tells_finder(&mut self, program: &str) {
+        let lower = program.to_ascii_lowercase();
+        let deletes =
+            ["delete every", "delete folder", "delete home", "empty trash", "empty the trash"];
+        if lower.contains("finder") && deletes.iter().any(|order| lower.contains(order)) {
+            let kind = HarmKind::Destroys;
+            self.effects.harm(kind, "Finder delete", program, Reach::Home, Recovery::Elsewhere);
         }
     }
 
@@ -558,7 +678,7 @@ impl Walk<'_> {
                     && word.ends_with(['e', 'E'])
             }
             Language::Php => word == "-r",
-            Language::Other => matches!(word.as_str(), "-e" | "-E" | "--eval"),
+            Language::Other => matches!(word.as_str(), "-e" | "-E" | "--eval" | "-eval"),
         };
         if matches!(language, Language::Perl | Language::Ruby) {
             self.edits_in_place(arguments);
@@ -573,7 +693,9 @@ impl Walk<'_> {
             }
             return true;
         }
-        if arguments.iter().any(|word| !word.starts_with('-')) {
+        // `deno run -A -` reads its program from standard input as well.
+        let mut words = arguments.iter().enumerate().filter(|(_, word)| !word.starts_with('-'));
+        if words.any(|(at, word)| at > 0 || word != "run") {
             return false;
         }
         match &input.text {

@@ -5,8 +5,8 @@
 
 use deadstop_core::{Effect, Harm, HarmKind, Reach, Recovery};
 
-use super::super::surroundings::Nowhere;
-use super::super::{sql, target};
+use super::super::name::{Deed, Words};
+use super::super::{Effects, remote, sql, target};
 use super::{Input, Language, MAX_DEPTH, Walk, deeds, disks, files, git, reads, tools};
 
 /// A program that runs another: its options that take a value, and how many words of its own come
@@ -97,6 +97,9 @@ const REMOTES: &[&str] = &[
     "limactl",
 ];
 
+/// Longest script into which the words behind it are put.
+const MAX_FILLED: usize = 4096;
+
 /// Names for commands that are remembered.
 const MAX_ALIASES: usize = 32;
 
@@ -153,6 +156,7 @@ impl Walk<'_> {
         self.secrets(name, arguments, input);
         self.network_shell(name, arguments);
         self.mounts_root(name, arguments);
+        self.copies_over(name, arguments);
         self.interprets(name, arguments, input);
         if first.contains('/') {
             self.runs_file(first);
@@ -180,6 +184,15 @@ impl Walk<'_> {
                 || volume.starts_with("/etc:/")
                 || word.split(',').any(|part| part.ends_with("source=/") || part.ends_with("src=/"))
         };
+        let asks = |word: &String| {
+            let bare: String = word.chars().filter(|c| !c.is_whitespace()).take(4096).collect();
+            bare.contains(r#""hostPID":true"#) || bare.contains(r#""privileged":true"#)
+        };
+        if name == "kubectl" && arguments.iter().any(asks) {
+            let kind = HarmKind::OpensAccess;
+            let verb = "kubectl run --overrides";
+            self.effects.harm(kind, verb, "host", Reach::System, Recovery::Elsewhere);
+        }
         if !matches!(name, "docker" | "podman") {
             return;
         }
@@ -226,7 +239,11 @@ impl Walk<'_> {
         for word in arguments.iter().filter(|word| word.contains('=')) {
             let at = RUNS.iter().find_map(|option| Some(word.find(option)? + option.len()));
             if let Some(at) = at {
-                self.script(&word[at..]);
+                // A list of scripts, as JSON has it.
+                match serde_json::from_str::<Vec<String>>(&word[at..]) {
+                    Ok(scripts) => scripts.iter().take(20).for_each(|script| self.script(script)),
+                    Err(_) => self.script(&word[at..]),
+                }
             }
         }
     }
@@ -334,6 +351,7 @@ impl Walk<'_> {
             return self.effects.raise(Effect::Reads);
         }
         if let Some(script) = script {
+            let script = self.with_operands(script, operands.get(1..).unwrap_or(&[]));
             if !self.runs_substitution(&script) {
                 self.script(&script);
             }
@@ -350,6 +368,20 @@ impl Walk<'_> {
             }
             Some(file) => self.runs_file(&file.clone()),
             None => self.runs_input("shell", input),
+        }
+    }
+
+    /// A script with the words behind it: they are `$0`, `$1` and so on inside it, and `"$@"` without the first.
+    fn with_operands(&mut self, script: String, operands: &[String]) -> String {
+        for (at, word) in operands.iter().take(10).enumerate() {
+            self.variables.set(&at.to_string(), word);
+        }
+        let all = operands.iter().skip(1).take(20);
+        let all: Vec<String> =
+            all.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+        match all.is_empty() || script.len() > MAX_FILLED {
+            true => script,
+            false => script.replacen("\"$@\"", &all.join(" "), 1),
         }
     }
 
@@ -450,16 +482,12 @@ impl Walk<'_> {
             },
             "xargs" | "parallel" => self.xargs(arguments, input),
             "find" | "fd" | "fdfind" => self.find(arguments),
-            "docker" | "podman" | "kubectl" | "oc" | "docker-compose" => {
-                let inner = inside_container(arguments).or_else(|| with_volumes(arguments));
-                let Some(inner) = inner else {
-                    return false;
-                };
-                let inner = inner.to_vec();
-                let cwd = std::mem::take(&mut self.cwd);
-                let here = std::mem::replace(&mut self.here, &Nowhere);
-                self.run(&inner, input);
-                (self.cwd, self.here) = (cwd, here);
+            "docker" | "podman" | "nerdctl" | "kubectl" | "oc" | "docker-compose" => {
+                return self.contained(arguments, input);
+            }
+            "java" => return self.jar(arguments, input),
+            "sftp" | "ftp" | "lftp" | "lftpget" | "ncftp" => {
+                self.transfers(name, arguments, input);
             }
             _ if RUNNERS.iter().any(|(runner, _)| *runner == name) => {
                 let Some(rest) = after_runner(name, arguments) else { return false };
@@ -482,10 +510,18 @@ impl Walk<'_> {
         let rehearsal = helps
             || options.iter().any(|word| match word.split_once('=') {
                 // Kubernetes has a word for no rehearsal at all.
-                Some(("--dry-run" | "--dryrun", value)) => !matches!(value, "none" | "false"),
+                Some(("--dry-run" | "--dryrun" | "--dry_run", value)) => {
+                    !matches!(value, "none" | "false")
+                }
                 _ => matches!(
                     word.as_str(),
-                    "--dry-run" | "--dryrun" | "--what-if" | "--whatif" | "-WhatIf" | "--simulate"
+                    "--dry-run"
+                        | "--dryrun"
+                        | "--dry_run"
+                        | "--what-if"
+                        | "--whatif"
+                        | "-WhatIf"
+                        | "--simulate"
                 ),
             });
         if rehearsal {
@@ -499,11 +535,13 @@ impl Walk<'_> {
                 self.note_made(name, arguments);
             }
             "curl" | "wget" | "http" | "https" | "xh" => self.request(name, arguments),
-            "psql" | "mysql" | "mariadb" | "sqlite3" | "duckdb" | "clickhouse-client"
-            | "sqlcmd" | "cqlsh" | "snowsql" | "cockroach" | "trino" | "presto" | "beeline"
-            | "hive" | "spark-sql" | "usql" | "mysqlsh" | "cypher-shell" => {
-                self.database(name, arguments, input);
+            "cockroach" if arguments.first().is_none_or(|word| word != "sql") => {
+                self.told(name, arguments, input);
+                if let Some(harm) = deeds::of(name, arguments, false) {
+                    self.effects.absorb(Effects::of_harm(harm));
+                }
             }
+            name if DATABASES.contains(&name) => self.database(name, arguments, input),
             _ if files::run(self, name, arguments) => {}
             _ if self.power(name, arguments) => {}
             _ if self.host(name, arguments, input) => {}
@@ -551,6 +589,28 @@ impl Walk<'_> {
         }
     }
 
+    /// A file of statements whose name says that they destroy something: `mysql < drop_all.sql`.
+    pub(super) fn statements_file(&mut self, name: &str, file: &str) {
+        let last = file.rsplit('/').next().unwrap_or(file);
+        let stem = last.rsplit_once('.').map_or(last, |(stem, _)| stem);
+        let words = Words::of(stem);
+        if !words.says_otherwise() && words.deed() == Some(Deed::Destroys) {
+            let reach = remote(&[stem]);
+            self.stops(name, file, reach, Recovery::Elsewhere);
+        }
+    }
+
+    /// `java -jar acme-cli.jar delete-job x`: the archive is the program.
+    fn jar(&mut self, arguments: &[String], input: &Input) -> bool {
+        let Some(at) = arguments.iter().position(|word| word == "-jar") else { return false };
+        let Some((jar, rest)) = arguments.get(at + 1..).and_then(<[String]>::split_first) else {
+            return false;
+        };
+        let program = jar.strip_suffix(".jar").unwrap_or(jar).to_owned();
+        self.run(&[&[program], rest].concat(), input);
+        true
+    }
+
     /// Database shells: SQL in an argument or on standard input.
     fn database(&mut self, name: &str, arguments: &[String], input: &Input) {
         let mut texts: Vec<String> = Vec::new();
@@ -586,6 +646,17 @@ impl Walk<'_> {
         if texts.is_empty() {
             texts.extend(input.text.clone());
         }
+        let fed = input.from.iter().skip(1).filter(|_| input.from[0] == "cat");
+        let named = value_of(arguments, &["-f", "--file", "-i", "--input-file"]);
+        for file in named.iter().chain(fed).take(8) {
+            self.statements_file(name, file);
+        }
+        // Statements that a query makes, and another client runs.
+        let made = input.from.first().is_some_and(|from| DATABASES.contains(&from.as_str()));
+        if texts.is_empty() && made {
+            let query = target::join(&input.from);
+            self.unreadable(&query);
+        }
         let understood = !texts.is_empty()
             && texts.iter().all(|text| match sql::of(text).or_else(|| sql::of_graph(text)) {
                 Some(effects) => {
@@ -596,8 +667,14 @@ impl Walk<'_> {
                 None => text.trim_start().starts_with(['\\', '.']),
             });
         for text in &texts {
-            // Two of them run a command.
             let command = text.trim_start();
+            let file = ["source ", "\\i ", "\\. ", ".read "]
+                .iter()
+                .find_map(|start| command.strip_prefix(start));
+            if let Some(file) = file {
+                self.statements_file(name, file.trim());
+            }
+            // Two of them run a command.
             let script = ["\\!", ".shell ", ".system ", "system "]
                 .iter()
                 .find_map(|start| command.strip_prefix(start));
@@ -608,6 +685,28 @@ impl Walk<'_> {
         self.effects.raise(if understood { Effect::Reads } else { Effect::Changes });
     }
 }
+
+/// Shells of databases.
+pub(super) const DATABASES: &[&str] = &[
+    "psql",
+    "mysql",
+    "mariadb",
+    "sqlite3",
+    "duckdb",
+    "clickhouse-client",
+    "sqlcmd",
+    "cqlsh",
+    "snowsql",
+    "cockroach",
+    "trino",
+    "presto",
+    "beeline",
+    "hive",
+    "spark-sql",
+    "usql",
+    "mysqlsh",
+    "cypher-shell",
+];
 
 const SSH_VALUES: &[&str] = &[
     "-i", "-p", "-o", "-l", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-m", "-S", "-w", "-W",
@@ -705,58 +804,4 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
     })
-}
-
-/// The command in `docker run -v /srv:/srv image cmd`: what is in the image comes back with it, what
-/// is in a volume does not.
-fn with_volumes(arguments: &[String]) -> Option<&[String]> {
-    const VALUED: &[&str] = &[
-        "-v",
-        "--volume",
-        "--mount",
-        "-e",
-        "--env",
-        "--env-file",
-        "--name",
-        "-w",
-        "--workdir",
-        "-u",
-        "--user",
-        "-p",
-        "--publish",
-        "--network",
-        "--net",
-        "-m",
-        "--memory",
-        "--cpus",
-        "-l",
-        "--label",
-        "-h",
-        "--hostname",
-        "--entrypoint",
-        "--platform",
-        "--add-host",
-        "--device",
-    ];
-    let at = arguments.iter().take(3).position(|word| word == "run")?;
-    let rest = &arguments[at + 1..];
-    let mounts = |word: &String| {
-        matches!(word.as_str(), "-v" | "--volume" | "--mount")
-            || ["--volume=", "--mount=", "-v="].iter().any(|start| word.starts_with(start))
-    };
-    let command = after_options(rest, VALUED).get(1..)?;
-    (rest.iter().any(mounts) && !command.is_empty()).then_some(command)
-}
-
-/// The command in `docker exec box cmd`, `docker compose exec box cmd`, `kubectl exec pod -- cmd`.
-fn inside_container(arguments: &[String]) -> Option<&[String]> {
-    let at = arguments.iter().take(8).position(|word| word == "exec")?;
-    let before_is_flags =
-        arguments[..at].iter().all(|word| word.starts_with('-') || word == "compose");
-    let rest = &arguments[at + 1..];
-    if let Some(dashes) = rest.iter().position(|word| word == "--") {
-        return rest.get(dashes + 1..);
-    }
-    let rest = after_options(rest, &["-u", "--user", "-w", "--workdir", "-e", "--env", "--index"]);
-    (before_is_flags || at <= 4).then(|| rest.get(1..)).flatten()
 }

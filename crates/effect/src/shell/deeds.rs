@@ -16,6 +16,9 @@ use super::tools::operands;
 use super::{Input, Walk};
 use lists::*;
 
+/// Lines of what a tool is fed that are read.
+const MAX_ORDERS: usize = 50;
+
 /// Words of a command that are looked at for a verb.
 const MAX_WORDS: usize = 6;
 
@@ -34,6 +37,10 @@ pub(super) fn of(name: &str, arguments: &[String], own_program: bool) -> Option<
         Some((deed, at, words)) => {
             (deed, format!("{name} {}", words[..=at].join(" ")), words[at + 1..].to_vec())
         }
+        // `ldapdelete uid=x`: the same without a sign between.
+        None if runs_together(name) && by_option.is_none() && !arguments.is_empty() => {
+            (Deed::Destroys, name.to_owned(), operands(arguments))
+        }
         // `lxc-destroy -n box`: the tool's own name is the deed.
         None if name.contains(['-', '_'])
             && own.deed() == Some(Deed::Destroys)
@@ -51,7 +58,9 @@ pub(super) fn of(name: &str, arguments: &[String], own_program: bool) -> Option<
             .flat_map(|word| word.split([':', '.']))
             .any(|part| Words::of(part).names_a_store())
     };
-    if deed == Deed::Upsets && !sure && !large() && !Words::of(&verb).ends_all() {
+    // `acme module disable x`: what such a verb does is meant to last.
+    let lasting = || verb.split(' ').next_back().is_some_and(|word| Words::of(word).lasts());
+    if deed == Deed::Upsets && !sure && !lasting() && !large() && !Words::of(&verb).ends_all() {
         return None;
     }
     let counts = deed == Deed::Destroys && !own_program;
@@ -62,13 +71,34 @@ pub(super) fn of(name: &str, arguments: &[String], own_program: bool) -> Option<
     Some(Harm { kind, verb, target: target::join(&rest), reach, recovery })
 }
 
+/// Whether a tool's name ends in its deed: `ldapdelete`.
+fn runs_together(name: &str) -> bool {
+    let name = name.split('.').next().unwrap_or(name);
+    ["delete", "destroy", "purge", "wipe", "erase"]
+        .iter()
+        .any(|verb| name.strip_suffix(verb).is_some_and(|rest| rest.len() >= 2 && is_word(rest)))
+        && !["un", "no", "soft", "auto", "test"].iter().any(|start| name.starts_with(start))
+}
+
 /// The first verb that does harm, where it stands, and the words of the command.
 fn spoken(arguments: &[String]) -> Option<(Deed, usize, Vec<&str>)> {
     let words = operands(arguments);
-    for (at, word) in words.iter().take(MAX_WORDS).enumerate().filter(|(_, word)| is_word(word)) {
-        let parts = Words::of(word);
+    for (at, word) in words.iter().take(MAX_WORDS).enumerate() {
+        // `vmsvc/destroy`: a noun and its verb in one word.
+        let verb = word.split_once('/').filter(|(noun, _)| is_word(noun)).map(|(_, verb)| verb);
+        let Some(spoken) =
+            Some(*word).filter(|word| is_word(word)).or(verb.filter(|verb| is_plain(verb)))
+        else {
+            continue;
+        };
+        let parts = Words::of(spoken);
         let more = at + 1 < words.len().min(MAX_WORDS);
-        if more && (parts.says_otherwise() || parts.names_a_trifle()) {
+        // `dagster run wipe`, `acme backup delete x`: here the first word is a noun.
+        let noun = NOUNS.contains(word)
+            && words
+                .get(at + 1)
+                .is_some_and(|next| is_plain(next) || matches!(*next, "rm" | "disable"));
+        if more && !noun && (parts.says_otherwise() || parts.names_a_trifle()) {
             return None;
         }
         if let Some(deed) = parts.deed().filter(|_| !is_value(arguments, word)) {
@@ -76,6 +106,11 @@ fn spoken(arguments: &[String]) -> Option<(Deed, usize, Vec<&str>)> {
         }
     }
     None
+}
+
+/// Whether a word is nothing but a verb that destroys.
+fn is_plain(word: &str) -> bool {
+    ["delete", "destroy", "purge", "wipe", "erase", "terminate", "drop"].contains(&word)
 }
 
 /// Whether a word is the value of an option.
@@ -101,10 +136,13 @@ fn is_word(word: &str) -> bool {
 
 /// Whether a command only says what it would do.
 fn rehearses(arguments: &[String]) -> bool {
-    arguments.iter().any(|word| {
-        let word = word.split('=').next().unwrap_or(word);
-        REHEARSES.contains(&word)
-    })
+    // In between, `--version` takes the version of a thing.
+    let asks = |word: &String| matches!(word.as_str(), "--version" | "--help");
+    arguments.last().is_some_and(asks)
+        || arguments.iter().any(|word| {
+            let word = word.split('=').next().unwrap_or(word);
+            REHEARSES.contains(&word)
+        })
 }
 
 /// Whether the words of a tool are about texts, files, packages or caches, or the tool is judged elsewhere.
@@ -130,6 +168,7 @@ impl Walk<'_> {
                 self.script(&pair[1]);
             }
         }
+        self.ordered(name, input);
         let said = operands(arguments);
         let other = said.iter().take(MAX_WORDS).any(|word| NAMES_ONLY.contains(word));
         let told = arguments.iter().skip(1).take(8).position(|word| TOLD.contains(&word.as_str()));
@@ -141,6 +180,19 @@ impl Walk<'_> {
                 self.run(&rest, input);
             }
             _ => {}
+        }
+    }
+
+    /// Orders that a tool is fed, one a line, of which the first word is the deed: `console <<< 'purge volume=x'`.
+    fn ordered(&mut self, name: &str, input: &Input) {
+        let lines = input.text.iter().flat_map(|text| text.lines()).take(MAX_ORDERS);
+        let order = lines.map(str::trim).find(|line| {
+            line.split_once(' ').is_some_and(|(first, _)| is_plain(first))
+                || line.eq_ignore_ascii_case("changetype: delete")
+        });
+        if let Some(order) = order.map(str::to_owned) {
+            let reach = remote(&[&order]);
+            self.effects.harm(HarmKind::Stops, name, &order, reach, Recovery::Elsewhere);
         }
     }
 

@@ -11,7 +11,7 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
         "badblocks" => has(&["-w"]),
         "nvram" => has(&["-c"]),
         "dscl" => has(&["-delete", "delete"]),
-        "pvremove" | "lvremove" | "vgremove" | "lvreduce" => {
+        "pvremove" | "lvremove" | "vgremove" | "lvreduce" | "vgreduce" => {
             arguments.iter().any(|w| !w.starts_with('-'))
         }
         "lvm" => has(&["lvremove", "vgremove", "pvremove"]),
@@ -21,7 +21,17 @@ pub(super) fn destroys(name: &str, arguments: &[String]) -> Option<(String, Stri
                 || (has(&["resize"]) && arguments.iter().any(|word| word.starts_with('-')))
         }
         "cryptsetup" => has(&["luksErase", "erase", "luksFormat"]),
-        "mdadm" => has(&["--zero-superblock", "--stop", "-S", "--fail", "-f", "--remove", "-r"]),
+        "mdadm" => has(&[
+            "--zero-superblock",
+            "--create",
+            "-C",
+            "--stop",
+            "-S",
+            "--fail",
+            "-f",
+            "--remove",
+            "-r",
+        ]),
         "nvme" => has(&["format", "sanitize"]),
         "hdparm" => has(&[
             "--security-erase",

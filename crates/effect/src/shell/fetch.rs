@@ -93,6 +93,12 @@ pub(super) fn gives(argv: &[String], input: &Input, is_known: bool) -> Taint {
     if decodes {
         return input.taint.or(Taint::Decoded);
     }
+    // What a program on the command line prints is not known before it has run.
+    let inline = Language::of(name).is_some()
+        && (has(&["-c", "-e", "-r", "--eval"]) || words.iter().any(|word| word == "base64"));
+    if inline {
+        return input.taint.or(Taint::Decoded);
+    }
     if matches!(name, "env" | "printenv") && words.iter().all(|w| w.starts_with('-') && w != "-i") {
         return Taint::Private;
     }

@@ -211,7 +211,7 @@ impl Walk<'_> {
             || path.ends_with("/.ssh/authorized_keys")
     }
 
-    fn writes_system(&mut self, verb: &str, path: &str) {
+    pub(super) fn writes_system(&mut self, verb: &str, path: &str) {
         let path = self.resolve(path);
         let trusted = path.ends_with("authorized_keys") || path.starts_with("/etc/sudoers");
         match trusted {
@@ -257,6 +257,11 @@ impl Walk<'_> {
         if self.is_made(&resolved) {
             let kind = HarmKind::Destroys;
             return self.effects.harm(kind, verb, &resolved, Reach::Item, Recovery::Session);
+        }
+        // One file for each line of a list is many files.
+        if self.listed && resolved.starts_with('$') && !place::is_temporary(&resolved) {
+            let kind = HarmKind::Destroys;
+            return self.effects.harm(kind, verb, &resolved, Reach::Directory, Recovery::None);
         }
         let subject = self.counted_from_start(&resolved);
         if let Some((reach, recovery)) = place::loss(self.here, &subject, depth) {
@@ -361,6 +366,8 @@ impl Walk<'_> {
             // `{}` stands for what is found: at most everything below the first root.
             let root = arguments.first().filter(|word| !word.starts_with('-'));
             let root = root.map_or(".", String::as_str);
+            let found = [&["find".to_owned()], &arguments[..at]].concat();
+            self.reads_found(program, &found);
             let command: Vec<String> = command
                 .iter()
                 .map(|word| if word == "{}" { root.to_owned() } else { word.clone() })
@@ -421,18 +428,25 @@ impl Walk<'_> {
         if roots.peek().is_some() && roots.all(|root| self.is_throwaway(root)) {
             return true;
         }
-        let patterns = words.windows(2).filter_map(|pair| match pair {
+        // What a pattern excludes says nothing about what is found.
+        let negated = |at: usize| {
+            at.checked_sub(1).is_some_and(|before| matches!(words[before].as_str(), "!" | "-not"))
+        };
+        let patterns = words.windows(2).enumerate().filter_map(|(at, pair)| match pair {
             [flag, pattern]
-                if matches!(flag.as_str(), "-name" | "-iname" | "-path" | "-wholename") =>
+                if matches!(flag.as_str(), "-name" | "-iname" | "-path" | "-wholename")
+                    && !negated(at) =>
             {
                 Some(pattern)
             }
             _ => None,
         });
         let mut patterns = patterns.peekable();
+        let either = words.iter().any(|word| matches!(word.as_str(), "-o" | "-or" | ","));
         // Empty files and directories hold nothing.
-        let empty = words.iter().any(|word| word == "-empty");
-        empty || (patterns.peek().is_some() && patterns.all(|pattern| self.is_throwaway(pattern)))
+        let empty = words.iter().enumerate().any(|(at, word)| word == "-empty" && !negated(at));
+        (empty && !either)
+            || (patterns.peek().is_some() && patterns.all(|pattern| self.is_throwaway(pattern)))
     }
 
     /// A path from the working directory, with `.` and `..` worked out.

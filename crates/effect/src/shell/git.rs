@@ -269,6 +269,10 @@ impl Git<'_> {
             "filter-branch" | "filter-repo" => {
                 ("git filter-branch", self.place.clone(), Recovery::None)
             }
+            // The names come from `xargs`: many of them.
+            "tag" if deletes(words) && operands.is_empty() => {
+                ("git tag -d", String::new(), Recovery::Elsewhere)
+            }
             "symbolic-ref" if deletes(words) => {
                 ("git symbolic-ref -d", target::join(operands), Recovery::Elsewhere)
             }

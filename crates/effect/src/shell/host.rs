@@ -84,6 +84,7 @@ fn accounts(name: &str, arguments: &[String], words: &[&str]) -> Option<Deed> {
         "dseditgroup" | "sysadminctl" if !words.is_empty() || arguments.len() > 1 => OPENS,
         "net" if matches!(words, ["user" | "localgroup", ..]) && has(&["/add", "/ADD"]) => OPENS,
         "ssh-add" if has(&["-D", "-d"]) => STOPS,
+        "pdbedit" if has(&["-x", "--delete"]) => STOPS,
         "ssh-copy-id" if !words.is_empty() => SHARES,
         "aa-teardown" | "aa-disable" | "aa-complain" => OPENS,
         "apparmor_parser" if has(&["-R", "--remove"]) => OPENS,
@@ -208,6 +209,7 @@ fn devices(name: &str, arguments: &[String], words: &[&str]) -> Option<Deed> {
         {
             RUINS
         }
+        "avrdude" if has(&["-e"]) => RUINS,
         "dfu-util" if has(&["-D", "--download"]) => RUINS,
         "flashrom" if has(&["-w", "-E", "--write", "--erase"]) => RUINS,
         "fwupdmgr" | "fwupdtool" if says(&["install", "update", "downgrade"]) => RUINS,

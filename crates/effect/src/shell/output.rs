@@ -44,9 +44,26 @@ pub(super) fn prints(argv: &[String], input: &Input) -> Option<String> {
             let [from, to] = words else { return None };
             translated(&fed()?, from, to)
         }
+        // A program that prints one text and does nothing else.
+        "python" | "python3" | "node" | "perl" | "ruby" | "php" => literal(words),
         "rev" => Some(fed()?.lines().map(|l| l.chars().rev().collect::<String>() + "\n").collect()),
         _ => None,
     }
+}
+
+/// What a program on the command line prints, where it prints one text that stands in it: `print("ls")`.
+fn literal(words: &[String]) -> Option<String> {
+    const PRINTS: [&str; 6] =
+        ["print(", "console.log(", "print ", "puts ", "echo ", "process.stdout.write("];
+    let [flag, program] = words else { return None };
+    if !matches!(flag.as_str(), "-c" | "-e" | "-r" | "-E") {
+        return None;
+    }
+    let rest = PRINTS.iter().find_map(|start| program.trim().strip_prefix(start))?;
+    let rest = rest.trim_end_matches([')', ';', ' ']);
+    let quote = rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+    let text = rest.get(1..)?.strip_suffix(quote)?;
+    (!text.contains([quote, '\\'])).then(|| text.to_owned())
 }
 
 /// An encoded text, read: base64 or hex of plain text.

@@ -33,7 +33,9 @@ impl Walk<'_> {
             "kill" | "killall" | "pkill" | "skill" | "killall5" => {
                 self.kills(name, arguments, &words);
             }
-            "chmod" | "chown" | "chgrp" | "setfacl" | "chattr" => self.permits(name, arguments),
+            "chmod" | "chown" | "chgrp" | "setfacl" | "chattr" | "chflags" => {
+                self.permits(name, arguments);
+            }
             "iptables" | "ip6tables" | "nft" | "ufw" | "pfctl" | "firewall-cmd" | "ipfw" => {
                 return self.firewall(name, arguments, &words);
             }
@@ -64,7 +66,7 @@ impl Walk<'_> {
             }
             "visudo" => self.opens(name, &what, Reach::System),
             "sysctl" if has(&["-w"]) => self.opens(name, &what, Reach::Outside),
-            "hg" | "svn" | "jj" if self.discards_elsewhere(name, arguments, &words) => {}
+            "hg" | "svn" | "jj" | "p4" if self.discards_elsewhere(name, arguments, &words) => {}
             "history" if arguments.iter().any(|w| w.starts_with('-') && w.contains('c')) => {
                 self.loses_log("history -c", "");
             }
@@ -82,7 +84,7 @@ impl Walk<'_> {
                 self.system_loss(name, &what);
             }
             "net" | "schtasks" | "sc" | "wsl"
-                if has(&["/delete", "/DELETE", "--unregister"])
+                if has(&["/del", "/delete", "/DELETE", "--unregister"])
                     || words.first() == Some(&"delete") =>
             {
                 self.system_loss(name, &what);
@@ -107,6 +109,22 @@ impl Walk<'_> {
                     .iter()
                     .any(|word| matches!(*word, "down" | "flush" | "delete" | "del")) =>
             {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "hostnamectl" | "timedatectl" | "localectl"
+                if words.first().is_some_and(|word| word.starts_with("set-"))
+                    || matches!(words.as_slice(), ["hostname", _, ..]) =>
+            {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            // All processes that use a file system.
+            "fuser" if arguments.iter().any(|word| is_mounted_kill(word)) => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "haproxy" if has(&["-st"]) => {
+                self.stops(name, &what, Reach::System, Recovery::Elsewhere);
+            }
+            "nix-collect-garbage" if has(&["-d", "--delete-old"]) => {
                 self.stops(name, &what, Reach::System, Recovery::Elsewhere);
             }
             "emerge" if has(&["--unmerge", "-C", "--depclean", "-c"]) => {
@@ -150,6 +168,7 @@ impl Walk<'_> {
             ("hg", "update" | "up" | "checkout" | "co") => has(&["--clean", "-C"]),
             ("hg", "revert") => has(&["--all", "-a", "--no-backup"]),
             ("hg", "purge" | "strip") | ("jj", "abandon") => true,
+            ("p4", "revert") => !has(&["-n", "-a"]),
             ("svn", "revert") => has(&["-R", "--recursive", "--depth"]),
             ("svn", "cleanup") => has(&["--remove-unversioned", "--remove-ignored"]),
             _ => false,
@@ -318,11 +337,22 @@ impl Walk<'_> {
                     || (name == "zypper" && *word == "rm")
             }),
         };
-        if removes && system {
+        // With `--zap`, settings and data go as well; a list of all that is installed is no one package.
+        let whole = !system
+            && removes
+            && arguments.iter().any(|word| word == "--zap" || word.starts_with("$("));
+        if removes && (system || whole) {
             self.stops(name, &target::join(words), Reach::System, Recovery::Elsewhere);
         }
-        removes && system
+        removes && (system || whole)
     }
+}
+
+/// `fuser -km /mnt`.
+fn is_mounted_kill(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|letters| {
+        !letters.starts_with('-') && letters.contains('k') && letters.contains(['m', 'M', 'c'])
+    })
 }
 
 /// Processes without which a machine does not work.

@@ -3,7 +3,7 @@
 use brush_parser::ast;
 use deadstop_core::{HarmKind, Reach, Recovery};
 
-use super::command::{unwrapped, value_of};
+use super::command::{DATABASES, unwrapped, value_of};
 use super::fetch::Taint;
 use super::{Input, Parts, Walk};
 use crate::{Effects, secret, target};
@@ -133,6 +133,18 @@ impl Walk<'_> {
             }
         }
         self.stages(name, arguments);
+        self.in_address(name, arguments);
+        if matches!(name, "grep" | "egrep" | "rg")
+            && input.from.first().is_some_and(|from| from == "history")
+            && arguments.iter().any(|word| {
+                let word = word.to_ascii_lowercase();
+                ["password", "passwd", "token", "secret", "apikey", "api_key"]
+                    .iter()
+                    .any(|mark| word.contains(mark))
+            })
+        {
+            self.reads_secret("history", "what was typed");
+        }
         let searches = match name {
             "grep" | "egrep" | "fgrep" => arguments.iter().any(|word| {
                 word == "--recursive"
@@ -300,6 +312,15 @@ impl Walk<'_> {
             ("aws", ["secretsmanager", "get-secret-value", ..])
             | ("aws", ["sts", "get-session-token" | "assume-role", ..])
             | ("aws", ["configure", "export-credentials", ..])
+            | (
+                "aws",
+                [
+                    "configure",
+                    "get",
+                    "aws_secret_access_key" | "aws_access_key_id" | "aws_session_token",
+                    ..,
+                ],
+            )
             | ("aws", ["ecr", "get-login-password", ..]) => true,
             ("aws", ["ssm", verb, ..]) => {
                 verb.starts_with("get-parameter")
@@ -323,10 +344,46 @@ impl Walk<'_> {
             ("kubectl", ["get", "secret" | "secrets", _, ..]) => {
                 arguments.iter().any(|word| word.starts_with("-o") || word.starts_with("--output"))
             }
+            // The environment of every process.
+            ("ps", [flags, ..]) => flags.contains("eww") || flags.contains("auxe"),
             _ => false,
         };
         if reads {
             self.reads_secret(name, &target::join(&words));
+        }
+    }
+
+    /// Keys that a search looks for, and what is done with the files that it finds: `find / -name id_rsa | xargs cat`.
+    pub(super) fn reads_found(&mut self, program: &str, found: &[String]) {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        if !READERS.contains(&name) || found.first().is_none_or(|first| first != "find") {
+            return;
+        }
+        let named = found
+            .windows(2)
+            .filter(|pair| matches!(pair[0].as_str(), "-name" | "-iname" | "-path" | "-wholename"))
+            .find(|pair| secret::is_secret(&pair[1]));
+        if let Some(pair) = named {
+            self.reads_secret(name, &pair[1].clone());
+        }
+    }
+
+    /// A secret that a request carries in its address, where servers and proxies log it.
+    fn in_address(&mut self, name: &str, arguments: &[String]) {
+        if !matches!(name, "curl" | "wget" | "http" | "https" | "xh") {
+            return;
+        }
+        let secret = |word: &&String| {
+            word.contains("://")
+                && word.split('$').skip(1).any(|part| {
+                    let part = part.trim_start_matches('{');
+                    let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                    let name = &part[..end.unwrap_or(part.len())];
+                    ["SECRET", "PRIVATE_KEY", "PASSWORD"].iter().any(|mark| name.contains(mark))
+                })
+        };
+        if let Some(word) = arguments.iter().find(secret).cloned() {
+            self.sends_secret(name, &word);
         }
     }
 
@@ -388,6 +445,11 @@ impl Walk<'_> {
         }
         for path in inputs.iter().filter(|path| secret::is_secret(path)) {
             self.reads_secret("read", path);
+        }
+        if DATABASES.contains(&name) {
+            for path in inputs.iter().take(8) {
+                self.statements_file(name, path);
+            }
         }
     }
 

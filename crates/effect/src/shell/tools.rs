@@ -17,6 +17,16 @@ use table::{DEEDS, Deed};
 pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Option<Harm> {
     // The same commands under another name.
     let name = if matches!(name, "nerdctl" | "finch") { "docker" } else { name };
+    // `yes | terraform apply`: what the tool asks is answered before it is read.
+    let agreed = input.from.first().is_some_and(|first| first == "yes")
+        || input.text.as_deref().is_some_and(|text| matches!(text.trim(), "yes" | "y"));
+    let answered;
+    let arguments = if agreed && PLANS.contains(&name) {
+        answered = [arguments, &["--auto-approve".to_owned()]].concat();
+        answered.as_slice()
+    } else {
+        arguments
+    };
     if let Some(harm) = softly(name, arguments) {
         return Some(harm);
     }
@@ -40,6 +50,9 @@ pub(super) fn destroys(name: &str, arguments: &[String], input: &Input) -> Optio
     Some(Harm { kind: HarmKind::Destroys, verb, target, reach, recovery: Recovery::None })
 }
 
+/// Tools that show a plan and ask before they carry it out.
+const PLANS: &[&str] = &["terraform", "tofu", "terragrunt", "pulumi", "cdk", "cdktf"];
+
 /// Commands that stop something, open a door, or remove what takes work to bring back.
 fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
     use HarmKind::{Destroys, OpensAccess, Stops};
@@ -47,7 +60,11 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
     let first = words.first().copied().unwrap_or_default();
     let second = words.get(1).copied().unwrap_or_default();
     let all = target::join(arguments);
-    let public = ["0.0.0.0/0", "allUsers", "public-read", "::/0"].iter().any(|w| all.contains(w));
+    let anywhere = |pair: &[String]| {
+        pair[0].contains("source") && matches!(pair[1].as_str(), "*" | "Internet")
+    };
+    let public = ["0.0.0.0/0", "allUsers", "public-read", "::/0"].iter().any(|w| all.contains(w))
+        || (all.contains("Allow") && arguments.windows(2).any(anywhere));
     let many = all.contains("ps -") || all.contains("-aq") || all.contains("images -");
     let (kind, reach) = match (name, first) {
         ("aws" | "gcloud" | "az" | "gsutil", _) if public && !first.is_empty() => {
@@ -80,13 +97,35 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         ("aws", _) if AWS_EMPTIES.iter().any(|option| all.contains(option)) => {
             (Stops, Reach::Remote)
         }
-        ("aws", "organizations") if second == "leave-organization" => (Stops, Reach::Remote),
+        ("aws", "organizations") if matches!(second, "leave-organization" | "close-account") => {
+            (Stops, Reach::Remote)
+        }
+        // What is to expire is deleted later.
+        ("aws", _) if second.starts_with("put-bucket-lifecycle") => (Destroys, Reach::Remote),
+        ("gsutil", "lifecycle") if second == "set" => (Destroys, Reach::Remote),
+        // History is written anew.
+        ("bfg" | "git-filter-repo", _) if !arguments.is_empty() => {
+            (HarmKind::RewritesHistory, Reach::Workspace)
+        }
+        ("svn", "delete" | "rm" | "remove" | "del") if all.contains("://") => {
+            (Destroys, Reach::Remote)
+        }
+        ("migrate", _) if words.iter().any(|word| matches!(*word, "down" | "drop")) => {
+            (Destroys, Reach::Remote)
+        }
+        ("hasura", "migrate") if arguments.iter().any(|word| word.starts_with("--down")) => {
+            (Destroys, Reach::Remote)
+        }
+        ("mix", "ecto.rollback") if all.contains("--all") => (Destroys, Reach::Remote),
+        ("dbt", "run" | "build") if all.contains("--full-refresh") => (Stops, Reach::Remote),
+        ("octodns-sync", _) if all.contains("--doit") => (Stops, Reach::Remote),
+        ("argocd", "app") if second == "sync" && all.contains("--prune") => (Stops, Reach::Remote),
         ("aws", "s3") if second == "mv" && all.contains("--recursive") => (Destroys, Reach::Remote),
         // What is to be is not shown before it is made so.
         (
             "terraform" | "tofu" | "terragrunt" | "pulumi" | "cdk" | "cdktf",
             "apply" | "up" | "deploy" | "run-all",
-        ) if !all.contains("destroy")
+        ) if !arguments.iter().any(|word| matches!(word.as_str(), "-destroy" | "--destroy"))
             && !all.contains("replace=")
             && (UNSEEN.iter().any(|option| arguments.iter().any(|word| word == option))
                 || all.contains("require-approval never")
@@ -125,10 +164,30 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (Stops, Reach::Remote)
         }
+        ("redis-cli" | "valkey-cli", _)
+            if all.to_ascii_lowercase().contains("cluster reset")
+                || all.to_ascii_lowercase().contains("script flush")
+                || arguments.iter().any(|word| word == "del-node") =>
+        {
+            (Stops, Reach::Remote)
+        }
+        // Money that is sent does not come back.
+        ("stripe", "refunds" | "payouts" | "transfers") if second == "create" => {
+            (Stops, Reach::Remote)
+        }
+        ("qemu-img", "snapshot") if arguments.iter().any(|word| word == "-d") => {
+            (Destroys, Reach::System)
+        }
+        ("salt-key", _) if arguments.iter().any(|word| matches!(word.as_str(), "-D" | "-d")) => {
+            (Stops, Reach::Remote)
+        }
         ("rabbitmqctl", "stop" | "stop_app" | "shutdown" | "force_reset") => (Stops, Reach::Remote),
         (kafka, _)
             if kafka.starts_with("kafka-")
                 && (all.contains("reset-offsets") && all.contains("--execute")
+                    || kafka.starts_with("kafka-acls") && all.contains("--remove")
+                    || all.contains("--delete-config")
+                    || all.contains("unclean")
                     || kafka.starts_with("kafka-delete-records")
                     || all.contains("--alter") && all.contains("retention.ms")) =>
         {
@@ -209,7 +268,16 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         {
             (Stops, Reach::Remote)
         }
-        ("gcloud" | "az" | "doctl", _) if words.iter().take(5).any(|w| *w == "reset") => {
+        (name, _)
+            // A local database that is reset stands in the table.
+            if CLOUDS.contains(&name)
+                && name != "supabase"
+                && looked(&words).is_none()
+                && words
+                    .iter()
+                    .take(5)
+                    .any(|w| matches!(*w, "reset" | "rebuild" | "reinstall")) =>
+        {
             (Stops, Reach::Remote)
         }
         ("kubectl" | "oc" | "k", "drain" | "cordon") => (Stops, Reach::Remote),
@@ -220,6 +288,15 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
         }
         ("kubectl" | "oc" | "k", "rollout") if second == "undo" => (Stops, Reach::Remote),
         ("kubectl" | "oc" | "k", "taint") if all.contains("NoExecute") => (Stops, Reach::Remote),
+        ("kubectl" | "oc" | "k", "patch")
+            if all.split_whitespace().collect::<String>().contains(r#""replicas":0"#) =>
+        {
+            (Stops, Reach::Remote)
+        }
+        ("kubectl" | "oc" | "k", "auth") if all.contains("--remove-extra") => {
+            (Stops, Reach::Remote)
+        }
+        ("oc", "adm") if second == "drain" => (Stops, Reach::Remote),
         // What keeps a thing from being deleted before its parts are.
         ("kubectl" | "oc" | "k", "patch") if all.contains("finalizers") => {
             (Destroys, Reach::Remote)
@@ -270,6 +347,14 @@ fn softly(name: &str, arguments: &[String]) -> Option<Harm> {
                 return None;
             }
             (Destroys, Reach::System)
+        }
+        ("docker" | "docker-compose", "compose" | "rm")
+            if words.contains(&"rm")
+                && arguments.iter().any(|word| {
+                    word.starts_with('-') && !word.starts_with("--") && word.contains('v')
+                }) =>
+        {
+            (Stops, Reach::System)
         }
         ("docker" | "docker-compose", "compose" | "rm") if words.contains(&"rm") => {
             (Destroys, Reach::Directory)
@@ -334,6 +419,7 @@ const AWS_OPENS: &[&str] = &[
     "update-assume-role-policy",
     "create-access-key",
     "create-login-profile",
+    "update-login-profile",
     "put-public-access-block",
     "modify-snapshot-attribute",
     "modify-image-attribute",
@@ -346,6 +432,7 @@ const AWS_EMPTIES: &[&str] = &[
     "Status=Suspended",
     "--no-deletion-protection",
     "--no-disable-api-termination",
+    "--reserved-concurrent-executions 0",
 ];
 
 /// Options with which a plan is carried out unseen.
@@ -370,8 +457,17 @@ const RAILS_BACK: &[&str] = &[
 ];
 
 /// How commands of `aws` begin that stop something or lock people out.
-const AWS_STOPS: &[&str] =
-    &["stop-", "reboot-", "disable-", "revoke-", "detach-", "disassociate-", "release-", "cancel-"];
+const AWS_STOPS: &[&str] = &[
+    "stop-",
+    "reboot-",
+    "disable-",
+    "revoke-",
+    "detach-",
+    "disassociate-",
+    "release-",
+    "cancel-",
+    "unsubscribe",
+];
 
 /// Tools of clouds, whose commands are a path of nouns with a verb in it.
 const CLOUDS: &[&str] = &[
@@ -626,6 +722,12 @@ fn terraform(name: &str, arguments: &[String]) -> Option<(String, String)> {
     Some((format!("{name} destroy"), target::join(&place.chain(scope).collect::<Vec<_>>())))
 }
 
+/// Where a command of a cloud's tool says that it only looks: `users search -q delete`.
+fn looked(words: &[&str]) -> Option<usize> {
+    let looks = ["search", "list", "ls", "get", "show", "describe", "find", "inspect"];
+    words.iter().take(5).position(|word| looks.contains(word))
+}
+
 fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
     let words = operands(arguments);
     let at = words.iter().take(6).position(|word| {
@@ -633,6 +735,9 @@ fn cloud(name: &str, arguments: &[String]) -> Option<(String, String)> {
             || word.starts_with("delete-")
             || [":delete", "-delete", ":destroy", ":remove"].iter().any(|end| word.ends_with(end))
     })?;
+    if looked(&words).is_some_and(|before| before < at) {
+        return None;
+    }
     let named = value_of(arguments, &["--name"]);
     let rest = words.get(at + 1..).unwrap_or(&[]);
     let target = if rest.is_empty() { named.unwrap_or_default() } else { target::join(rest) };
@@ -687,6 +792,11 @@ fn mongo(name: &str, arguments: &[String], fed: Option<&str>) -> Option<(String,
         ".remove(",
         "dropUser(",
         "shutdownServer(",
+        "shutdown:",
+        "removeShard(",
+        "dropIndexes(",
+        "dropRole(",
+        "updateMany({},",
     ];
     let deed = deeds.iter().find(|deed| script.contains(*deed))?;
     Some((format!("{name} {}", deed.trim_matches(['.', '('])), target::clip(script.trim())))

@@ -40,6 +40,10 @@ const UNDOES: &[&str] = &[
     "unpublish-",
 ];
 
+/// Processes without which Windows does not work.
+const VITAL: &[&str] =
+    &["explorer", "lsass", "csrss", "winlogon", "svchost", "services", "smss", "wininit"];
+
 impl Walk<'_> {
     /// Runs a command of Windows; false if it is none.
     pub(super) fn windows(&mut self, name: &str, arguments: &[String], input: &Input) -> bool {
@@ -114,12 +118,14 @@ impl Walk<'_> {
             }
             // Fed by a list of all processes, or by a pattern that fits all.
             "stop-process" | "taskkill"
-                if arguments.iter().any(|word| word.trim_matches(['"', '\'']) == "*")
-                    || (input.from.len() == 1
-                        && matches!(
-                            input.from[0].to_ascii_lowercase().as_str(),
-                            "get-process" | "gps" | "ps"
-                        )) =>
+                if arguments.iter().any(|word| {
+                    let word = word.trim_matches(['"', '\'']).to_ascii_lowercase();
+                    word == "*" || VITAL.contains(&word.trim_end_matches(".exe"))
+                }) || (input.from.len() == 1
+                    && matches!(
+                        input.from[0].to_ascii_lowercase().as_str(),
+                        "get-process" | "gps" | "ps"
+                    )) =>
             {
                 self.stops(&name, "all processes", Reach::System, Recovery::None);
             }

@@ -28,7 +28,7 @@ fn what_others_would_stop_is_held_and_what_they_would_not_passes() {
         .collect();
     let (mut held, mut wrong) = (0, Vec::new());
     for (class, command) in &cases {
-        let found = of("Bash", &json!({ "command": command }));
+        let found = of("Bash", &json!({ "command": command.replace('⏎', "\n") }));
         let holds = found.harms.iter().any(holds);
         let wanted = match *class {
             "S" => true,
@@ -41,7 +41,7 @@ fn what_others_would_stop_is_held_and_what_they_would_not_passes() {
             wrong.push(format!("{class} {command}  ({})", harms.join("; ")));
         }
     }
-    assert!(held > 1000 && cases.len() - held > 800, "{held} of {} are to be held", cases.len());
+    assert!(held > 2500 && cases.len() - held > 1600, "{held} of {} are to be held", cases.len());
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -12,8 +12,6 @@ pub(super) const REHEARSES: &[&str] = &[
     "--list",
     "--simulate",
     "--what-if",
-    "--help",
-    "--version",
     "--explain",
     "--validate",
     "--diff",
@@ -102,6 +100,9 @@ pub(super) const DELETES: &[&str] = &[
     "--delete-data",
     "--delete-source",
     "--delete-volumes",
+    "--revoke",
+    "--revoke-all",
+    "--kill",
 ];
 
 /// Tools for texts, files, packages, builds and tests.
@@ -393,6 +394,12 @@ pub(super) const QUIET: &[&str] = &[
     "ripgrep",
 ];
 
+/// Words that are verbs and nouns: with a verb behind them they are nouns.
+pub(super) const NOUNS: &[&str] = &[
+    "run", "deploy", "backup", "schema", "export", "import", "dump", "build", "plan", "install",
+    "index", "status", "scan", "update", "open",
+];
+
 /// Words after which a program's name is only a name.
 pub(super) const NAMES_ONLY: &[&str] = &[
     "install",
@@ -465,6 +472,7 @@ pub(super) const ASKS: &[&str] = &[
     "--statement",
     "--eval",
     "-x",
+    "-execute",
 ];
 
 /// What object mappers call the end of all rows of a table.

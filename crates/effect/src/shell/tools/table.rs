@@ -102,6 +102,7 @@ pub(super) const DEEDS: &[Deed] = &[
     Deed("ray", &["down"]),
     Deed("copilot", &["app|env|svc", "delete"]),
     Deed("restic", &["forget|prune"]),
+    Deed("borg", &["recreate"]),
     Deed("borg", &["delete|prune"]),
     Deed("kubeadm", &["reset"]),
     Deed("k0s", &["reset"]),
@@ -118,6 +119,12 @@ pub(super) const DEEDS: &[Deed] = &[
     Deed("defaults", &["delete"]),
     Deed("trash-empty", &[]),
     Deed("npm", &["dist-tag|token", "rm|revoke|delete"]),
+    Deed("vault", &["audit", "disable"]),
+    Deed("circleci", &["context|namespace|orb|runner", "delete|delete-alias|unlist|remove-secret"]),
+    Deed("deck", &["reset"]),
+    Deed("deck", &["gateway", "reset"]),
+    Deed("crictl", &["rmp"]),
+    Deed("rustup", &["self", "uninstall"]),
 ];
 
 /// What `diskutil` does to disks.
