@@ -50,7 +50,8 @@ use deadstop_store::{Numbers, SessionState, Store, StoreError, StoredScope};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::alerts::Bunches;
+use crate::alerts::{Bunches, ToldOutages};
+use crate::conversation::Counted;
 use crate::metrics::Metrics;
 use crate::pins::Pins;
 use crate::settings::Settings;
@@ -132,6 +133,7 @@ pub struct Warden {
     outage: RwLock<Option<Outage>>,
     /// When each group of alerts may be sent again.
     pub bunches: Bunches,
+    pub(crate) told_outages: ToldOutages,
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
     /// Where calls go that are exported as telemetry.
@@ -274,6 +276,7 @@ impl Warden {
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
+            told_outages: ToldOutages::default(),
             posted: Arc::default(),
             approvals: Approvals::default(),
             onces: Onces::default(),
@@ -584,6 +587,7 @@ impl Warden {
                     over: (session.state == SessionState::Ended).then_some(session.used),
                     loops: session.counters.loops,
                     looped: None,
+                    counted: Counted::default(),
                     incidents: session.counters.incidents,
                     tags: session.tags.into_iter().collect(),
                     provider: session.provider,
