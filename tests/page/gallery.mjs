@@ -26,7 +26,7 @@ export const GALLERY = [
   ['incident-plain', 'An incident without a score', 'Most guards count something, and say what.', ({ plain }) => `/incidents/${plain.id}`],
   ['approvals', 'Approvals', 'Calls that wait for a person: what they would do, why approval is needed, and the buttons.', () => '/approvals'],
   ['costs', 'Costs by agent', 'And budgets against spend.', () => '/costs'],
-  ['costs-model', 'Costs by model', 'A model without a known price links to the form.', () => '/costs?by=model', (page) => page.getByText('charged by it').scrollIntoViewIfNeeded()],
+  ['costs-model', 'Costs by model', 'A model without a known price links to the form.', () => '/costs?by=model', (page) => page.getByText('charged at that price').scrollIntoViewIfNeeded()],
   ['costs-day', 'Costs by day', 'With the budget as a line.', () => '/costs?by=day'],
   ['costs-hour', 'Costs by hour', 'As long as calls are kept.', () => '/costs?by=hour'],
   ['alerts', 'Alerts', 'Where they go, and what was sent.', () => '/alerts'],

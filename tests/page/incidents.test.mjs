@@ -78,7 +78,7 @@ test('with keys alone: move, select, acknowledge, resolve, mute', async () => {
   for (const one of before.slice(1)) assert.ok(resolved.includes(one.id));
   await page.keyboard.press('j');
   await page.keyboard.press('m');
-  await page.getByText('No incident waits for you.').waitFor();
+  await page.getByText('No unresolved incidents.').waitFor();
   assert.equal((await list('state=muted')).length, 1);
   await page.getByRole('combobox', { name: 'State' }).selectOption('muted');
   await until('the muted one', async () => (await rows().count()) === 1);

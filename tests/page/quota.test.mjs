@@ -41,7 +41,7 @@ test('an agent whose provider reports nothing has no such card', async () => {
   const { page } = tab;
   await page.goto(`${world.url}/agents/quiet`);
   await page.getByRole('heading', { name: 'quiet' }).waitFor();
-  await page.getByText('First heard of').waitFor();
+  await page.getByText('First call').waitFor();
   assert.equal(await page.getByText('Provider quota').count(), 0);
   await tab.fine('no quota');
   await tab.close();

@@ -203,7 +203,7 @@ test('a model without a price is led to the form, and the next call is charged b
   await page.getByLabel('Output', { exact: true }).fill('6');
   await page.getByRole('button', { name: 'Save price' }).click();
   const row = page.getByRole('row', { name: /house-model-9/ });
-  await row.getByText('own price').waitFor();
+  await row.getByText('your price').waitFor();
   assert.equal((await world.api('GET', '/api/prices/house-model-9')).body.input_usd, 1.5);
   await row.getByRole('button', { name: /Reset the price/ }).click();
   await row.getByText('unknown').waitFor();

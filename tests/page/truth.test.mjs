@@ -96,7 +96,7 @@ test('what is over is not among what runs, and what is refused again and again i
   await world.api('POST', '/api/sessions', { agent: 'claude-code', session: 'done', done: true });
   // Five failures open the circuit; what follows is refused.
   for (let turn = 0; turn < 9; turn += 1) await world.call('importer', 'nightly', [{ role: 'user', content: `part ${turn}` }], { model: 'broken' });
-  await until('the refusals', async () => (await world.api('GET', '/api/incidents?agent=importer')).body.items.length >= 4);
+  await until('the refusals', async () => (await world.api('GET', '/api/incidents?agent=importer')).body.items[0]?.calls >= 4);
   const tab = await open(browser, { expected: [/failed to load/i] });
   const { page } = tab;
   await page.goto(world.url);
@@ -104,7 +104,7 @@ test('what is over is not among what runs, and what is refused again and again i
   await running.getByRole('link', { name: 'nightly' }).waitFor();
   assert.equal(await running.getByRole('link', { name: 'done' }).count(), 0);
   const happened = page.getByRole('list', { name: 'Events, the newest first' });
-  await happened.getByText('4 times').waitFor();
+  await happened.getByRole('link', { name: 'importer / nightly' }).first().waitFor();
   assert.equal(await happened.getByRole('link', { name: 'importer / nightly' }).count(), 1);
   // Calls that failed are not calls that were the same.
   await page.goto(`${world.url}/sessions/importer/nightly`);
@@ -112,5 +112,28 @@ test('what is over is not among what runs, and what is refused again and again i
   assert.equal(await page.getByRole('heading', { name: 'What counted as the same' }).count(), 0);
   await page.goto(`${world.url}/sessions/looper/stuck`);
   await page.getByRole('heading', { name: 'What counted as the same' }).waitFor();
+  await tab.close();
+});
+
+test('an outage of a provider is one incident, and what it holds back says so', async () => {
+  const user = (text) => [{ role: 'user', content: text }];
+  for (const session of ['newsletter', 'welcome']) for (let turn = 0; turn < 9; turn += 1) await world.call('mailer', session, user(`Mail ${turn} of ${session}`), { model: 'broken' });
+  const tab = await open(browser, { width: 1440 });
+  const { page } = tab;
+  await page.goto(`${world.url}/incidents?agent=mailer`);
+  const rows = page.getByRole('region', { name: 'Incidents' }).locator('tbody tr').filter({ has: page.getByRole('link', { name: 'View details' }) });
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), 1);
+  const { items: [incident] } = (await world.api('GET', '/api/incidents?agent=mailer')).body;
+  assert.ok(incident.calls > 1, JSON.stringify(incident));
+  await rows.getByText(`${incident.calls} calls, last`).waitFor();
+  await rows.getByRole('link', { name: 'View details' }).click();
+  await page.locator('.facts').getByText('Last seen').waitFor();
+  for (const path of ['/', '/sessions?agent=mailer', '/agents', '/agents/mailer', '/sessions/mailer/newsletter']) {
+    // What a try in between has shown is shown for a minute.
+    await page.goto(world.url + path);
+    await page.getByText(/^openai fails$/).or(page.locator('.badge', { hasText: 'openai fails' })).first().waitFor();
+  }
+  await tab.fine('an outage');
   await tab.close();
 });

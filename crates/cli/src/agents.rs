@@ -134,7 +134,7 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
                 ui::text(&agent["loops"]),
                 ui::text(&agent["incidents"]),
                 ui::dollars(&agent["cost_usd"]),
-                when::ago(&agent["used_ms"]),
+                when::brief(&agent["used_ms"]),
                 ui::text(&agent["tags"]),
             ]);
         }
@@ -161,21 +161,22 @@ fn path(name: &str) -> String {
 fn show(name: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     let agent = ui::runtime()?
-        .block_on(async { client.get(&path(&short::agent(&client, name).await?)).await });
+        .block_on(async { client.get(&path(&short::known_agent(&client, name).await?)).await });
     tell(&agent.with_context(|| format!("agent {name}"))?, server)
 }
 
 fn change(name: &str, body: &Value, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
-    let agent = ui::runtime()?
-        .block_on(async { client.patch(&path(&short::agent(&client, name).await?), body).await });
+    let agent = ui::runtime()?.block_on(async {
+        client.patch(&path(&short::known_agent(&client, name).await?), body).await
+    });
     tell(&agent.with_context(|| format!("agent {name}"))?, server)
 }
 
 fn remove(name: &str, reason: &str, server: &Server) -> anyhow::Result<ExitCode> {
     let client = server.client()?;
     let removed = ui::runtime()?.block_on(async {
-        let path = path(&short::agent(&client, name).await?);
+        let path = path(&short::known_agent(&client, name).await?);
         let reason = Some(reason).filter(|reason| !reason.is_empty());
         let asked = Query::new(path).some("reason", reason).some("by", remote::operator());
         client.delete(asked.path()).await
@@ -207,6 +208,7 @@ fn tell(agent: &Value, server: &Server) -> anyhow::Result<ExitCode> {
         ("health", ui::text(&agent["health"])),
         ("stopped", stopped),
         ("why", ui::text(&agent["why"])),
+        ("failing", ui::failing(agent)),
         ("removed", removed),
         ("calls", ui::text(&agent["calls"])),
         ("loops", ui::text(&agent["loops"])),

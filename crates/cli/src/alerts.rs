@@ -34,9 +34,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List where alerts go.
+    /// List alert targets.
     List,
-    /// Send alerts somewhere.
+    /// Add an alert target.
     #[command(subcommand)]
     Add(Add),
     /// Send a test, and wait until it has arrived; 1 if it does not.
@@ -46,7 +46,7 @@ enum Command {
     },
     /// List what was delivered, and what was not.
     Log(Log),
-    /// Take a target away.
+    /// Remove a target.
     Remove {
         /// The target's id
         id: String,
@@ -113,7 +113,7 @@ struct Log {
     /// Only about this incident
     #[arg(long, value_name = "ID")]
     incident: Option<String>,
-    /// Only those that stand so
+    /// Only those in this state
     #[arg(long, value_parser = ["waiting", "delivered", "failed"])]
     state: Option<String>,
     #[command(flatten)]
@@ -148,7 +148,7 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
                 ui::text(&target["summary"]),
                 ui::text(&target["agent"]),
                 on,
-                when::ago(&target["made_ms"]),
+                when::brief(&target["made_ms"]),
             ]);
         }
         table
@@ -272,7 +272,7 @@ fn log(log: &Log, server: &Server) -> anyhow::Result<ExitCode> {
                 ui::text(&delivery["target"]),
                 ui::text(&delivery["event"]),
                 about.join("/"),
-                when::ago(&delivery["made_ms"]),
+                when::brief(&delivery["made_ms"]),
                 ui::text(&delivery["times"]),
                 ui::text(&delivery["attempts"]),
                 ui::text(&delivery["answer"]),

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Why, for the record
     #[arg(long, default_value = "")]
     reason: String,
-    /// Do not ask for a terminal: a person's own script runs this
+    /// Allow it without a terminal, from a script that a person runs
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -38,13 +38,13 @@ enum Command {
 
 #[derive(Debug, Default, PartialEq, clap::Args)]
 struct List {
-    /// Only what was done by this one
+    /// Only entries by this person, key or guard
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
-    /// Only this kind of thing, such as agent.kill or policy.set
+    /// Only this action, such as agent.kill or policy.set
     #[arg(long)]
     action: Option<String>,
-    /// Only what was done to this
+    /// Only entries about this agent, session or setting
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         for entry in entries {
             table.row([
                 ui::text(&entry["seq"]),
-                when::ago(&entry["at_ms"]),
+                when::brief(&entry["at_ms"]),
                 ui::text(&entry["who"]),
                 ui::text(&entry["action"]),
                 ui::text(&entry["subject"]),
@@ -134,7 +134,7 @@ fn list_here(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
     }
     let mut table = Table::new(["at", "who", "action", "subject", "why"]);
     for entry in &entries {
-        let at = when::ago(&json!(entry.at_ms));
+        let at = when::brief(&json!(entry.at_ms));
         table.row(
             [
                 at,

@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use deadstop_core::GuardId;
 use serde_json::{Value, json};
 
-use crate::client::{Client, encoded};
+use crate::client::Client;
 use crate::remote::{self, Server};
 use crate::table::Table;
 use crate::ui::{self, Hinted};
@@ -82,7 +82,7 @@ pub(crate) struct Watch {
 }
 
 /// The names of the guards.
-fn guard_names() -> PossibleValuesParser {
+pub(crate) fn guard_names() -> PossibleValuesParser {
     PossibleValuesParser::new(GuardId::ALL.map(GuardId::name))
 }
 
@@ -182,20 +182,13 @@ async fn send(
     match (carried, alone) {
         (Err(error), Some(typed)) if Hinted::is_missing(&error) => {
             let Some((agent, session)) = short::session(client, &typed).await? else {
-                return Err(agent_meant(client, what, &typed).await.unwrap_or(error));
+                let meant = known::instead(client, what, &typed).await;
+                return Err(meant.unwrap_or(error));
             };
             post(client, what, &about((Some(agent), Some(session)))).await
         }
         (carried, _) => carried,
     }
-}
-
-/// The error about an agent's name that was typed in the place of a session's.
-async fn agent_meant(client: &Client, what: &str, typed: &str) -> Option<anyhow::Error> {
-    client.find(&format!("/api/agents/{}", encoded(typed))).await.ok()??;
-    let order = if what == "kill" { "stop" } else { what };
-    let problem = format!("nothing was done: `{typed}` is an agent, and no session has that name");
-    Some(Hinted::error(problem, format!("deadstop {order} --agent {typed}")))
 }
 
 /// Shows who runs, the nearest to a limit first.
@@ -242,30 +235,31 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
     }
     let mut table = Table::new([
         "kind",
-        "agent",
-        "name",
+        "scope",
         "state",
+        "cost",
+        "in flight",
+        "nearest limit",
         "model calls",
         "tool calls",
-        "in flight",
-        "cost",
         "why",
     ])
-    .names([1, 2]);
+    .right([3, 4, 6, 7])
+    .names([1]);
     let mut quotas = Vec::new();
     for scope in scopes {
         let told = quota::all(scope).into_iter();
         quotas.extend(told.map(|line| format!("quota of {}: {line}", ui::text(&scope["name"]))));
         table.row([
             ui::text(&scope["kind"]),
-            ui::text(&scope["agent"]),
-            ui::text(&scope["name"]),
+            named(scope),
             ui::standing(scope),
+            ui::dollars(&scope["cost_usd"]),
+            ui::text(&scope["in_flight"]),
+            nearest_limit(scope),
             ui::text(&scope["model_calls"]),
             ui::text(&scope["steps"]),
-            ui::text(&scope["in_flight"]),
-            ui::dollars(&scope["cost_usd"]),
-            ui::text(&scope["why"]),
+            ui::why(scope),
         ]);
     }
     println!("{table}");
@@ -276,6 +270,22 @@ pub(crate) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         println!("{}", ui::printable(&line));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A scope as orders take it: AGENT, or AGENT/SESSION.
+fn named(scope: &Value) -> String {
+    let (agent, name) = (ui::text(&scope["agent"]), ui::text(&scope["name"]));
+    if scope["kind"] == "agent" { name } else { format!("{agent}/{name}") }
+}
+
+/// The limit that a scope is nearest to: `84% of cost`.
+fn nearest_limit(scope: &Value) -> String {
+    let nearest = &scope["limits"][0];
+    let what = ui::text(&nearest["what"]).replace('_', " ");
+    match nearest["share"].as_f64() {
+        Some(share) if share > 0.0 => format!("{:.0}% of {what}", share * 100.0),
+        _ => String::new(),
+    }
 }
 
 const DAY_MS: u64 = 86_400_000;

@@ -22,7 +22,7 @@ use crate::ui;
 pub(crate) struct Args {
     #[command(flatten)]
     server: crate::remote::Server,
-    /// Look only at what costs no time: no process is started and ended
+    /// Run only the quick checks, which start and end no process
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

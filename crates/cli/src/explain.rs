@@ -77,6 +77,7 @@ fn told(incident: &Value, shown: usize) -> String {
     out += &facts(&[
         ("incident", ui::text(&incident["id"])),
         ("at", when::ago(&incident["at_ms"])),
+        ("calls", calls(incident)),
         ("session", format!("{}/{}", ui::text(&incident["agent"]), ui::text(&incident["session"]))),
         ("provider", ui::text(&incident["provider"])),
         ("guard", format!("{}: {}", ui::text(&incident["guard"]), ui::text(&incident["reason"]))),
@@ -94,6 +95,14 @@ fn told(incident: &Value, shown: usize) -> String {
         saved(&mut out, &incident["unstopped"]);
     }
     out
+}
+
+/// How many calls an incident that grew met, and when it was seen last.
+fn calls(incident: &Value) -> String {
+    match incident["calls"].as_u64() {
+        Some(calls @ 2..) => format!("{calls}, the last {}", when::ago(&incident["last_ms"])),
+        _ => String::new(),
+    }
 }
 
 /// A measure with its unit, as the engine writes it.

@@ -33,7 +33,7 @@ pub(crate) struct Give {
     /// How much longer it may run: 30m, 2h
     #[arg(long, value_name = "TIME", value_parser = when::duration)]
     time: Option<Duration>,
-    /// How much may be destroyed, once
+    /// How many destructive operations may pass
     #[arg(
         long, value_name = "N", requires = "length",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000),
@@ -47,7 +47,7 @@ pub(crate) struct Give {
     /// Only by these tools
     #[arg(long, value_name = "PATTERN", requires = "deletes")]
     tool: Option<String>,
-    /// How long it holds: 10m, 2h
+    /// How long the grant is valid: 10m, 2h
     #[arg(long = "for", value_name = "TIME", value_parser = when::duration, requires = "deletes")]
     length: Option<Duration>,
     /// Why; it is kept in the audit
@@ -65,10 +65,10 @@ pub(crate) struct Args {
     /// An agent, or one of its sessions; the beginnings of their names are enough
     #[arg(value_name = "AGENT[/SESSION]")]
     whom: String,
-    /// Take this one back
+    /// Revoke this grant
     #[arg(long, value_name = "ID", requires = "reason")]
     revoke: Option<String>,
-    /// Why it is taken back
+    /// Why you revoke it; it is kept in the audit
     #[arg(long, value_name = "TEXT", requires = "revoke")]
     reason: Option<String>,
     #[command(flatten)]
@@ -235,7 +235,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 ui::text(&grant["deletes"]),
                 anything(&grant["target"]),
                 anything(&grant["tool"]),
-                when::ago(&grant["expires_ms"]),
+                when::brief(&grant["expires_ms"]),
                 ui::text(&grant["by"]),
                 ui::text(&grant["reason"]),
             ]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use crate::control::guard_names;
 use crate::list::{self, Paging, Query, Span};
 use crate::remote::{self, Server};
 use crate::table::Table;
@@ -24,12 +25,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Note that you have seen incidents.
+    /// Acknowledge incidents: you have seen them.
     Ack {
         /// The incidents, or the beginnings or the ends of their ids
         #[arg(required = true)]
         id: Vec<String>,
-        /// What you have to say about it; people will read it
+        /// A note that people will read
         #[arg(long, value_name = "TEXT")]
         note: String,
     },
@@ -41,28 +42,28 @@ enum Command {
         /// To whom [default: you]
         #[arg(long, value_name = "NAME")]
         to: Option<String>,
-        /// What you have to say about it; people will read it
+        /// A note that people will read
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
     },
-    /// Close incidents; each opens again when it happens again.
+    /// Resolve incidents. Each opens again if it happens again.
     Resolve {
         /// The incidents, or the beginnings or the ends of their ids
         #[arg(required = true)]
         id: Vec<String>,
-        /// What you have to say about it; people will read it
+        /// A note that people will read
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
         /// The guard should not have tripped
         #[arg(long)]
         false_alarm: bool,
     },
-    /// Open incidents again that were resolved.
+    /// Reopen resolved incidents.
     Reopen {
         /// The incidents, or the beginnings or the ends of their ids
         #[arg(required = true)]
         id: Vec<String>,
-        /// What you have to say about it; people will read it
+        /// A note that people will read
         #[arg(long, value_name = "TEXT", default_value = "")]
         note: String,
     },
@@ -122,12 +123,12 @@ struct List {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Only those of this guard
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = guard_names(), hide_possible_values = true)]
     guard: Option<String>,
-    /// Only those with this code for why, such as repetition
+    /// Only those with this reason code, such as repetition
     #[arg(long, value_name = "CODE")]
     reason: Option<String>,
-    /// Only those that stand so
+    /// Only those in this state
     #[arg(long, value_parser = ["open", "acknowledged", "muted", "resolved", "unresolved"], hide_possible_values = true, value_name = "open|acknowledged|muted|resolved|unresolved")]
     state: Option<String>,
     /// Only those that are not acknowledged
@@ -136,7 +137,7 @@ struct List {
     /// Only acknowledged ones
     #[arg(long, conflicts_with = "open")]
     seen: bool,
-    /// Together with those that are alike (agent, guard and tool), with the first and the last
+    /// Group those that are alike (same agent, guard and tool), with the first and last time
     #[arg(long)]
     groups: bool,
     #[command(flatten)]
@@ -169,15 +170,16 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
 }
 
 fn incidents(incidents: &[Value]) -> Table {
-    let columns = ["incident", "at", "session", "guard", "state", "who", "what"];
-    let mut table = Table::new(columns).names([0, 2]);
+    let columns = ["incident", "at", "session", "guard", "state", "calls", "who", "what"];
+    let mut table = Table::new(columns).right([5]).names([0, 2]);
     for incident in incidents {
         table.row([
             ui::text(&incident["id"]),
-            when::ago(&incident["at_ms"]),
+            when::brief(&incident["at_ms"]),
             format!("{}/{}", ui::text(&incident["agent"]), ui::text(&incident["session"])),
             ui::text(&incident["guard"]),
             ui::text(&incident["state"]),
+            calls(incident),
             who(incident),
             ui::text(&incident["explain"]),
         ]);
@@ -197,12 +199,24 @@ fn groups(groups: &[Value]) -> Table {
             ui::text(&group["state"]),
             ui::text(&group["count"]),
             ui::text(&group["open"]),
-            when::ago(&group["first_ms"]),
-            when::ago(&group["last_ms"]),
+            when::brief(&group["first_ms"]),
+            when::brief(&group["last_ms"]),
         ]);
     }
     table
 }
+
+/// How many calls an incident met, where it grew.
+fn calls(incident: &Value) -> String {
+    match incident["calls"].as_u64() {
+        Some(MOST_COUNTED..) => format!("{MOST_COUNTED}+"),
+        Some(calls @ 2..) => calls.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The server counts no further.
+const MOST_COUNTED: u64 = 10_000;
 
 /// The person behind an incident's state.
 fn who(incident: &Value) -> String {

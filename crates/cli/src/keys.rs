@@ -32,7 +32,7 @@ enum Command {
     Create(Create),
     /// List the keys of the project, with those that were revoked.
     List,
-    /// Take a key out of force, at once.
+    /// Revoke a key, at once.
     Revoke {
         /// The key's id, as `deadstop keys list` shows it, or its beginning or end
         id: String,
@@ -228,12 +228,12 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
             Table::new(["key", "name", "role", "agent", "made", "last used", "revoked"]);
         for key in keys {
             let made =
-                format!("{}, by {}", when::ago(&key["created_ms"]), ui::text(&key["created_by"]));
+                format!("{}, by {}", when::brief(&key["created_ms"]), ui::text(&key["created_by"]));
             let revoked = match key["revoked_ms"].is_null() {
                 true => String::new(),
                 false => {
                     let by = ui::text(&key["revoked_by"]);
-                    format!("{}, by {by}", when::ago(&key["revoked_ms"]))
+                    format!("{}, by {by}", when::brief(&key["revoked_ms"]))
                 }
             };
             table.row([
@@ -242,7 +242,7 @@ fn list(server: &Server) -> anyhow::Result<ExitCode> {
                 ui::text(&key["role"]),
                 ui::text(&key["agent"]),
                 made,
-                when::ago(&key["used_ms"]),
+                when::brief(&key["used_ms"]),
                 revoked,
             ]);
         }

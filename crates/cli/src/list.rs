@@ -21,10 +21,10 @@ const USUAL: u64 = 50;
 /// How much of a list.
 #[derive(Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Paging {
-    /// Show so many [default: 50]
+    /// Show at most this many [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Show all there are
+    /// Show all
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) fn unfiltered<L: Default + PartialEq>(list: &L) -> anyhow::Result<()>
 /// Which span of time.
 #[derive(Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Span {
-    /// Only from then on: 30m, 2d (ago), 2026-11-15, 2026-11-15T09:30
+    /// Only since then: 30m, 2d (ago), 2026-11-15, 2026-11-15T09:30
     #[arg(long, value_name = "TIME", value_parser = when::moment)]
     since: Option<u64>,
     /// Only before then

@@ -99,7 +99,7 @@ enum Command {
     Status(control::Status),
     /// Print a link that signs your browser in: the page then takes all orders.
     SignIn(remote::Server),
-    /// Check that a server can do its work, for health checks: 0 if it can.
+    /// Check that a server is ready, for health checks: exits with 0 if it is.
     Ready(remote::Server),
     /// Follow what happens, live.
     Watch(control::Watch),
@@ -129,11 +129,11 @@ enum Command {
     Backtest(backtest::Args),
     /// Write, check, show, set and compare policies.
     Policy(policy::Args),
-    /// List agents; show one, switch it on or off, tag or remove it.
+    /// List agents; show, stop, resume, tag or remove one.
     Agents(agents::Args),
     /// List sessions; show one with its calls.
     Sessions(sessions::Args),
-    /// List what was stopped; mark it as seen.
+    /// List incidents; acknowledge, assign, resolve or mute them.
     Incidents(incidents::Args),
     /// Explain an incident: why, with its evidence.
     Explain(explain::Args),

@@ -56,7 +56,7 @@ pub(crate) struct Stdio {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Put us between a client and its servers: rewrites `mcpServers` in its configuration.
+    /// Put Deadstop between a client and its MCP servers: rewrites `mcpServers` in its configuration.
     Wrap(wrap::Args),
     /// List the tools that servers have, and which have changed since they were first seen.
     Tools(tools::Args),

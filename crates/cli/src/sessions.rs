@@ -39,7 +39,7 @@ struct List {
     /// Only those of this agent
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Only those that stand so
+    /// Only those in this state
     #[arg(long, value_parser = ["running", "waiting", "paused", "idle", "finished", "stopped", "ended", "killed"], hide_possible_values = true, value_name = "running|waiting|paused|idle|finished|stopped")]
     state: Option<String>,
     /// Only those with this health tag, such as loop_detected or budget_warning
@@ -70,27 +70,27 @@ fn list(list: &List, server: &Server) -> anyhow::Result<ExitCode> {
         let mut table = Table::new([
             "session",
             "state",
-            "tags",
-            "model",
-            "calls",
-            "incidents",
             "cost",
             "last used",
+            "calls",
+            "incidents",
+            "tags",
+            "model",
             "why",
         ])
-        .right([4, 5, 6])
+        .right([2, 4, 5])
         .names([0]);
         for session in sessions {
             table.row([
                 format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),
                 ui::standing(session),
-                ui::text(&session["tags"]),
-                ui::text(&session["model"]),
+                ui::dollars(&session["cost_usd"]),
+                when::brief(&session["used_ms"]),
                 ui::text(&session["calls"]),
                 ui::text(&session["incidents"]),
-                ui::dollars(&session["cost_usd"]),
-                when::ago(&session["used_ms"]),
-                ui::text(&session["why"]),
+                ui::text(&session["tags"]),
+                ui::text(&session["model"]),
+                ui::why(session),
             ]);
         }
         table
@@ -101,10 +101,22 @@ fn show(named: &str, paging: &Paging, server: &Server) -> anyhow::Result<ExitCod
     let client = server.client()?;
     let (session, calls, more) = ui::runtime()?.block_on(async {
         let Some((agent, name)) = short::session(&client, named).await? else {
-            return Err(Hinted::error(
-                format!("the server knows no session `{named}`"),
-                "write its agent, a slash, its name: AGENT/SESSION; `deadstop sessions` lists them",
-            ));
+            let all = client.get("/api/sessions?limit=1000").await.unwrap_or_default();
+            let all = all["items"].as_array().cloned().unwrap_or_default();
+            if all.iter().any(|session| session["agent"] == named) {
+                return Err(Hinted::error(
+                    format!("`{named}` is an agent, and no session has that name"),
+                    format!("deadstop sessions --agent {named}"),
+                ));
+            }
+            let alone = |session: &Value| match named.contains('/') {
+                true => format!("{}/{}", ui::text(&session["agent"]), ui::text(&session["name"])),
+                false => ui::text(&session["name"]),
+            };
+            let hint =
+                "write its agent, a slash, its name: AGENT/SESSION; `deadstop sessions` lists them";
+            let known = all.iter().map(alone).collect();
+            return Err(short::unknown("session", named, known, hint));
         };
         let path = format!("/api/sessions/{}/{}", encoded(&agent), encoded(&name));
         let session = client.get(&path).await.with_context(|| format!("session {named}"))?;
@@ -143,6 +155,7 @@ fn told(session: &Value, calls: &[Value]) -> String {
     let facts = facts(&[
         ("state", ui::standing(session)),
         ("why", ui::text(&session["why"])),
+        ("held back", ui::failing(session)),
         ("tags", ui::text(&session["tags"])),
         ("provider", ui::text(&session["provider"])),
         ("model", ui::text(&session["model"])),

@@ -2,6 +2,7 @@
 //! thing is that thing; what fits several is an error that lists them. A name that a list has cut in its
 //! middle may be copied as it stands there.
 
+use deadstop_protocol::near::nearest;
 use serde_json::Value;
 
 use crate::client::{Client, encoded};
@@ -90,6 +91,30 @@ pub(crate) async fn agent(client: &Client, typed: &str) -> anyhow::Result<String
     };
     let known = names(client, "/api/agents", |agent| ui::text(&agent["name"])).await;
     Ok(pick("agent", typed, &known.unwrap_or_default())?.unwrap_or_else(|| typed.to_owned()))
+}
+
+/// An agent that the server must know: the error about a name that it does not know tells what is similar.
+pub(crate) async fn known_agent(client: &Client, typed: &str) -> anyhow::Result<String> {
+    let Ok(None) = client.find(&format!("/api/agents/{}", encoded(typed))).await else {
+        return Ok(typed.to_owned());
+    };
+    let known = names(client, "/api/agents", |agent| ui::text(&agent["name"])).await;
+    let known = known.unwrap_or_default();
+    if let Some(agent) = pick("agent", typed, &known)? {
+        return Ok(agent);
+    }
+    Err(unknown("agent", typed, known, "`deadstop agents` lists them"))
+}
+
+/// The error about a name that the server does not know.
+pub(crate) fn unknown(kind: &str, typed: &str, known: Vec<String>, hint: &str) -> anyhow::Error {
+    let near = nearest(typed, known);
+    let near: Vec<String> = near.iter().map(|name| format!("`{}`", ui::printable(name))).collect();
+    let hint = match near.is_empty() {
+        true => hint.to_owned(),
+        false => format!("did you mean {}?", near.join(" or ")),
+    };
+    Hinted::error(format!("the server knows no {kind} `{typed}`"), hint)
 }
 
 /// A session of this agent.

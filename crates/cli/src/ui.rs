@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use crate::when;
+
 /// An error that knows what to do next.
 #[derive(Debug)]
 pub(crate) struct Hinted {
@@ -105,6 +107,27 @@ impl std::fmt::Display for Hinted {
 }
 
 impl std::error::Error for Hinted {}
+
+/// Why a scope is held or stopped, or else which server holds it back.
+pub(crate) fn why(scope: &Value) -> String {
+    match text(&scope["why"]) {
+        why if why.is_empty() => failing(scope),
+        why => why,
+    }
+}
+
+/// The servers that fail, so that the calls of a scope are refused for a while.
+pub(crate) fn failing(scope: &Value) -> String {
+    let none = Vec::new();
+    let told = |one: &Value| match one["retry_in_ms"].as_u64() {
+        Some(left @ 1..) => {
+            format!("{} fails: calls are refused for {}", text(&one["server"]), when::length(left))
+        }
+        _ => format!("{} fails: calls are let through to try it", text(&one["server"])),
+    };
+    let failing = scope["failing"].as_array().unwrap_or(&none);
+    failing.iter().map(told).collect::<Vec<_>>().join("; ")
+}
 
 /// Writes data to stdout. If the reader has gone away, there is nothing left to do.
 pub(crate) fn say(words: std::fmt::Arguments<'_>) {

@@ -7,6 +7,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde_json::Value;
 
+use crate::ui;
+
 /// Milliseconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -22,6 +24,27 @@ pub(crate) fn ago(ms: &Value) -> String {
         None => format!("{} (in {})", at_local(at), length(at - now)),
     }
 }
+
+/// The same for the column of a table. A terminal has no room for both: it gets how long ago something of
+/// the last day was, and the date of everything else. A pipe gets both, for programs.
+pub(crate) fn brief(ms: &Value) -> String {
+    let Some(at) = ms.as_u64() else { return String::new() };
+    if ui::width().is_none() {
+        return ago(ms);
+    }
+    let now = now();
+    match (now.checked_sub(at), at.saturating_sub(now)) {
+        (Some(0..1000), _) => "now".to_owned(),
+        (Some(age @ 0..DAY_MS), _) => format!("{} ago", length(age)),
+        (None, left @ 0..DAY_MS) => format!("in {}", length(left)),
+        _ => at_local(at).chars().take(MINUTES).collect(),
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The letters of a date and a time to the minute.
+const MINUTES: usize = "2026-11-15 09:30".len();
 
 /// The date and time here.
 pub(crate) fn local(ms: &Value) -> String {

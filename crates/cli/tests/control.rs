@@ -71,7 +71,7 @@ fn agents_are_listed_shown_switched_and_tagged() {
     let none = house.ask(&["agents", "--json", "tag", "seeker", "--none"]).fine().json();
     assert_eq!(none[0]["tags"], json!([]));
 
-    let unknown = "agent unknown: Not Found: there is no such agent";
+    let unknown = "the server knows no agent `unknown`";
     for args in [&["agents", "show", "unknown"][..], &["agents", "off", "unknown", "--reason", "x"]]
     {
         house.ask(args).refused(unknown, "`deadstop agents` lists them");
@@ -89,8 +89,8 @@ fn a_session_is_shown_with_its_calls() {
     house.until(&["sessions"], 2);
     let rows = house.ask(&["sessions"]).fine().rows();
     let row = rows.iter().find(|row| row[0] == "seeker/s/1").unwrap();
-    assert_eq!(&row[1..4], ["stopped", "loop_detected", "gpt-4o"]);
-    is_time(&row[7]);
+    assert_eq!([&row[1], &row[6], &row[7]], ["stopped", "loop_detected", "gpt-4o"]);
+    is_time(&row[3]);
     for (args, name) in [
         (["--tag", "loop_detected"], "s/1"),
         (["--agent", "healthy"], "h1"),
@@ -144,7 +144,7 @@ fn an_incident_is_explained_and_acknowledged() {
     let id = rows[0][0].as_str();
     is_time(&rows[0][1]);
     assert_eq!(&rows[0][2..5], ["seeker/s1", "similarity", "open"]);
-    assert!(rows[0][6].starts_with("stopped: loop score 12.5 of 10.0"), "{listed:?}");
+    assert!(rows[0][7].starts_with("stopped: loop score 12.5 of 10.0"), "{listed:?}");
 
     let told = house.ask(&["explain", id]).fine().out;
     let mut lines = told.lines();
@@ -185,7 +185,8 @@ fn an_incident_is_explained_and_acknowledged() {
     for args in [&["explain", "none"][..], &["incidents", "ack", "none", "--note", "x"]] {
         house.ask(args).refused("incident none: ", "`deadstop incidents` lists them");
     }
-    house.ask(&["incidents", "--guard", "gard"]).refused("`guard`: is not the name", "--help");
+    let mistyped = house.ask(&["incidents", "--guard", "strike"]);
+    assert!(mistyped.err.contains("a similar value exists: 'strikes'"), "{mistyped:?}");
 }
 
 /// Assigned, muted, resolved and opened again, by the end of its id; each state shows in the list.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::grant::{Grant, Grants, TooManyGrants};
-use crate::guard::breaker::Circuits;
+use crate::guard::breaker::{self, Circuits, Failing, Outages};
 use crate::guard::destructive::Destroyed;
 use crate::guard::ending::{Ending, TopUp};
 use crate::guard::loops::{Memory, Spread};
@@ -28,10 +28,10 @@ use crate::units::Time;
 
 /// The version of the state blob that this engine writes.
 ///
-/// It reads version 4 too, and of older versions their head only (kind to pace): what a scope spent and
+/// It reads versions 4 and 5 too, and of older versions their head only (kind to pace): what a scope spent and
 /// whether it was stopped survive an upgrade, and its detectors start afresh. So a guard may change its own state
 /// freely as long as this number grows with the release.
-pub const STATE_VERSION: u8 = 5;
+pub const STATE_VERSION: u8 = 6;
 
 /// The oldest version whose head has the layout of [`Head`].
 const OLDEST: u8 = 1;
@@ -123,6 +123,7 @@ pub struct ScopeState {
     pub(crate) swarm: Swarm,
     pub(crate) windows: Windows,
     pub(crate) twice: Twice,
+    pub(crate) outages: Outages,
 }
 
 impl ScopeState {
@@ -151,6 +152,7 @@ impl ScopeState {
             swarm: Swarm::default(),
             windows: Windows::default(),
             twice: Twice::default(),
+            outages: Outages::default(),
         }
     }
 
@@ -274,6 +276,11 @@ impl ScopeState {
         Ok(())
     }
 
+    /// The servers of an agent that fail, so that their calls are refused for a while.
+    pub fn failing(&self, policy: &Policy, now: Time) -> Vec<Failing> {
+        breaker::failing(self, &policy.breaker, now)
+    }
+
     /// What operators have added to its limits.
     pub fn topped_up(&self) -> TopUp {
         self.ending.extra()
@@ -315,6 +322,7 @@ impl ScopeState {
     pub fn recover(&mut self) {
         self.ledger.recover();
         self.circuits = Circuits::default();
+        self.outages = Outages::default();
     }
 
     /// Takes in what was known of the scope before, for one that had to begin without knowing it.
@@ -331,6 +339,7 @@ impl ScopeState {
         if meanwhile.calls > 0 {
             self.pace = meanwhile.pace;
             self.circuits = meanwhile.circuits;
+            self.outages = meanwhile.outages;
             self.destroyed = meanwhile.destroyed;
             self.memory = meanwhile.memory;
             self.spread = meanwhile.spread;
@@ -368,15 +377,9 @@ impl ScopeState {
                 Ok((state, [])) => Ok(state),
                 Ok(_) | Err(_) => Err(BadBlob::Damaged),
             },
-            4 => {
-                // It is the same but for what stands at its end now.
-                let body = postcard::to_extend(&tail(), body.to_vec());
-                let body = body.map_err(|_| BadBlob::Damaged)?;
-                match postcard::take_from_bytes(&body) {
-                    Ok((state, [])) => Ok(state),
-                    Ok(_) | Err(_) => Err(BadBlob::Damaged),
-                }
-            }
+            // They are the same but for what stands at the end now.
+            4 => extended(body, &(tail(), Outages::default())),
+            5 => extended(body, &Outages::default()),
             OLDEST..STATE_VERSION => {
                 let (head, _) =
                     postcard::take_from_bytes::<Head>(body).map_err(|_| BadBlob::Damaged)?;
@@ -410,6 +413,7 @@ impl ScopeState {
     /// again at once.
     pub fn forget(&mut self) {
         self.circuits = Circuits::default();
+        self.outages = Outages::default();
         self.destroyed = Destroyed::default();
         self.grants.deeds = Destroyed::default();
         self.memory = Memory::default();
@@ -448,6 +452,15 @@ pub enum BadBlob {
     /// It is cut short or altered.
     #[error("the state is damaged: delete it to start the scope afresh")]
     Damaged,
+}
+
+/// Reads a state of a version that lacks what this one has at its end.
+fn extended(body: &[u8], tail: &impl Serialize) -> Result<ScopeState, BadBlob> {
+    let body = postcard::to_extend(tail, body.to_vec()).map_err(|_| BadBlob::Damaged)?;
+    match postcard::take_from_bytes(&body) {
+        Ok((state, [])) => Ok(state),
+        Ok(_) | Err(_) => Err(BadBlob::Damaged),
+    }
 }
 
 /// What version 5 has behind version 4, as it is in the beginning.

@@ -398,8 +398,9 @@ pub struct Trip {
     /// What the model is told, where the verdict is to steer it: one or two plain sentences.
     #[serde(default)]
     pub advice: Option<String>,
-    /// The streak that this trip belongs to, by the number of its first call. All steps of one
-    /// streak (steer, block, end) carry the same number, so that they make one incident.
+    /// The streak that this trip belongs to: of a loop by the number of its first call, of a failing
+    /// server by a number of its outage. All trips of one streak (steer, block, end) carry the same
+    /// number, so that they make one incident.
     #[serde(default)]
     pub streak: Option<u64>,
     /// Where it happened.

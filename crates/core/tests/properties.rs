@@ -542,7 +542,7 @@ mod properties {
             (
                 vec![STATE_VERSION + 1, 0, 0],
                 BadBlob::Version(STATE_VERSION + 1),
-                "the state has version 6, this engine reads 5: upgrade this node",
+                "the state has version 7, this engine reads 6: upgrade this node",
             ),
         ] {
             let bad = ScopeState::from_blob(&blob).unwrap_err();

@@ -11,6 +11,7 @@ mod guards;
 mod identity;
 pub(crate) mod kept;
 mod manners;
+mod outages;
 mod replayed;
 mod standing;
 mod swarms;

@@ -464,6 +464,7 @@ async fn keep(store: &Store, seed: u64) -> Stop {
         about: "repetition".into(),
         assignee: None,
         resolved: None,
+        calls: 0,
     };
     let agent = StoredAgent {
         number: agent_number,

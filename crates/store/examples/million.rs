@@ -461,6 +461,7 @@ fn incident(session: &StoredSession, call: i64) -> StoredIncident {
         about: "repetition".into(),
         assignee: None,
         resolved: None,
+        calls: 0,
     }
 }
 

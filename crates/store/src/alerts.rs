@@ -57,6 +57,8 @@ pub struct Delivery {
     /// Unsent messages of one bunch to one target are merged into one message with a count. Empty
     /// for a message that is never merged.
     pub bunch: String,
+    /// Whether it is left out if its target has a message about its incident already.
+    pub once: bool,
     /// The message, as JSON.
     pub body: String,
     /// When it was made.
@@ -311,6 +313,13 @@ impl Store {
 /// Puts messages into the outbox: those of a bunch that has not been taken yet are added to it.
 pub(crate) async fn enqueue(tx: &mut Tx, deliveries: &[Delivery]) -> Result<(), StoreError> {
     for delivery in deliveries {
+        if delivery.once {
+            let query = sql("SELECT id FROM alert_deliveries WHERE target = $1 AND incident = $2");
+            let query = query.bind(delivery.target).bind(&delivery.incident);
+            if tx.row(query).await?.is_some() {
+                continue;
+            }
+        }
         if !delivery.bunch.is_empty() {
             let query = sql("UPDATE alert_deliveries SET times = times + 1, last_ms = $1 \
                  WHERE id = (SELECT MAX(id) FROM alert_deliveries WHERE target = $2 \
@@ -373,6 +382,7 @@ fn read(row: &Row) -> Result<StoredDelivery, StoreError> {
             session: row.get("session")?,
             incident: row.get("incident")?,
             bunch: row.get("bunch")?,
+            once: false,
             body: row.get("body")?,
             at: Time(row.unsigned("made_ms")?),
             due: Time(row.unsigned("due_ms")?),

@@ -682,6 +682,7 @@ fn sqlite_migrations() -> Migrator {
         ("mcp_servers", include_str!("../migrations/sqlite/0011_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/sqlite/0012_workflow.sql")),
         ("speed", include_str!("../migrations/sqlite/0013_speed.sql")),
+        ("outages", include_str!("../migrations/sqlite/0014_outages.sql")),
     ])
 }
 
@@ -699,6 +700,7 @@ pub(crate) fn postgres_migrations() -> Migrator {
         ("mcp_servers", include_str!("../migrations/postgres/0010_mcp_servers.sql")),
         ("workflow", include_str!("../migrations/postgres/0011_workflow.sql")),
         ("speed", include_str!("../migrations/postgres/0012_speed.sql")),
+        ("outages", include_str!("../migrations/postgres/0013_outages.sql")),
     ])
 }
 

@@ -1,7 +1,7 @@
-//! Incidents: trips that blocked or killed, and loops from their first warning on, one by one and in
-//! groups.
+//! Incidents: trips that blocked or killed, loops from their first warning on, and outages, one by one
+//! and in groups.
 //!
-//! All trips of one loop have the same incident id. Each write adds its rungs: the row shows the
+//! All trips of one loop or outage have the same incident id. Each write adds its rungs: the row shows the
 //! strictest and newest trip, and the rungs say at which counts the agent was warned, steered, blocked
 //! and ended.
 
@@ -49,7 +49,12 @@ pub struct StoredIncident {
     pub assignee: Option<String>,
     /// Whether a person has resolved it. A batch opens it again if it happened again since.
     pub resolved: Option<Resolved>,
+    /// Calls that it met and that are still kept, counted up to [`MOST_CALLS`]. A batch leaves it out.
+    pub calls: u64,
 }
+
+/// So far the calls of an incident are counted: after a stop a program may call a million times.
+pub const MOST_CALLS: u64 = 10_000;
 
 /// One rung of an incident's ladder: all its trips with one verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,6 +185,15 @@ pub struct IncidentGroup {
     pub last: Time,
 }
 
+/// All columns of incidents, and how many calls each met.
+macro_rules! select_all {
+    () => {
+        "SELECT *, (SELECT COUNT(*) FROM (SELECT 1 FROM calls WHERE calls.incident = incidents.id \
+         LIMIT 10000) AS met) AS calls FROM incidents"
+    };
+}
+const SELECT: &str = select_all!();
+
 impl Store {
     /// Incidents, the newest first.
     pub async fn incidents(
@@ -188,7 +202,7 @@ impl Store {
         filter: &IncidentFilter,
         paging: &Paging,
     ) -> Result<Page<StoredIncident>, StoreError> {
-        let mut query = select(sql("SELECT * FROM incidents"), project, filter);
+        let mut query = select(sql(SELECT), project, filter);
         if let Some((at, id)) = paging.time_and_id()? {
             query = query.with(" AND (at_ms, id) < (", at).with(", ", id).then(")");
         }
@@ -204,7 +218,7 @@ impl Store {
         project: &str,
         id: &str,
     ) -> Result<Option<StoredIncident>, StoreError> {
-        let query = sql("SELECT * FROM incidents WHERE id = $1 AND project = $2");
+        let query = sql(concat!(select_all!(), " WHERE id = $1 AND project = $2"));
         let found = self.backend.row(query.bind(id).bind(project)).await?;
         found.as_ref().map(read).transpose()
     }
@@ -268,9 +282,11 @@ impl Store {
 pub(crate) fn select<'q>(query: Query<'q>, project: &'q str, filter: &IncidentFilter) -> Query<'q> {
     // Where a session is asked for, it alone is to choose the index.
     let query = match filter.session {
-        Some(session) => {
-            query.with(" WHERE session_number = ", session).with(" AND project || '' = ", project)
-        }
+        // An outage meets many sessions and is one incident: its row names the last of them.
+        Some(session) => query
+            .with(" WHERE (session_number = ", session)
+            .with(" OR id IN (SELECT incident FROM calls WHERE session_number = ", session)
+            .with(" AND incident IS NOT NULL)) AND project || '' = ", project),
         None => query.with(" WHERE project = ", project),
     };
     let query = query
@@ -545,5 +561,6 @@ fn read(row: &Row) -> Result<StoredIncident, StoreError> {
         about: row.get("about")?,
         assignee: row.get("assignee")?,
         resolved,
+        calls: row.unsigned("calls")?,
     })
 }

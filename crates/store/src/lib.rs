@@ -45,7 +45,9 @@ pub use costs::{CostBy, CostFilter, CostLine};
 pub use costs::{SpendBy, SpendPoint, SpendStep};
 pub use error::{StoreError, Trouble};
 pub use evidence::{Body, Evidence, Exchange, Payload};
-pub use incidents::{Acknowledged, IncidentFilter, IncidentGroup, StoredIncident, StoredRung};
+pub use incidents::{
+    Acknowledged, IncidentFilter, IncidentGroup, MOST_CALLS, StoredIncident, StoredRung,
+};
 pub use keys::{KeyCount, Role, StoredKey, StoredLogin};
 pub use look::{Look, look};
 pub use number::Numbers;

@@ -2,9 +2,10 @@
 //!
 //! A message is written to the outbox in one transaction with its incident. The first message of a
 //! kind is sent at once. Those of the next minute are sent as one, so that a burst of trips becomes
-//! one message.
+//! one message. An outage is told once, whatever number of calls it meets; the agents that it meets in
+//! the next minute are told of together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use deadstop_alerts::{Kind, Message};
@@ -18,6 +19,28 @@ use crate::{Project, Warden, now};
 const BUNCH_MS: u64 = 60_000;
 /// Groups of messages that are remembered.
 const MOST_BUNCHES: usize = 4096;
+
+/// Outages that are remembered as told. The database knows the others.
+const MOST_TOLD: usize = 4096;
+
+/// The outages that this node has told of, by their incidents.
+#[derive(Default)]
+pub struct ToldOutages(Mutex<VecDeque<String>>);
+
+impl ToldOutages {
+    /// Whether this node has not told of an outage yet; from now on it has.
+    fn is_new(&self, incident: &str) -> bool {
+        let mut told = self.0.lock();
+        if told.iter().any(|known| known == incident) {
+            return false;
+        }
+        if told.len() >= MOST_TOLD {
+            told.pop_front();
+        }
+        told.push_back(incident.to_owned());
+        true
+    }
+}
 
 /// When each group of messages may be sent again.
 #[derive(Default)]
@@ -54,6 +77,8 @@ pub struct Alert<'a> {
     pub sentence: String,
     /// The incident, if the trip became one.
     pub incident: Option<&'a str>,
+    /// The server that fails, where the trip belongs to an outage.
+    pub outage: Option<&'a str>,
 }
 
 /// The kind of alert for a trip; `None` if it needs none.
@@ -68,6 +93,14 @@ pub fn kind_of(trip: &Trip) -> Option<Kind> {
 }
 
 impl Warden {
+    /// Whether an alert is to be sent: an outage is told once.
+    pub(crate) fn is_told_now(&self, alert: &Alert<'_>) -> bool {
+        match (alert.outage, alert.incident) {
+            (Some(_), Some(incident)) => self.told_outages.is_new(incident),
+            _ => true,
+        }
+    }
+
     /// The messages of an alert: one for every target that wants its kind.
     pub fn messages(&self, project: &Project, alert: &Alert<'_>) -> Vec<Delivery> {
         let targets = Arc::clone(&project.targets.read());
@@ -95,7 +128,11 @@ impl Warden {
             }
             let guard = message.guard.as_deref().unwrap_or_default();
             let agent = alert.agent.unwrap_or_default();
-            let bunch = format!("{}:{}:{agent}:{guard}", target.id, alert.kind.name());
+            let alike = match alert.outage {
+                Some(server) => format!("outage:{server}"),
+                None => format!("{agent}:{guard}"),
+            };
+            let bunch = format!("{}:{}:{alike}", target.id, alert.kind.name());
             Delivery {
                 id,
                 project: project.name.clone(),
@@ -106,6 +143,7 @@ impl Warden {
                 incident: alert.incident.map(str::to_owned),
                 due: self.bunches.due(&bunch, at),
                 bunch,
+                once: alert.outage.is_some(),
                 body: serde_json::to_string(&message).unwrap_or_default(),
                 at,
             }
@@ -124,6 +162,15 @@ fn score(measure: Measure) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_outage_is_new_once() {
+        let told = ToldOutages::default();
+        assert!(told.is_new("a") && told.is_new("b"));
+        assert!(!told.is_new("a"));
+        (0..MOST_TOLD).for_each(|n| assert!(told.is_new(&format!("later {n}"))));
+        assert!(told.is_new("a"), "it is bounded");
+    }
 
     #[test]
     fn a_storm_is_one_message_now_and_one_later() {

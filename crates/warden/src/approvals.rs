@@ -595,6 +595,7 @@ impl Warden {
             trip: approval.trip(),
             sentence,
             incident: None,
+            outage: None,
         };
         self.alert(&chain.project, &alert);
         self.tell_nodes(Message::Asked(Asked::of(&approval)));

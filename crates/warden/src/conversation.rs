@@ -20,28 +20,36 @@ pub(crate) struct Conversation {
     /// How far the conversation has been read, and the words that opened it.
     pub(super) heard: Heard,
     waiting: VecDeque<Waiting>,
-    /// The loops that were counted last, so that all trips of one count once.
-    counted: VecDeque<Streak>,
+    /// The streaks that were counted last.
+    pub(super) counted: Counted,
 }
 
-/// A loop: the guard that sees it, the depth of its scope, and the number of its first call.
-type Streak = (GuardId, usize, u64);
+/// A loop or an outage: the guard that sees it, the depth of its scope, and its number there.
+pub(super) type Streak = (GuardId, usize, u64);
 
-/// Loops that are remembered as counted.
+/// Streaks that are remembered as counted.
 const MOST_COUNTED: usize = 8;
 
-impl Conversation {
-    /// Whether a trip is the first one of its loop. Trips that belong to no streak are.
-    pub(super) fn begins(&mut self, trip: &Trip) -> bool {
-        let Some(first) = trip.streak else { return true };
-        let streak = (trip.guard, trip.context.depth, first);
-        if self.counted.contains(&streak) {
+/// The streaks that were counted last, so that all trips of one count once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Counted(VecDeque<Streak>);
+
+impl Counted {
+    /// The streak that a trip belongs to.
+    pub(super) fn streak(trip: &Trip) -> Option<Streak> {
+        trip.streak.map(|number| (trip.guard, trip.context.depth, number))
+    }
+
+    /// Whether a trip is the first one of its streak. Trips that belong to none are.
+    pub(super) fn begins(&mut self, streak: Option<Streak>) -> bool {
+        let Some(streak) = streak else { return true };
+        if self.0.contains(&streak) {
             return false;
         }
-        if self.counted.len() == MOST_COUNTED {
-            self.counted.pop_front();
+        if self.0.len() == MOST_COUNTED {
+            self.0.pop_front();
         }
-        self.counted.push_back(streak);
+        self.0.push_back(streak);
         true
     }
 }

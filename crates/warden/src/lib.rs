@@ -53,7 +53,7 @@ use deadstop_store::{Numbers, Store, StoreError};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::alerts::Bunches;
+use crate::alerts::{Bunches, ToldOutages};
 use crate::metrics::Metrics;
 use crate::pins::Pins;
 pub use approvals::{Approval, ApprovalOutcome, Approvals, Word};
@@ -123,6 +123,7 @@ pub struct Warden {
     outage: RwLock<Option<Outage>>,
     /// When each group of alerts may be sent again.
     pub bunches: Bunches,
+    pub(crate) told_outages: ToldOutages,
     /// Notified when an alert was put into the outbox.
     pub posted: Arc<Notify>,
     /// Where calls go that are exported as telemetry.
@@ -189,6 +190,7 @@ impl Warden {
             outbox: Mutex::default(),
             outage: RwLock::new(None),
             bunches: Bunches::default(),
+            told_outages: ToldOutages::default(),
             posted: Arc::default(),
             approvals: Approvals::default(),
             onces: Onces::default(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use deadstop_core::{ScopeKind, ScopeState};
 use deadstop_store::{SessionState, StoreError, StoredScope};
 
+use crate::conversation::Counted;
 use crate::{
     Chain, DEFAULT_PROJECT, Outage, Project, Scope, ScopeId, Tally, Warden, log, now, scope,
 };
@@ -267,6 +268,7 @@ impl Warden {
                     over: (session.state == SessionState::Ended).then_some(session.used),
                     loops: session.counters.loops,
                     looped: None,
+                    counted: Counted::default(),
                     incidents: session.counters.incidents,
                     tags: session.tags.into_iter().collect(),
                     provider: session.provider,

@@ -575,6 +575,7 @@ async fn watch_over(warden: Weak<Warden>) {
                     trip: None,
                     sentence: text.clone(),
                     incident: None,
+                    outage: None,
                 };
                 warden.alert(&project, &alert);
             }

@@ -84,8 +84,8 @@ impl NewIncident {
     }
 }
 
-/// The id of the incident that a trip of a loop belongs to; `None` for a trip that is an incident of its
-/// own. Every node comes to the same id, so that the steps of a loop meet in one incident.
+/// The id of the incident that a trip of a loop or an outage belongs to; `None` for a trip that is an
+/// incident of its own. Every node comes to the same id, so that the steps of a loop meet in one incident.
 pub(super) fn streak_id(chain: &Chain, trip: &Trip) -> Option<String> {
     let first = trip.streak?;
     let scope = chain.scopes().get(trip.context.depth)?.number();
@@ -96,8 +96,11 @@ pub(super) fn streak_id(chain: &Chain, trip: &Trip) -> Option<String> {
     Some(uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string())
 }
 
-/// The step of the ladder that a trip took, where it counts.
+/// The step of the ladder that a trip of a loop took, where it counts.
 fn rung(trip: &Trip, call: i64, at: Time) -> Option<StoredRung> {
+    if trip.streak.is_none() || trip.guard == GuardId::Breaker {
+        return None;
+    }
     let (Measure::Count(count), Measure::Count(limit)) = (trip.measured, trip.limit) else {
         return None;
     };
@@ -224,12 +227,13 @@ impl Warden {
             false => Vec::new(),
             true => self.recent.find(scope, &trip.evidence, FEW),
         };
-        if kept && !said.request.is_empty() {
+        // Of an outage the calls that failed are shown, not those that were refused because of it.
+        if kept && !said.request.is_empty() && trip.guard != GuardId::Breaker {
             exhibits.retain(|exhibit| exhibit.call != id);
             exhibits.push(Exhibit { scope, number: u64::MAX, call: id, said });
         }
         let at = now();
-        let rungs = trip.streak.and_then(|_| rung(&trip, id, at)).into_iter().collect();
+        let rungs = rung(&trip, id, at).into_iter().collect();
         let incident = StoredIncident {
             id: incident,
             project: chain.project.name.clone(),
@@ -246,6 +250,7 @@ impl Warden {
             acknowledged: None,
             assignee: None,
             resolved: None,
+            calls: 0,
         };
         self.outbox.lock().incident(NewIncident { incident, exhibits });
     }
@@ -319,6 +324,7 @@ impl Warden {
                 trip: None,
                 sentence: format!("the {} {} was {}", kind.name(), subject(scope), order.text()),
                 incident: None,
+                outage: None,
             };
             self.alert(&project, &alert);
         }
@@ -366,6 +372,10 @@ impl Warden {
         if trip.guard == GuardId::Paused {
             return;
         }
+        if trip.guard == GuardId::Breaker {
+            // The session is held back by this provider, perhaps from its first call on.
+            used(chain, call);
+        }
         let row = self.row(chain, call, id, now(), Some(trip));
         log::call(chain, &row, incident.as_deref());
         self.export(chain, &row, incident.as_ref(), Some(trip));
@@ -387,13 +397,7 @@ impl Warden {
         // What the ledger was charged: the model that answered may cost another price than the one asked.
         let cost = outcome.billed.unwrap_or_else(|| cost(call, &usage));
         self.metrics.spent(cost);
-        if let (Some(model), Some(session)) = (call.model(), chain.session()) {
-            let mut tally = session.tally.lock();
-            if tally.model.as_deref() != Some(&model.model) || tally.provider != model.server {
-                tally.model = Some(model.model.clone());
-                tally.provider.clone_from(&model.server);
-            }
-        }
+        used(chain, call);
         let at = now();
         if self.events.watched(at) {
             let text = format!("{} {}", call.name(), cost);
@@ -534,6 +538,7 @@ impl Warden {
     fn alert_trip(&self, chain: &Chain, call: &Call, trip: &Trip, incident: Option<&str>) {
         let Some(kind) = alerts::kind_of(trip) else { return };
         let (agent, session) = chain.names();
+        let outage = trip.streak.and_then(|_| server(call));
         if chain.project.is_muted(agent, trip, call, now()) {
             return;
         }
@@ -544,8 +549,11 @@ impl Warden {
             trip: Some(trip),
             sentence: trip.explain(),
             incident,
+            outage: outage.filter(|_| kind == deadstop_alerts::Kind::BreakerOpen),
         };
-        self.alert(&chain.project, &alert);
+        if self.is_told_now(&alert) {
+            self.alert(&chain.project, &alert);
+        }
     }
 
     /// Puts the messages of an alert into the outbox.
@@ -562,6 +570,16 @@ impl Warden {
             Some(project) => project.redact(text),
             None => Redactor::default().redact(text).into_owned(),
         }
+    }
+}
+
+/// Notes which provider and model the session uses.
+fn used(chain: &Chain, call: &Call) {
+    let (Some(model), Some(session)) = (call.model(), chain.session()) else { return };
+    let mut tally = session.tally.lock();
+    if tally.model.as_deref() != Some(&model.model) || tally.provider != model.server {
+        tally.model = Some(model.model.clone());
+        tally.provider.clone_from(&model.server);
     }
 }
 

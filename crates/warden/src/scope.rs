@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Project;
 use super::backend::Attachment;
-use super::conversation::{Conversation, Heard};
+use super::conversation::{Conversation, Counted, Heard};
 use super::now;
 use super::reported::ReportedCalls;
 use super::step::Counts;
@@ -120,6 +120,8 @@ pub struct Tally {
     pub looped: Option<Time>,
     /// Incidents.
     pub incidents: u64,
+    /// Of an agent: what it has counted that its sessions meet together.
+    pub(crate) counted: Counted,
     /// Health tags.
     pub tags: BTreeSet<String>,
     /// The provider and the model that were used last.
@@ -133,11 +135,15 @@ pub struct Tally {
 impl Tally {
     /// Adds what tripped in a step. Only sessions have tags.
     pub(super) fn add(&mut self, counts: &Counts, kind: ScopeKind) {
-        self.loops += counts.loops;
-        if counts.loops > 0 {
+        let (loops, incidents) = match kind {
+            ScopeKind::Agent => counts.of_agent(&mut self.counted),
+            _ => counts.of_session(),
+        };
+        self.loops += loops;
+        if loops > 0 {
             self.looped = Some(now());
         }
-        self.incidents += counts.incidents;
+        self.incidents += incidents;
         for tag in counts.tags.iter().filter(|_| kind == ScopeKind::Session) {
             if !self.tags.contains(*tag) {
                 self.tags.insert((*tag).to_owned());
@@ -190,6 +196,11 @@ impl Scope {
     /// When this node saw the last loop begin in it.
     pub fn looped(&self) -> Option<Time> {
         self.tally.lock().looped
+    }
+
+    /// The provider that its last model call on this node was for.
+    pub fn provider(&self) -> Option<String> {
+        self.tally.lock().provider.clone()
     }
 
     /// Whether its host said that it is over, and it did nothing since.

@@ -6,14 +6,14 @@
 //! reads only what it is given and has no effect outside it.
 
 use deadstop_core::{
-    Admission, Call, Decision, Digest, GuardId, Kill, Observed, Outcome, Progress, ScopeState,
-    Status, Ticket, Time, Trip, Verdict, Wait,
+    Admission, Call, Decision, Digest, GuardId, Kill, Observed, Outcome, Progress, ScopeKind,
+    ScopeState, Status, Ticket, Time, Trip, Verdict, Wait,
 };
 use deadstop_fleet::{Owner, Transaction};
 use smallvec::SmallVec;
 
 use super::Project;
-use super::conversation::{Conversation, Waiting, advice};
+use super::conversation::{Conversation, Counted, Streak, Waiting, advice};
 use super::reported::Reported;
 
 /// What a step works on.
@@ -32,15 +32,47 @@ pub(super) struct Step<'s, 'a, 'b> {
 /// The trips of a step, for the counters of agent and session that people see.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    pub(super) loops: u64,
-    pub(super) incidents: u64,
+    /// What is new in the session.
+    pub(super) new: SmallVec<[NewTrip; 2]>,
     pub(super) tags: SmallVec<[&'static str; 2]>,
+}
+
+/// A trip that begins a loop, an incident, or both.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewTrip {
+    streak: Option<Streak>,
+    /// Whether a scope above the session saw it. Then other sessions of the agent may meet the same.
+    shared: bool,
+    is_loop: bool,
+    is_incident: bool,
 }
 
 impl Counts {
     pub(super) fn is_empty(&self) -> bool {
         self.tags.is_empty()
     }
+
+    /// Loops and incidents that are new in the session.
+    pub(super) fn of_session(&self) -> (u64, u64) {
+        sum(self.new.iter())
+    }
+
+    /// Those that are new for its agent, which remembers what it has counted: one outage meets many
+    /// sessions and is one incident of the agent.
+    pub(super) fn of_agent(&self, counted: &mut Counted) -> (u64, u64) {
+        sum(self.new.iter().filter(|trip| !trip.shared || counted.begins(trip.streak)))
+    }
+
+    /// Whether an agent has to look up what it has counted.
+    pub(super) fn is_shared(&self) -> bool {
+        self.new.iter().any(|trip| trip.shared)
+    }
+}
+
+fn sum<'a>(new: impl Iterator<Item = &'a NewTrip>) -> (u64, u64) {
+    new.fold((0, 0), |(loops, incidents), trip| {
+        (loops + u64::from(trip.is_loop), incidents + u64::from(trip.is_incident))
+    })
 }
 
 /// The result of a step, with the scopes that it killed, by their depth in the chain.
@@ -233,11 +265,18 @@ impl Step<'_, '_, '_> {
                 continue;
             }
             let tag = trip.guard.tag(trip.verdict);
-            // All trips of one loop are one incident.
-            let begins = !is_overruled(trip, trips) && self.conversation.begins(trip);
-            self.changed |= begins && trip.streak.is_some();
-            self.counts.loops += u64::from(begins && tag == "loop_detected");
-            self.counts.incidents += u64::from(begins && is_incident(trip));
+            // All trips of one loop or outage are one incident.
+            let streak = Counted::streak(trip);
+            if !is_overruled(trip, trips) && self.conversation.counted.begins(streak) {
+                self.changed |= streak.is_some();
+                let above = matches!(trip.context.kind, ScopeKind::Agent | ScopeKind::Project);
+                self.counts.new.push(NewTrip {
+                    streak,
+                    shared: above && streak.is_some(),
+                    is_loop: tag == "loop_detected",
+                    is_incident: is_incident(trip),
+                });
+            }
             if !self.counts.tags.contains(&tag) {
                 self.counts.tags.push(tag);
             }
@@ -246,7 +285,7 @@ impl Step<'_, '_, '_> {
 }
 
 /// Whether a trip becomes an incident, or part of one: it blocked or killed, and not by an operator's
-/// order; or it belongs to a loop, which is an incident from its first warning on.
+/// order; or it belongs to a loop or an outage, which is an incident from its first warning on.
 pub(super) fn is_incident(trip: &Trip) -> bool {
     let waits = trip.waits == Some(Wait::Settle);
     let from = if trip.streak.is_some() { Verdict::Warn } else { Verdict::Block };

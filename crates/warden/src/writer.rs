@@ -326,6 +326,7 @@ impl Warden {
                     trip: None,
                     sentence: text.clone(),
                     incident: None,
+                    outage: None,
                 };
                 self.alert(&project, &alert);
             }

@@ -4651,6 +4651,8 @@ export interface components {
              * @description When.
              */
             deactivated_ms: number | null;
+            /** @description The providers and tool servers that fail, so that their calls are refused for a while. */
+            failing?: components["schemas"]["FailingServer"][];
             /** @description `ok`, `warning` (incidents or loops in the last 24 hours), `paused` or `stopped`. */
             health: string;
             /** @description Its name. */
@@ -5601,6 +5603,21 @@ export interface components {
              */
             version: number;
         };
+        /** @description A provider or a tool server that fails, so that its calls are refused for a while. */
+        FailingServer: {
+            /**
+             * Format: int64
+             * @description In how many milliseconds calls are let through to try it; 0 while they are.
+             */
+            retry_in_ms: number;
+            /** @description Its name. */
+            server: string;
+            /**
+             * Format: int64
+             * @description Since when, in milliseconds since 1970.
+             */
+            since_ms: number;
+        };
         /** @description A false alarm. */
         FalseAlarm: {
             /** @description The person, where a client speaks for several. */
@@ -5795,6 +5812,11 @@ export interface components {
              * @description When it happened, or began.
              */
             at_ms: number;
+            /**
+             * Format: int64
+             * @description How many calls it met, of those that are still kept; 10,000 means that many or more.
+             */
+            calls: number;
             /** @description Why, in a sentence. */
             explain: string;
             /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
@@ -5805,7 +5827,7 @@ export interface components {
             id: string;
             /**
              * Format: int64
-             * @description When it last grew: all steps of one loop are one incident.
+             * @description When it last grew: all steps of one loop are one incident, and so are all calls of one outage.
              */
             last_ms: number;
             muted: components["schemas"]["Silence"] | null;
@@ -6324,6 +6346,8 @@ export interface components {
                  * @description When.
                  */
                 deactivated_ms: number | null;
+                /** @description The providers and tool servers that fail, so that their calls are refused for a while. */
+                failing?: components["schemas"]["FailingServer"][];
                 /** @description `ok`, `warning` (incidents or loops in the last 24 hours), `paused` or `stopped`. */
                 health: string;
                 /** @description Its name. */
@@ -6644,6 +6668,11 @@ export interface components {
                  * @description When it happened, or began.
                  */
                 at_ms: number;
+                /**
+                 * Format: int64
+                 * @description How many calls it met, of those that are still kept; 10,000 means that many or more.
+                 */
+                calls: number;
                 /** @description Why, in a sentence. */
                 explain: string;
                 /** @description What it has in common with incidents that are alike, in short: agent, guard and `about`. */
@@ -6654,7 +6683,7 @@ export interface components {
                 id: string;
                 /**
                  * Format: int64
-                 * @description When it last grew: all steps of one loop are one incident.
+                 * @description When it last grew: all steps of one loop are one incident, and so are all calls of one outage.
                  */
                 last_ms: number;
                 muted: components["schemas"]["Silence"] | null;
@@ -6792,6 +6821,8 @@ export interface components {
             items: (components["schemas"]["Totals"] & {
                 /** @description Its agent. */
                 agent: string;
+                /** @description The provider that it used last, if that fails, so that its calls are refused for a while. */
+                failing?: components["schemas"]["FailingServer"][];
                 /** @description The model that it used last. */
                 model: string | null;
                 /** @description Its name. */
@@ -7488,6 +7519,11 @@ export interface components {
         };
         /** @description A scope that runs, and how near it is to its limits. */
         Running: components["schemas"]["Row"] & {
+            /**
+             * @description Of an agent: the servers that fail, so that their calls are refused for a while. Of a session:
+             *     the provider that it used last, if that fails.
+             */
+            failing?: components["schemas"]["FailingServer"][];
             /** @description What its guards measure, the nearest to its limit first; empty where nothing is limited. */
             limits: components["schemas"]["Limit"][];
             /** @description Of an agent: the windows that its providers have reported, the fullest first. */
@@ -7580,6 +7616,8 @@ export interface components {
         Session: components["schemas"]["Totals"] & {
             /** @description Its agent. */
             agent: string;
+            /** @description The provider that it used last, if that fails, so that its calls are refused for a while. */
+            failing?: components["schemas"]["FailingServer"][];
             /** @description The model that it used last. */
             model: string | null;
             /** @description Its name. */

@@ -44,6 +44,29 @@ pub(super) async fn meant(client: &Client, order: &Order) -> anyhow::Result<Whom
     Ok((Some(agent), Some(typed)))
 }
 
+/// The error about the name of a session that the server does not know: what may have been meant, an agent
+/// or a session of a similar name. `None` if nothing is similar.
+pub(super) async fn instead(client: &Client, what: &str, typed: &str) -> Option<anyhow::Error> {
+    let order = if what == "kill" { "stop" } else { what };
+    let agents = client.get("/api/agents?limit=1000").await.ok()?;
+    let agents = names(&agents["items"], "name");
+    if agents.iter().any(|agent| agent == typed) {
+        let problem =
+            format!("nothing was done: `{typed}` is an agent, and no session has that name");
+        return Some(Hinted::error(problem, format!("deadstop {order} --agent {typed}")));
+    }
+    let problem = format!("nothing was done: the server knows no session `{typed}`");
+    if let Some(agent) = nearest(typed, agents).first() {
+        let hint = format!("did you mean the agent? deadstop {order} --agent {agent}");
+        return Some(Hinted::error(problem, hint));
+    }
+    let sessions = client.get("/api/sessions?limit=1000").await.ok()?;
+    let near = nearest(typed, names(&sessions["items"], "name"));
+    let near: Vec<String> = near.iter().map(|name| format!("`{}`", ui::printable(name))).collect();
+    let hint = format!("did you mean {}?", near.join(" or "));
+    (!near.is_empty()).then(|| Hinted::error(problem, hint))
+}
+
 fn names(items: &Value, field: &str) -> Vec<String> {
     let items = items.as_array().map(Vec::as_slice).unwrap_or_default();
     items.iter().map(|item| ui::text(&item[field])).collect()

@@ -24,7 +24,7 @@ const CONNECTIONS: i64 = 8;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct Wanted {
-    /// Look at what a fleet stands on instead: PostgreSQL, Redis, clocks, nodes, a kill's way
+    /// Check a fleet instead: PostgreSQL, Redis, clocks, nodes, and whether a stop reaches every node
     #[arg(long)]
     pub(super) cluster: bool,
     /// The PostgreSQL that nodes share [env: DEADSTOP_DATABASE] [default: from deadstop.toml]

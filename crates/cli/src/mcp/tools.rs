@@ -68,7 +68,7 @@ pub(super) fn list(args: &Args) -> anyhow::Result<ExitCode> {
                 ui::text(&tool["server"]),
                 ui::text(&tool["tool"]),
                 state.to_owned(),
-                when::ago(&tool["first_ms"]),
+                when::brief(&tool["first_ms"]),
                 ui::text(&tool["accepted_by"]),
             ]);
         }

@@ -223,7 +223,7 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<ExitCode> {
             let what = if version["is_default"] == true { "reset" } else { "set" };
             table.row([
                 ui::text(&version["version"]),
-                when::ago(&version["at_ms"]),
+                when::brief(&version["at_ms"]),
                 ui::text(&version["who"]),
                 what.to_owned(),
                 ui::text(&version["note"]),

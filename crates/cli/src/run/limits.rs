@@ -11,13 +11,13 @@ use crate::when::duration;
 /// What the run may use.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Limits {
-    /// Stop it when it has cost so many dollars
+    /// Stop the command when its calls have cost this much, in dollars
     #[arg(long, value_name = "USD", value_parser = dollars)]
     max_cost: Option<NanoUsd>,
-    /// Stop it after so long, calls or no calls: 90s, 30m, 1h30m
+    /// Stop the command after this time, even if it makes no calls: 90s, 30m, 1h30m
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub(super) max_time: Option<Duration>,
-    /// Stop it at the tool call after so many
+    /// Stop the command when it makes more tool calls than this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_steps: Option<u64>,
 }

@@ -18,6 +18,11 @@
 //! return (their node died) free their places after another cool-down.
 //!
 //! The state belongs to the agent's scope and remembers the [`SERVERS`] used last.
+//!
+//! # One outage
+//! An outage begins when the first circuit of a server opens and is over when all its circuits have
+//! closed. All trips of one outage have the same streak, so that they make one incident, however many
+//! calls are refused, in however many sessions. A failure after a quiet [`APART`] begins another one.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +72,12 @@ enum Phase {
     Open { since: Time, round: u8 },
     HalfOpen { since: Time, round: u8, started: u32, succeeded: u32 },
 }
+
+/// Beyond the cool-down: two failures with so much time between them are two outages.
+const APART: Millis = Millis(15 * 60 * 1000);
+
+/// The longest name of a server that an outage keeps.
+const LONGEST_NAME: usize = 60;
 
 /// What a circuit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +160,99 @@ impl Circuits {
     }
 }
 
+/// A server that fails, since its first circuit has opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Outage {
+    name: String,
+    server: Digest,
+    kind: Kind,
+    began: Time,
+    /// When it last failed.
+    last: Time,
+}
+
+impl Outage {
+    fn is_of(&self, circuit: &Circuit) -> bool {
+        (self.server, self.kind) == (circuit.server, circuit.kind)
+    }
+
+    /// The number that all its trips share. It fits into a number of JavaScript.
+    fn streak(&self) -> u64 {
+        let Outage { server, kind, began, .. } = self;
+        Digest::of(format!("{:x} {kind:?} {}", server.0, began.0).as_bytes()).0 >> 11
+    }
+}
+
+/// The servers of one agent that fail, the one that began to last at the end. There are no more than
+/// circuits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Outages(Vec<Outage>);
+
+impl Outages {
+    fn of(&self, circuit: &Circuit) -> Option<&Outage> {
+        self.0.iter().find(|outage| outage.is_of(circuit))
+    }
+
+    /// A circuit has changed: an outage begins, goes on, or is over.
+    fn follow(&mut self, changed: &Circuit, name: &str, circuits: &Circuits, end: (Time, Millis)) {
+        let fails = |circuit: &&Circuit| !matches!(circuit.phase, Phase::Closed { .. });
+        self.0.retain(|outage| circuits.0.iter().filter(fails).any(|one| outage.is_of(one)));
+        if !matches!(changed.phase, Phase::Open { .. }) {
+            return;
+        }
+        let (now, apart) = end;
+        let own = |outage: &&mut Outage| outage.is_of(changed);
+        match self.0.iter_mut().find(own).filter(|known| now.since(known.last) <= apart) {
+            Some(known) => known.last = now,
+            None => {
+                self.0.retain(|outage| !outage.is_of(changed));
+                let name = name.chars().take(LONGEST_NAME).collect();
+                let Circuit { server, kind, .. } = *changed;
+                self.0.push(Outage { name, server, kind, began: now, last: now });
+            }
+        }
+    }
+}
+
+/// A server that fails, as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// Its name.
+    pub server: String,
+    /// Whether it is a model's provider; otherwise it has tools.
+    pub is_provider: bool,
+    /// Since when its calls are refused.
+    pub since: Time,
+    /// How long calls are refused before some are let through to try it; nothing while it is tried.
+    pub left: Millis,
+}
+
+/// For so long after its last failure a server is shown as failing while it is tried.
+const SHOWN: Millis = Millis(60 * 1000);
+
+/// The servers of an agent that fail: those whose calls are refused, or were until a moment ago.
+pub(crate) fn failing(scope: &ScopeState, settings: &BreakerSettings, now: Time) -> Vec<Failing> {
+    let left = |circuit: &Circuit| match circuit.at(settings, now) {
+        Phase::Closed { .. } => Millis(0),
+        Phase::HalfOpen { started, .. } if started < settings.half_open_max_calls => Millis(0),
+        Phase::Open { since, round } | Phase::HalfOpen { since, round, .. } => {
+            circuit.cooldown(settings, round) - now.since(since)
+        }
+    };
+    let shown = |outage: &Outage| {
+        let circuits = scope.circuits.0.iter().filter(|circuit| outage.is_of(circuit));
+        let left = circuits.map(left).max().unwrap_or(Millis(0));
+        let recent = now.since(outage.last) < SHOWN;
+        (settings.enabled && (recent || left > Millis(0))).then(|| Failing {
+            server: outage.name.clone(),
+            is_provider: outage.kind == Kind::Provider,
+            since: outage.began,
+            left,
+        })
+    };
+    scope.outages.0.iter().filter_map(shown).collect()
+}
+
 fn server(call: &Call) -> Option<&str> {
     match call {
         Call::Tool(call) => call.server.as_deref(),
@@ -179,10 +283,8 @@ impl super::Guard for Guard {
             Phase::HalfOpen { started, .. } if started < settings.half_open_max_calls => {
                 return None;
             }
-            Phase::HalfOpen { since, round, .. } => {
-                (since, round, "is being tried out by other calls")
-            }
-            Phase::Open { since, round } => (since, round, "is left alone"),
+            Phase::HalfOpen { since, round, .. } => (since, round, "other calls are testing it"),
+            Phase::Open { since, round } => (since, round, "calls are refused"),
         };
         let mut trip = seat.trip(GuardId::Breaker, "circuit_breaker_open", settings.action);
         let most = u64::from(settings.open_after_failures);
@@ -192,12 +294,13 @@ impl super::Guard for Guard {
         // Whole seconds, as a client is told to wait: less would be too early.
         let left = (circuit.cooldown(settings, round) - seat.now.since(since)).whole_seconds();
         trip.waits = Some(Wait::For(left));
+        trip.streak = seat.scope.outages.of(&circuit).map(Outage::streak);
         let (who, failed) = (name(seat.call), times(failures));
         let last = match circuit.last {
             How::Unsaid => String::new(),
             last => format!(" (last failure: {last})"),
         };
-        trip.because = format!("{who} failed {failed} in a row{last} and {how} for another {left}");
+        trip.because = format!("{who} failed {failed} in a row{last}; {how} for another {left}");
         Some(trip)
     }
 
@@ -241,7 +344,11 @@ impl super::Guard for Guard {
             after.last = failure.how;
         }
         if after != before {
-            lesson.scope.circuits.set(after);
+            let ScopeState { circuits, outages, .. } = &mut *lesson.scope;
+            circuits.set(after);
+            let apart = Millis(settings.cooldown_seconds.millis().0.saturating_add(APART.0));
+            let name = server(end.call).unwrap_or_default();
+            outages.follow(&after, name, circuits, (end.now, apart));
         }
     }
 

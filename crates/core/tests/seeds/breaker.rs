@@ -49,7 +49,7 @@ fn e6_closed_until_five_failures_in_a_row() {
     assert_eq!(world.run("coder", &on("db"), &ended(Status::Error), at(1)), []);
     assert_eq!(
         meets(&mut world, "db", at(1)).unwrap(),
-        "the server db failed 5 times in a row and is left alone for another 30 s"
+        "the server db failed 5 times in a row; calls are refused for another 30 s"
     );
 }
 
@@ -60,7 +60,7 @@ fn e6_open_for_the_cool_down_and_for_that_server_only() {
     assert_eq!(refused.trips[0].measured, Measure::Count(5));
     assert_eq!(
         refused.trips[0].explain(),
-        "blocked: the server db failed 5 times in a row and is left alone for another 23 s"
+        "blocked: the server db failed 5 times in a row; calls are refused for another 23 s"
     );
     assert_eq!(meets(&mut world, "web", at(17)), None);
     assert!(world.admit("coder", &tool("ls", ""), at(17)).ticket.is_some(), "no server at all");
@@ -69,9 +69,95 @@ fn e6_open_for_the_cool_down_and_for_that_server_only() {
     assert_eq!(verdict, Verdict::Allow, "a provider's circuit is its own, by credential and model");
     assert_eq!(
         meets(&mut world, "db", Time(39_999)).unwrap(),
-        "the server db failed 5 times in a row and is left alone for another 1 s"
+        "the server db failed 5 times in a row; calls are refused for another 1 s"
     );
     assert_eq!(meets(&mut world, "db", at(40)), None);
+}
+
+/// However often its calls are refused, an outage has one number, and the next one has another.
+#[test]
+fn one_outage_is_one_streak() {
+    let mut world = opened();
+    let streak = |world: &mut World, server: &str, now| {
+        let refused = world.admit("coder", &on(server), now);
+        refused.trips[0].streak.unwrap()
+    };
+    let first = streak(&mut world, "db", at(17));
+    assert!(first < 1 << 53, "it fits into a number of JavaScript");
+    // Both outages are told apart, though they began at the same time.
+    for _ in 0..5 {
+        world.run("coder", &on("web"), &ended(Status::Fault), at(10));
+    }
+    assert_ne!(streak(&mut world, "web", at(17)), first);
+    // A trial fails: it goes on.
+    world.run("coder", &on("db"), &ended(Status::Fault), at(41));
+    assert_eq!(streak(&mut world, "db", at(50)), first);
+    let blob = world.state("coder").to_blob();
+    assert_eq!(&ScopeState::from_blob(&blob).unwrap(), world.state("coder"));
+    // It recovers, and fails again.
+    for n in 0..3 {
+        world.run("coder", &on("db"), &ended(Status::Ok), at(80 + n));
+    }
+    for _ in 0..5 {
+        world.run("coder", &on("db"), &ended(Status::Fault), at(90));
+    }
+    let second = streak(&mut world, "db", at(91));
+    assert_ne!(second, first);
+    // A trial that fails long after is another outage.
+    world.run("coder", &on("db"), &ended(Status::Fault), at(130));
+    assert_eq!(streak(&mut world, "db", at(131)), second);
+    world.run("coder", &on("db"), &ended(Status::Fault), at(130 + 30 + 15 * 60 + 1));
+    assert_ne!(streak(&mut world, "db", at(130 + 30 + 15 * 60 + 2)), second);
+}
+
+/// A provider's models and credentials have circuits of their own; that it fails is one outage.
+#[test]
+fn a_providers_outage_is_one_for_all_its_models() {
+    let mut world =
+        World::default().with(ScopeKind::Agent, "coder", Preset::Balanced.policies().agent);
+    let on = |model: &str| {
+        let call = ModelCall { server: Some("openai".into()), ..request(0, None) };
+        Call::Model(ModelCall { model: model.into(), ..call })
+    };
+    let mut streaks = Vec::new();
+    for model in ["large", "small"] {
+        for _ in 0..5 {
+            world.run("coder", &on(model), &ended(Status::Fault), at(10));
+        }
+        streaks.push(world.admit("coder", &on(model), at(11)).trips[0].streak.unwrap());
+    }
+    assert_eq!(streaks[0], streaks[1]);
+    // One of the circuits closes: it goes on as long as the other is open.
+    for n in 0..3 {
+        world.run("coder", &on("small"), &ended(Status::Ok), at(13 + n));
+    }
+    let large = world.admit("coder", &on("large"), at(11));
+    assert_eq!(large.trips[0].streak, Some(streaks[0]));
+}
+
+#[test]
+fn what_fails_is_shown_with_when_it_is_tried_again() {
+    let mut world = opened();
+    let policy = Preset::Balanced.policies().agent;
+    let mut shown = |second: u64| world.state("coder").failing(&policy, at(second));
+    let failing = |left: u64| Failing {
+        server: "db".into(),
+        is_provider: false,
+        since: at(10),
+        left: Millis(left * 1000),
+    };
+    assert_eq!(shown(17), [failing(23)]);
+    // It may be tried, and the last failure is a moment ago.
+    assert_eq!(shown(45), [failing(0)]);
+    assert_eq!(shown(71), []);
+    let mut healthy = opened();
+    for n in 0..3 {
+        healthy.run("coder", &on("db"), &ended(Status::Ok), at(40 + n));
+    }
+    assert_eq!(healthy.state("coder").failing(&policy, at(43)), []);
+    let mut cleared = opened();
+    cleared.state("coder").forget();
+    assert_eq!(cleared.state("coder").failing(&policy, at(17)), []);
 }
 
 #[test]
@@ -82,7 +168,7 @@ fn e6_half_open_calls_are_counted_before_they_run() {
     assert_eq!(trials.len(), 3);
     assert_eq!(
         meets(&mut world, "db", at(45)).unwrap(),
-        "the server db failed 5 times in a row and is being tried out by other calls for another 25 s"
+        "the server db failed 5 times in a row; other calls are testing it for another 25 s"
     );
     // All three succeed: closed, and the count of failures starts at none.
     for (n, ticket) in trials.into_iter().enumerate() {
@@ -104,7 +190,7 @@ fn e6_one_failed_trial_opens_it_again() {
         world.settle("coder", &on("db"), ticket, &ended(failed), at(50));
         assert_eq!(
             meets(&mut world, "db", at(60)).unwrap(),
-            "the server db failed 6 times in a row and is left alone for another 20 s"
+            "the server db failed 6 times in a row; calls are refused for another 20 s"
         );
         // A success that was on its way does not close it.
         world.settle("coder", &on("db"), late, &ended(Status::Ok), at(61));
@@ -142,7 +228,7 @@ fn e6_trials_that_never_return_free_their_places() {
     }
     assert_eq!(
         meets(&mut world, "db", at(80)).unwrap(),
-        "the server db failed 5 times in a row and is being tried out by other calls for another 20 s"
+        "the server db failed 5 times in a row; other calls are testing it for another 20 s"
     );
 }
 
@@ -160,7 +246,7 @@ fn e6_trials_of_an_earlier_round_prove_nothing() {
             world.settle("coder", &on("db"), ticket, &ended(status), at(71));
             assert_eq!(
                 meets(&mut world, "db", at(71)).unwrap(),
-                "the server db failed 5 times in a row and is being tried out by other calls for another 29 s",
+                "the server db failed 5 times in a row; other calls are testing it for another 29 s",
                 "{status:?}"
             );
         }

@@ -15,12 +15,12 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::auth::Who;
 use super::extract::{Asked, AskedBoth, At, Body, Name, Page, Paged, Strict};
-use super::gauge::Quota;
+use super::gauge::{FailingServer, Quota};
 use super::live::Row;
 use super::orders::{Why, carry_out};
 use super::problem::{Code, Problem, ProblemBody};
 use deadstop_protocol::near::nearest;
-use deadstop_warden::{NotRemoved, Scope, What, now};
+use deadstop_warden::{NotRemoved, Project, Scope, What, now};
 
 /// An agent with incidents younger than this has something to look at.
 const RECENT: Millis = Millis::from_secs(24 * 60 * 60);
@@ -89,6 +89,10 @@ pub(crate) struct Agent {
     removed_ms: Option<u64>,
     /// The windows that its providers have reported and that have not begun anew, the fullest first.
     quotas: Vec<Quota>,
+    /// The providers and tool servers that fail, so that their calls are refused for a while.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    failing: Vec<FailingServer>,
     #[serde(flatten)]
     totals: Totals,
 }
@@ -107,6 +111,7 @@ impl Agent {
             used_ms: stored.used.0,
             removed_ms: stored.removed.filter(|at| stored.used <= *at).map(|at| at.0),
             quotas: Vec::new(),
+            failing: Vec::new(),
             totals: Totals::newest(stored.counters, live),
             name: stored.name,
         };
@@ -130,6 +135,13 @@ impl Agent {
             agent.health = "stopped";
         }
         agent
+    }
+}
+
+impl Agent {
+    fn with_failing(self, project: &Project, live: Option<&Scope>) -> Agent {
+        let of = |scope| FailingServer::of_agent(project, scope, now());
+        Agent { failing: live.map(of).unwrap_or_default(), ..self }
     }
 }
 
@@ -168,9 +180,10 @@ pub(crate) async fn list(
     let filter = AgentFilter { active: asked.active, tag: asked.tag };
     let found = store.agents(&who.project, &filter, &paged.paging()).await?;
     let recent = Recent::read(store, &who.project, None).await?;
+    let project = app.project(&who).await?;
     Ok(Json(Page::of(found, |agent| {
         let live = app.warden.live_agent(&who.project, &agent.name);
-        Agent::of(agent, live.as_deref(), &recent)
+        Agent::of(agent, live.as_deref(), &recent).with_failing(&project, live.as_deref())
     })))
 }
 
@@ -262,7 +275,9 @@ async fn show(app: &App, who: &Who, name: &str) -> Result<Json<Agent>, Problem> 
         (None, None) => return Err(Problem::not_found("agent")),
     };
     let recent = Recent::read(store, &who.project, Some(name)).await?;
-    Ok(Json(Agent::of(stored, live.as_deref(), &recent)))
+    let project = app.project(who).await?;
+    let agent = Agent::of(stored, live.as_deref(), &recent);
+    Ok(Json(agent.with_failing(&project, live.as_deref())))
 }
 
 /// An agent that is in use and not written yet.

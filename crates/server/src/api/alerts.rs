@@ -366,6 +366,7 @@ pub(crate) async fn test(
         session: None,
         incident: None,
         bunch: String::new(),
+        once: false,
         body,
         at,
         due: at,

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use deadstop_core::{Digest, Gauge, Measure, ProviderQuota, ScopeState, Signal, Time};
+use deadstop_core::{
+    Digest, Failing, Gauge, Measure, ProviderQuota, ScopeKind, ScopeState, Signal, Time,
+};
+use deadstop_warden::{Project, Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -52,6 +55,49 @@ impl Quota {
         };
         state.quotas(now).into_iter().map(told).collect()
     }
+}
+
+/// A provider or a tool server that fails, so that its calls are refused for a while.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct FailingServer {
+    /// Its name.
+    server: String,
+    /// Since when, in milliseconds since 1970.
+    since_ms: u64,
+    /// In how many milliseconds calls are let through to try it; 0 while they are.
+    retry_in_ms: u64,
+}
+
+impl From<Failing> for FailingServer {
+    fn from(failing: Failing) -> FailingServer {
+        let Failing { server, since, left, .. } = failing;
+        FailingServer { server, since_ms: since.0, retry_in_ms: left.0 }
+    }
+}
+
+impl FailingServer {
+    /// Those that an agent meets.
+    pub(crate) fn of_agent(project: &Project, agent: &Scope, now: Time) -> Vec<FailingServer> {
+        let found = failing(project, agent, now);
+        found.into_iter().map(FailingServer::from).collect()
+    }
+
+    /// The one that holds a session back: the provider that it used last, if it fails.
+    pub(crate) fn of_session(
+        project: &Project,
+        agent: &Scope,
+        session: &Scope,
+        now: Time,
+    ) -> Vec<FailingServer> {
+        let Some(provider) = session.provider() else { return Vec::new() };
+        let own = |failing: &Failing| failing.is_provider && failing.server == provider;
+        failing(project, agent, now).into_iter().filter(own).map(FailingServer::from).collect()
+    }
+}
+
+fn failing(project: &Project, agent: &Scope, now: Time) -> Vec<Failing> {
+    let policies = project.policies(agent.name());
+    agent.state().failing(policies.of(ScopeKind::Agent), now)
 }
 
 /// One line of a score.

@@ -1,4 +1,5 @@
-//! Incidents: what was blocked or killed, and loops from their first warning on: why, on what evidence, and what it would have cost.
+//! Incidents: what was blocked or killed, loops from their first warning on, and outages: why, on what
+//! evidence, and what it would have cost.
 
 mod act;
 mod false_alarm;
@@ -43,8 +44,10 @@ pub(crate) struct Incident {
     id: String,
     /// When it happened, or began.
     at_ms: u64,
-    /// When it last grew: all steps of one loop are one incident.
+    /// When it last grew: all steps of one loop are one incident, and so are all calls of one outage.
     last_ms: u64,
+    /// How many calls it met, of those that are still kept; 10,000 means that many or more.
+    calls: u64,
     /// The agent it happened to.
     agent: String,
     /// The session it happened in.
@@ -190,6 +193,7 @@ impl From<StoredIncident> for Incident {
             id: stored.id,
             at_ms: stored.at.0,
             last_ms: stored.last.0,
+            calls: stored.calls,
             agent: stored.agent,
             session: stored.session,
             session_number: stored.session_number.map(|number| number.to_string()),

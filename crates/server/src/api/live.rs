@@ -20,7 +20,7 @@ use super::auth::Who;
 use super::auth::grace::KeyGrace;
 use super::cluster::{Cluster, Degraded};
 use super::extract::Asked;
-use super::gauge::{Limit, Quota};
+use super::gauge::{FailingServer, Limit, Quota};
 use super::problem::Problem;
 use super::standing::{Standing, Waiting};
 use deadstop_store::CANARY;
@@ -105,6 +105,11 @@ pub(crate) struct Running {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     quotas: Vec<Quota>,
+    /// Of an agent: the servers that fail, so that their calls are refused for a while. Of a session:
+    /// the provider that it used last, if that fails.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    failing: Vec<FailingServer>,
 }
 
 impl Running {
@@ -114,7 +119,23 @@ impl Running {
         let names = HashMap::new();
         let limits = gauges.iter().map(|gauge| Limit::of(gauge, &names)).collect();
         let quotas = Quota::all(&scope.state(), now);
-        Running { row: Row::of(scope), limits, quotas }
+        let failing = match scope.kind() {
+            ScopeKind::Agent => FailingServer::of_agent(project, scope, now),
+            _ => Vec::new(),
+        };
+        Running { row: Row::of(scope), limits, quotas, failing }
+    }
+
+    /// The same for a session below an agent.
+    pub(crate) fn below(
+        project: &Project,
+        agent: Option<&Scope>,
+        scope: &Scope,
+        now: Time,
+    ) -> Running {
+        let of = |agent| FailingServer::of_session(project, agent, scope, now);
+        let failing = agent.map(of).unwrap_or_default();
+        Running { failing, ..Running::of(project, scope, now) }
     }
 
     fn share(&self) -> f64 {
@@ -333,10 +354,10 @@ pub(crate) async fn status(
     let (project, now) = (app.project(&who).await?, now());
     let whole = Running::of(&project, &project.scope, now);
     let scopes = app.warden.listed_scopes(&project.name);
-    let agents: HashMap<&str, Row> = scopes
+    let agents: HashMap<&str, (&Scope, Row)> = scopes
         .iter()
         .filter(|scope| scope.kind() == ScopeKind::Agent)
-        .map(|scope| (scope.name(), Row::of(scope)))
+        .map(|scope| (scope.name(), (&**scope, Row::of(scope))))
         .collect();
     let waiting = Waiting::of(&app, &project.name, now);
     let mut sessions = Standings::default();
@@ -347,8 +368,14 @@ pub(crate) async fn status(
         _ => is_canary(scope),
     };
     for scope in scopes.iter().filter(|scope| !hidden(scope)) {
-        let mut running = Running::of(&project, scope, now);
         let agent = agents.get(scope.agent());
+        let mut running = match scope.kind() {
+            ScopeKind::Session => {
+                Running::below(&project, agent.map(|(agent, _)| *agent), scope, now)
+            }
+            _ => Running::of(&project, scope, now),
+        };
+        let agent = agent.map(|(_, row)| row);
         let above = [whole.row.state, agent.map_or("running", |agent| agent.state)];
         if scope.kind() == ScopeKind::Session {
             let over = [whole.row.standing, agent.map_or(Standing::Running, |row| row.standing)];

@@ -13,6 +13,7 @@ use super::agents::Totals;
 use super::auth::Who;
 use super::calls::stored_session;
 use super::extract::{Asked, AskedBoth, At, Body, Filter, Name, Numbered, Page};
+use super::gauge::FailingServer;
 use super::live::{Row, Running};
 use super::orders::{Carried, Done, Why, carry_out};
 use super::problem::{Problem, ProblemBody};
@@ -33,6 +34,10 @@ pub(crate) struct Session {
     state: &'static str,
     /// How it stands, with its agent and its project.
     standing: Standing,
+    /// The provider that it used last, if that fails, so that its calls are refused for a while.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    failing: Vec<FailingServer>,
     /// Why it is in this state.
     #[schema(required)]
     why: Option<String>,
@@ -62,6 +67,7 @@ impl From<StoredSession> for Session {
             number: Some(stored.number.to_string()),
             state: stored.state.name(),
             standing: Standing::stored(&stored, now()),
+            failing: Vec::new(),
             agent: stored.agent,
             name: stored.name,
             why: stored.why,
@@ -194,8 +200,10 @@ pub(crate) async fn list(
     let above = |stored: StoredSession| {
         let stopped_with = stopped_with(&app, &project, &stored.agent);
         let standing = place.standing(&stored);
-        let totals = Totals::newest(stored.counters, place.live(&stored).as_deref());
-        Session { stopped_with, standing, totals, ..Session::from(stored) }
+        let live = place.live(&stored);
+        let totals = Totals::newest(stored.counters, live.as_deref());
+        let failing = live.map(|live| place.failing(&live)).unwrap_or_default();
+        Session { stopped_with, standing, failing, totals, ..Session::from(stored) }
     };
     Ok(Json(Page::of(found, above)))
 }
@@ -249,6 +257,13 @@ impl StandingInputs<'_> {
             _ => Standing::stored(stored, now()),
         };
         self.under(own, &stored.agent, &stored.name)
+    }
+
+    /// The provider that holds a session back.
+    fn failing(&self, live: &Scope) -> Vec<FailingServer> {
+        let agent = self.app.warden.live_agent(&self.project.name, live.agent());
+        let of = |agent: Arc<Scope>| FailingServer::of_session(self.project, &agent, live, now());
+        agent.map(of).unwrap_or_default()
     }
 
     fn under(&self, own: Standing, agent: &str, session: &str) -> Standing {
@@ -305,7 +320,9 @@ pub(crate) async fn get(
         }
     };
     let scope = live.filter(|_| !superseded);
-    let live = scope.as_ref().map(|scope| Running::of(&project, scope, now()));
+    let of_agent = app.warden.live_agent(&who.project, &agent);
+    let running = |scope: &Arc<Scope>| Running::below(&project, of_agent.as_deref(), scope, now());
+    let live = scope.as_ref().map(running);
     let counters = stored.as_ref().map(|stored| stored.counters).unwrap_or_default();
     let totals = Totals::newest(counters, scope.as_deref());
     let session = match (stored, &live) {
@@ -325,7 +342,8 @@ pub(crate) async fn get(
     };
     let standing = place.under(own, &agent, &name);
     let stopped_with = stopped_with(&app, &project, &session.agent);
-    let session = Session { state, standing, why, stopped_with, ..session };
+    let failing = scope.map(|scope| place.failing(&scope)).unwrap_or_default();
+    let session = Session { state, standing, failing, why, stopped_with, ..session };
     Ok(Json(SessionDetail { session, superseded, live }))
 }
 
@@ -336,6 +354,7 @@ fn unwritten(row: &Row, totals: Totals) -> Session {
         name: row.name.clone(),
         state: row.state,
         standing: row.standing,
+        failing: Vec::new(),
         why: row.why.clone(),
         stopped_with: None,
         tags: Vec::new(),

@@ -113,6 +113,7 @@ pub(crate) async fn keep(gate: &Gate, project: &str) -> Kept {
         about: "repetition".into(),
         assignee: None,
         resolved: None,
+        calls: 0,
     };
     let evidence = Evidence {
         project: project.to_owned(),

@@ -136,6 +136,7 @@ pub(crate) fn incident(id: &str, agent: &str, ms: u64) -> StoredIncident {
         about: "repetition".into(),
         assignee: None,
         resolved: None,
+        calls: 0,
     }
 }
 
@@ -177,6 +178,7 @@ pub(crate) fn delivery(id: i64, target: i64) -> Delivery {
         session: Some("s".into()),
         incident: Some("i1".into()),
         bunch: String::new(),
+        once: false,
         body: "{}".into(),
         at: at(0),
         due: at(10),

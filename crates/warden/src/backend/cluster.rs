@@ -112,12 +112,19 @@ fn count(transaction: &mut Transaction<'_, '_>, counts: &Counts) {
     let at = |kind| transaction.links.iter().position(|link| link.state.kind() == kind);
     let (agent, session) = (at(ScopeKind::Agent), at(ScopeKind::Session));
     if let Some(depth) = agent {
-        transaction.note(depth, counts.loops, counts.incidents);
+        let mut attached = Attachment::read(&transaction.attachments[depth]);
+        let (loops, incidents) = counts.of_agent(&mut attached.conversation.counted);
+        transaction.note(depth, loops, incidents);
+        // All nodes use this record: it is written once for each outage, not for each call.
+        if counts.is_shared() {
+            transaction.attachments[depth] = attached.write();
+        }
     }
     if let Some(depth) = session {
         let mut attached = Attachment::read(&transaction.attachments[depth]);
-        attached.loops += counts.loops;
-        attached.incidents += counts.incidents;
+        let (loops, incidents) = counts.of_session();
+        attached.loops += loops;
+        attached.incidents += incidents;
         attached.tags.extend(counts.tags.iter().map(|tag| (*tag).to_owned()));
         transaction.attachments[depth] = attached.write();
     }

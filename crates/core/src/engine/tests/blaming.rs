@@ -97,7 +97,7 @@ fn a_breaker_is_for_one_provider_credential_and_model_and_backs_off() {
     );
     assert_eq!(
         refused.trips[0].because,
-        "openai (m) failed 5 times in a row (last failure: 503) and is left alone for another 2 s"
+        "openai (m) failed 5 times in a row (last failure: 503); calls are refused for another 2 s"
     );
     // Each failed trial doubles the back-off, up to the cool-down of the policy.
     let mut now = 1000;
