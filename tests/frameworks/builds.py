@@ -41,9 +41,11 @@ class Handler(BaseHTTPRequestHandler):
         if server.hold:
             time.sleep(server.hold)
         turn = self.turn(body, number)
+        # Another id for each answer: LangChain.js takes answers with one id for one message.
+        own = {"id": f"chatcmpl-{number}"}
         if not body.get("stream"):
-            return self.reply(json.dumps(standin.chat(turn)).encode(), "application/json")
-        events = standin.chat_events(turn, body)
+            return self.reply(json.dumps(standin.chat(turn) | own).encode(), "application/json")
+        events = [(name, data if isinstance(data, str) else data | own) for name, data in standin.chat_events(turn, body)]
         lines = [f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n" for _, data in events]
         self.reply("".join(lines).encode(), "text/event-stream")
 

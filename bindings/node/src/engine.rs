@@ -24,7 +24,7 @@ use crate::trips::Trips;
 /// A number with flags below it, or a refusal as JSON.
 pub(crate) type Decided = Either<u32, String>;
 
-/// Trips wait to be told.
+/// Trips wait to be told, or something was stopped.
 pub(crate) const TRIPS: u32 = 1;
 /// Another body is to be sent.
 pub(crate) const BODY: u32 = 2;
@@ -186,9 +186,10 @@ pub struct Engine {
 
 #[napi]
 impl Engine {
-    /// Opens a session. `wake` is called when something has happened on another thread.
+    /// Opens a session. `wake` is called when something has happened on another thread, which only a
+    /// session with a server has: a session without one is lighter, and is collected sooner.
     #[napi(constructor)]
-    pub fn new(options: String, wake: Function<'_, (), ()>) -> Result<Engine> {
+    pub fn new(options: String, wake: Option<Function<'_, (), ()>>) -> Result<Engine> {
         let options: Options = serde_json::from_str(&options).map_err(mistake)?;
         let mut builder = Session::builder(options.agent)
             .limits(options.limits)
@@ -222,7 +223,7 @@ impl Engine {
             OpenError::Killed(killed) => mistake(refusal(&Refused::Killed(killed))),
             other => mistake(other),
         })?;
-        let trips = Arc::new(Trips::new(&wake)?);
+        let trips = Arc::new(Trips::new(wake)?);
         let watched = Mutex::new(Watched::new(&session, &trips));
         let root = session.root();
         let shared = Arc::new(Shared {

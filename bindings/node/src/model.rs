@@ -259,20 +259,22 @@ impl Engine {
         later(env, move || shared.whole(exchange, status, &content_type, &bytes))
     }
 
-    /// The call was not answered, or its answer broke off.
+    /// The call was not answered, or its answer broke off. Gives flags.
     #[napi]
-    pub fn broken(&self, exchange: u32) {
+    pub fn broken(&self, exchange: u32) -> u32 {
         self.shared.with(exchange, Exchange::broken);
         let done = self.shared.exchanges().take(exchange);
         drop(done);
+        self.shared.flags()
     }
 
-    /// The rest is not read.
+    /// The rest is not read. Gives flags.
     #[napi]
-    pub fn abandon(&self, exchange: u32) {
+    pub fn abandon(&self, exchange: u32) -> u32 {
         self.shared.with(exchange, Exchange::abandon);
         let done = self.shared.exchanges().take(exchange);
         drop(done);
+        self.shared.flags()
     }
 
     /// May a model be asked? For calls that are not made over HTTP; told as JSON.

@@ -15,22 +15,26 @@ const MOST: usize = 1000;
 
 type Wake = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// What waits to be told.
+/// What waits to be told, and whether something was stopped.
 pub(crate) struct Trips {
     waiting: Mutex<Vec<Value>>,
     any: AtomicBool,
     home: ThreadId,
-    wake: Wake,
+    wake: Option<Wake>,
 }
 
 impl Trips {
-    /// The function must not keep the process running, so it is held weakly.
-    pub(crate) fn new(wake: &Function<'_, (), ()>) -> Result<Trips> {
-        let wake = wake
-            .build_threadsafe_function::<()>()
-            .weak::<true>()
-            .callee_handled::<false>()
-            .build()?;
+    /// The function is what other threads call. It must not keep the process running, so it is held weakly.
+    pub(crate) fn new(wake: Option<Function<'_, (), ()>>) -> Result<Trips> {
+        let wake = match wake {
+            Some(wake) => Some(
+                wake.build_threadsafe_function::<()>()
+                    .weak::<true>()
+                    .callee_handled::<false>()
+                    .build()?,
+            ),
+            None => None,
+        };
         Ok(Trips {
             waiting: Mutex::default(),
             any: AtomicBool::new(false),
@@ -45,16 +49,17 @@ impl Trips {
             waiting.push(json!({ "observer": observer, "why": why }));
         }
         drop(waiting);
-        self.any.store(true, Ordering::Release);
-        // On Node's own thread the caller looks for them.
-        if std::thread::current().id() != self.home {
-            self.wake();
-        }
+        self.wake();
     }
 
-    /// Has Node look what is new.
+    /// Has Node look what is new. On Node's own thread the caller looks, by the flags that it gets.
     pub(crate) fn wake(&self) {
-        self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        self.any.store(true, Ordering::Release);
+        if let Some(wake) = &self.wake
+            && std::thread::current().id() != self.home
+        {
+            wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }
     }
 
     pub(crate) fn any(&self) -> bool {

@@ -57,6 +57,20 @@ say('model call, bare', Math.min(...rounds.map(([without]) => without)), 'µs');
 say('model call, guarded', Math.min(...rounds.map(([, withGuard]) => withGuard)), 'µs');
 say(`ratio, median of ${ROUNDS} rounds`, median(rounds.map(([without, withGuard]) => withGuard / without)), '');
 
+// Without a network the bare call is quick, so that what the guard adds stands out.
+const headers = { 'content-type': 'application/json', 'x-ratelimit-remaining-requests': '99', 'x-request-id': 'r' };
+const inMemory = { apiKey: 'k', fetch: async () => new Response(answer, { headers }) };
+const [direct, watched] = [new OpenAI(inMemory), new OpenAI(inMemory)];
+const watching = guard(watched, { agent: 'bench', policy });
+await each(ask(direct), 2000);
+await each(ask(watched), 2000);
+const batches = [];
+for (let batch = 0; batch < 300; batch++) batches.push([await each(ask(direct), 20), await each(ask(watched), 20)]);
+const [without, withGuard] = [0, 1].map((side) => median(batches.map((pair) => pair[side])));
+say('model call in memory, bare', without, 'µs');
+say('model call in memory, added', withGuard - without, 'µs');
+watching.restore();
+
 const tools = open({ agent: 'bench', policy });
 const search = (query, limit) => (limit > 0 ? 'three pages' : query);
 const plain = alone(() => search('deadstop', 10), 3000);

@@ -19,7 +19,7 @@ test('the README begins with lines that compile, and the types stand on their ow
     'own-types.mts': { ...strict, skipLibCheck: false },
   };
   writeFileSync('readme-snippet.mts', lines + 'export { answer };\n');
-  writeFileSync('own-types.mts', `import { guard, session, share } from 'deadstop';\nexport { guard, session, share };\n`);
+  writeFileSync('own-types.mts', `export { guard, session, share } from 'deadstop';\nexport { guardTools, middleware } from 'deadstop/ai';\n`);
   for (const [file, compilerOptions] of Object.entries(configs)) {
     writeFileSync(`${file}.json`, JSON.stringify({ compilerOptions, files: [file] }));
     const done = spawnSync('node_modules/.bin/tsc', ['--project', `${file}.json`], { encoding: 'utf8' });

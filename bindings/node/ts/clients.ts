@@ -14,13 +14,26 @@ interface Client {
   withOptions?: (options: object) => object;
 }
 
-/** What a guarded `fetch` was before, and whose it is; without a core it is shared by sessions. */
-const guarded = new WeakMap<Fetch, { core?: Core; original: Fetch }>();
+/**
+ * What a guarded `fetch` was before, and whose it is; without a core it is shared by sessions. It stands on the
+ * function, because what a `WeakMap` holds is collected late.
+ */
+const GUARDED = Symbol('deadstop.fetch');
+
+type Guarded = Fetch & { [GUARDED]?: { core?: Core; original: Fetch } };
+
+function guardOf(fetch: Fetch): Guarded[typeof GUARDED] {
+  return (fetch as Guarded | undefined)?.[GUARDED];
+}
+
+function guardedAs(fetch: Fetch, guard: NonNullable<Guarded[typeof GUARDED]>): void {
+  Object.defineProperty(fetch, GUARDED, { value: guard });
+}
 
 /** Throws if a client cannot be guarded. */
 export function check(client: unknown): void {
   const found = fetchOf(client);
-  const held = guarded.get(found.fetch);
+  const held = guardOf(found.fetch);
   if (held !== undefined && held.core === undefined) {
     throw new DeadstopError('this client is shared by many sessions; guard the original');
   }
@@ -34,7 +47,7 @@ export function check(client: unknown): void {
 
 /** Whether a session guards a client. */
 export function guards(core: Core, client: unknown): boolean {
-  return guarded.get((client as Client).fetch)?.core === core;
+  return guardOf((client as Client).fetch)?.core === core;
 }
 
 /** Guards a client; gives what makes it what it was. */
@@ -43,9 +56,9 @@ export function attach(core: Core, client: unknown): () => void {
   const found = fetchOf(client);
   const before = found.fetch;
   // A copy of a client that was let go has the guarded one still.
-  const original = guarded.get(before)?.original ?? before;
+  const original = guardOf(before)?.original ?? before;
   const fetch = guardFetch(() => core, original, familyOf(client as object), refused);
-  guarded.set(fetch, { core, original });
+  guardedAs(fetch, { core, original });
   found.fetch = fetch;
   const unhook = hook(found);
   return () => {
@@ -61,7 +74,7 @@ export function copyOf<T extends object>(client: T): T {
     throw new DeadstopError(`${client.constructor.name} cannot be copied: guard it with session.attach(client)`);
   }
   const copy = found.withOptions({}) as Client;
-  copy.fetch = guarded.get(found.fetch)?.original ?? found.fetch;
+  copy.fetch = guardOf(found.fetch)?.original ?? found.fetch;
   return copy as T;
 }
 
@@ -74,7 +87,7 @@ export function share<T extends object>(client: T): T {
   const found = fetchOf(copy);
   const original = found.fetch;
   found.fetch = guardFetch(current, original, familyOf(copy), refused);
-  guarded.set(found.fetch, { original });
+  guardedAs(found.fetch, { original });
   hook(found);
   return copy;
 }

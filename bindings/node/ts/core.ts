@@ -57,6 +57,16 @@ export function currentCore(): Core | undefined {
   return entered.getStore()?.at(-1)?.core;
 }
 
+/** What another thread calls. The engine holds it, so it must not hold the session. */
+class Bell {
+  #core: WeakRef<Core> | undefined;
+  readonly ring = (): void => this.#core?.deref()?.woken();
+
+  hangFor(core: Core): void {
+    this.#core = new WeakRef(core);
+  }
+}
+
 export class Core {
   readonly engine: Engine;
   readonly governed: boolean;
@@ -69,13 +79,16 @@ export class Core {
   /** Addresses that the engine knows by a number. Clients use the same few over and over. */
   readonly #doors = new Map<string, number>();
 
-  constructor(options: object) {
-    // The engine holds the function, so that the function must not hold the session.
-    let self: WeakRef<Core> | undefined;
-    this.engine = new Engine(JSON.stringify(options), () => self?.deref()?.woken());
-    self = new WeakRef(this);
+  /** The session as users see it. */
+  session: object | undefined;
+
+  constructor(options: { server?: string | undefined; captures?: string | undefined; [other: string]: unknown }) {
+    const bell = options.server === undefined ? undefined : new Bell();
+    this.engine = new Engine(JSON.stringify(options), bell?.ring);
+    bell?.hangFor(this);
     this.governed = this.engine.governed;
-    remember(this);
+    // Nothing of the others waits to be sent or written. What is held weakly is collected late.
+    if (this.governed || options.captures !== undefined) remember(this);
   }
 
   /** The scope that this piece of work is in. */
@@ -111,14 +124,19 @@ export class Core {
   /** A call that was admitted: its number, with flags below. Throws if it was refused. */
   admitted(decided: number | string): number {
     if (typeof decided === 'string') throw this.refused(decided);
-    if (decided & TRIPS) this.tell();
+    this.noticed(decided);
     return decided >>> FLAGS;
   }
 
   /** A call that was settled. Throws if that ended its scope. */
   settled(decided: number | string): void {
     if (typeof decided === 'string') throw this.refused(decided);
-    if (decided & TRIPS) this.tell();
+    this.noticed(decided);
+  }
+
+  /** Looks what has happened if these flags say that something has. */
+  noticed(flags: number): void {
+    if (flags & TRIPS) this.woken();
   }
 
   /**
@@ -151,7 +169,7 @@ export class Core {
     if (this.governed) await this.engine.flushLater(LASTING);
   }
 
-  /** Something happened on another thread. */
+  /** Something happened, maybe on another thread: calls are cut and callbacks called. */
   woken(): void {
     this.sweep();
     this.tell();

@@ -3,6 +3,7 @@
 import { BODY } from './core.js';
 import type { Core, Flight } from './core.js';
 import { DeadstopBlocked, DeadstopKilled } from './errors.js';
+import { sameBut, withBody } from './response.js';
 
 export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
@@ -34,7 +35,7 @@ class Call implements Flight {
     this.#signal = signal ? new WeakRef(signal) : undefined;
     this.#aborted = () => {
       // The caller does not want it any more.
-      if (this.#end()) core.engine.abandon(exchange);
+      if (this.#end()) core.noticed(core.engine.abandon(exchange));
       this.#controller.abort(this.#signal?.deref()?.reason);
     };
     core.begin(this);
@@ -66,7 +67,7 @@ class Call implements Flight {
   cut(error: DeadstopKilled): void {
     this.#killed = error;
     this.#signal?.deref()?.removeEventListener('abort', this.#aborted);
-    this.#core.engine.abandon(this.#exchange);
+    this.#core.noticed(this.#core.engine.abandon(this.#exchange));
     this.#reject?.(error);
     this.answer?.deref()?.error(error);
     this.#controller.abort(error);
@@ -87,7 +88,7 @@ class Call implements Flight {
   }
 
   /** Judges an answer that has come as a whole. */
-  async whole(response: Response, bytes: Uint8Array): Promise<Uint8Array | null> {
+  async whole(response: Response, bytes: Uint8Array): Promise<Uint8Array> {
     this.#windows(response);
     const { engine, governed } = this.#core;
     const { status } = response;
@@ -125,18 +126,18 @@ class Call implements Flight {
 
   /** It failed by itself. */
   broken(): void {
-    if (this.#end()) this.#core.engine.broken(this.#exchange);
+    if (this.#end()) this.#core.noticed(this.#core.engine.broken(this.#exchange));
   }
 
   /** The rest is not read. */
   abandon(): void {
-    if (this.#end()) this.#core.engine.abandon(this.#exchange);
+    if (this.#end()) this.#core.noticed(this.#core.engine.abandon(this.#exchange));
     this.#controller.abort();
   }
 
   /** It was answered with an error, which the engine knows. */
   done(): void {
-    if (this.#end()) this.#core.engine.abandon(this.#exchange);
+    if (this.#end()) this.#core.noticed(this.#core.engine.abandon(this.#exchange));
   }
 
   #end(): boolean {
@@ -212,15 +213,10 @@ async function answered(call: Call, response: Response): Promise<Response> {
     await call.pass(null);
     return response;
   }
-  const { status, statusText, headers, url } = response;
-  const as = (body: BodyInit): Response => {
-    const guarded = new Response(body, { status, statusText, headers });
-    return Object.defineProperty(guarded, 'url', { value: url });
-  };
   // A document is of no use before it is complete: it is judged before the caller sees it.
-  if (headers.get('content-type')?.startsWith('application/json')) {
+  if (response.headers.get('content-type')?.startsWith('application/json')) {
     const bytes = new Uint8Array(await call.wait(response.arrayBuffer()));
-    return as((await call.whole(response, bytes)) as BodyInit);
+    return withBody(response, await call.whole(response, bytes));
   }
   call.begins(response);
   const chunks = chunksOf(body);
@@ -246,7 +242,7 @@ async function answered(call: Call, response: Response): Promise<Response> {
     { highWaterMark: 0 },
   );
   forgotten.register(stream, call);
-  return as(stream);
+  return sameBut(response, stream);
 }
 
 async function next(call: Call, chunks: Chunks): Promise<Uint8Array | null> {

@@ -151,20 +151,17 @@ const LIMITS = [
 ];
 const GUARD = ['agent', 'session', 'policy', 'mode', 'server', 'captures', 'pricingTable', 'watchAnswers', 'onTripped', 'onSteer'];
 
-/** The inside of a session, for the rest of this package. */
-const cores = new WeakMap<object, Core>();
-
-/** The sessions of cores, for code that asks where it is. */
-const sessions = new WeakMap<Core, WeakRef<Session<unknown>>>();
+/** The inside of a session, for the rest of this package. A `WeakMap` would keep sessions until old objects are
+ * collected, which is seldom: sessions that end are many. */
+let insideOf: (session: Session<unknown>) => Core | undefined;
 
 /** The session that this piece of work is in: the innermost `session.run()` or scope. */
 export function currentSession(): Session<unknown> | undefined {
-  const core = currentCore();
-  return core && sessions.get(core)?.deref();
+  return currentCore()?.session as Session<unknown> | undefined;
 }
 
 export function coreOf(session: Session<unknown>): Core {
-  const core = cores.get(session);
+  const core = insideOf(session);
   if (core === undefined) throw new DeadstopError('this is no deadstop session');
   return core;
 }
@@ -301,13 +298,16 @@ export class Session<C = undefined> {
   readonly #letGo: (() => void)[] = [];
   #fetch: Fetch | undefined;
 
+  static {
+    insideOf = (session) => (#core in session ? session.#core : undefined);
+  }
+
   /** @internal */
   constructor(core: Core, client: C) {
     this.#core = core;
     this.#client = client;
     this.#root = new Scope(core, core.root);
-    cores.set(this, core);
-    sessions.set(core, new WeakRef(this as Session<unknown>));
+    core.session = this;
     hold(this);
     if (client !== undefined) this.attach(client);
   }
@@ -585,13 +585,22 @@ function mend<T>(work: () => T): T {
 
 /** Makes a clone of it a clear error instead of an empty object. */
 function hold(held: object): void {
-  Object.defineProperty(held, 'deadstop', {
+  Object.defineProperties(held, HELD);
+}
+
+const HELD: PropertyDescriptorMap = {
+  deadstop: {
     enumerable: true,
     get() {
       throw new DeadstopError(
         'a deadstop session lives in its thread and cannot be cloned or sent to another; there, guard with the variables of session.environment() and a server',
       );
     },
-  });
-  Object.defineProperty(held, 'toJSON', { enumerable: false, value: () => String(held) });
-}
+  },
+  toJSON: {
+    enumerable: false,
+    value(this: object) {
+      return String(this);
+    },
+  },
+};

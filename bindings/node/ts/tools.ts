@@ -16,14 +16,17 @@ export interface ToolOptions {
 
 type AnyFunction = (...args: any[]) => any;
 
-const guardedBy = new WeakMap<AnyFunction, { core: Core; original: AnyFunction }>();
+/** Whose a guarded function is. It stands on the function, because what a `WeakMap` holds is collected late. */
+const GUARDED = Symbol('deadstop.tool');
+
+type Guarded = AnyFunction & { [GUARDED]?: { core: Core; original: AnyFunction } };
 
 /** Guards a function. One that is async, or an async generator, stays what it is. */
 export function guardTool<F extends AnyFunction>(core: Core, work: F, options: ToolOptions): F {
   if (typeof work !== 'function') {
     throw new DeadstopError('session.tool takes a function; for a set of tools see deadstop/ai');
   }
-  const before = guardedBy.get(work);
+  const before = (work as Guarded)[GUARDED];
   if (before?.core === core) return work;
   // A tool that another session guards is guarded anew: a call is charged to one session.
   if (before !== undefined) return guardTool(core, before.original as F, { name: work.name, ...options });
@@ -64,7 +67,7 @@ export function guardTool<F extends AnyFunction>(core: Core, work: F, options: T
   }
   Object.defineProperty(guarded, 'name', { value: work.name || name, configurable: true });
   Object.defineProperty(guarded, 'length', { value: work.length, configurable: true });
-  guardedBy.set(guarded, { core, original: work });
+  Object.defineProperty(guarded, GUARDED, { value: { core, original: work } });
   return guarded as F;
 }
 

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+import pathlib
+import socket
 import statistics
+import subprocess
+import sys
+import threading
 import time
 
-import conftest  # noqa: F401  (finds the stand-in)
 import deadstop
 import openai
-import standin
 
-ROUNDS, CALLS = 7, 60
+ROUNDS, CALLS = 25, 60
+ANSWER = b'{"id":"c","object":"chat.completion","created":1,"model":"gpt-4o","choices":[{"index":0,"finish_reason":"stop",' \
+    b'"message":{"role":"assistant","content":"It rains."}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13}}'
+
+
+def provider():
+    """Answers every request alike, and as quickly as it can: in a process of its own, because two threads of one
+    process take turns."""
+    server = socket.create_server(("127.0.0.1", 0))
+    print(server.getsockname()[1], flush=True)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER)
+
+    def serve(connection):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        read = b""
+        while data := connection.recv(65536):
+            read += data
+            start, _, body = read.partition(b"\r\n\r\n")
+            length = next((int(line[15:]) for line in start.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+            if _ and len(body) >= length:
+                read = b""
+                connection.sendall(head + ANSWER)
+
+    while True:
+        threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+
+async def each_async(work, times):
+    """Seconds a call takes."""
+    began = time.perf_counter()
+    for _ in range(times):
+        await work()
+    return (time.perf_counter() - began) / times
 
 
 def each(work, times):
@@ -34,30 +70,34 @@ def alone(work, times, rounds=ROUNDS):
     return min(once() for _ in range(rounds))
 
 
+def compared(name, rounds):
+    """Prints what a guard adds. Both sides take turns, so that whatever else the machine does hits both alike."""
+    bare, guarded = (min(side) * 1e6 for side in zip(*rounds))
+    added = statistics.median(with_guard - without for without, with_guard in rounds) * 1e6
+    print(f"{name} bare                {bare:9.1f} µs")
+    print(f"{name} guarded             {guarded:9.1f} µs")
+    print(f"{name} added               {added:9.1f} µs, the fastest rounds compared: {guarded - bare:.1f} µs")
+
+
 def main():
-    url = standin.start().url + "/v1"
-    bare = openai.OpenAI(api_key="k", base_url=url)
-    guarded = openai.OpenAI(api_key="k", base_url=url)
+    served = subprocess.Popen([sys.executable, pathlib.Path(__file__), "provider"], stdout=subprocess.PIPE, text=True)
+    options = {"api_key": "k", "base_url": f"http://127.0.0.1:{served.stdout.readline().strip()}/v1"}
     policy = {"preset": "strict", "loop": {"enabled": False}, "text_loop": {"enabled": False}}
-    session = deadstop.guard(guarded, agent="bench", policy=policy)
     numbers = iter(range(10**9))
 
     def ask(client):
-        text = f"question {next(numbers)}"
-        return lambda: client.chat.completions.create(
-            model="gpt-4o-plain", messages=[{"role": "user", "content": text}]
-        )
+        messages = [{"role": "user", "content": f"question {next(numbers)}"}]
+        return client.chat.completions.create(model="gpt-4o", messages=messages)
 
-    # Side by side, so that whatever else the machine does hits both alike.
-    ratios, times = [], []
-    for _ in range(ROUNDS):
-        without, with_guard = each(ask(bare), CALLS), each(ask(guarded), CALLS)
-        ratios.append(with_guard / without)
-        times.append((without, with_guard))
-    without, with_guard = min(t[0] for t in times), min(t[1] for t in times)
-    print(f"model call, bare            {without * 1e6:9.1f} µs")
-    print(f"model call, guarded         {with_guard * 1e6:9.1f} µs")
-    print(f"ratio, median of {ROUNDS} rounds   {statistics.median(ratios):9.3f}")
+    session = deadstop.session(agent="bench", policy=policy)
+    clients = openai.OpenAI(**options), session.attach(openai.OpenAI(**options))
+    compared("model call,      ", [[each(lambda: ask(client), CALLS) for client in clients] for _ in range(ROUNDS)])
+
+    async def awaited():
+        clients = openai.AsyncOpenAI(**options), session.attach(openai.AsyncOpenAI(**options))
+        return [[await each_async(lambda: ask(client), CALLS) for client in clients] for _ in range(ROUNDS)]
+
+    compared("async model call,", asyncio.run(awaited()))
 
     tools = deadstop.session(agent="bench", policy=policy)
 
@@ -81,7 +121,9 @@ def main():
 
     print(f"model call, the guard alone {alone(exchange, 5_000) * 1e6:9.2f} µs")
     session.restore()
+    served.kill()
+    served.wait()
 
 
 if __name__ == "__main__":
-    main()
+    provider() if sys.argv[1:] == ["provider"] else main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import os
 import signal
@@ -13,6 +14,7 @@ import backoff
 import deadstop
 import pytest
 import tenacity
+from deadstop import _stopping
 
 from conftest import ask, eventually
 
@@ -133,8 +135,13 @@ def killing(session, after):
     return thread
 
 
-def test_a_call_that_waits_is_cancelled(openai_client):
+@pytest.mark.parametrize("connection", ["new", "free"])
+def test_a_call_that_waits_is_cancelled(openai_client, monkeypatch, connection):
     session = deadstop.guard(openai_client, agent="a")
+    if connection == "free":
+        # Then it waits on the caller's own thread, and its connection is shut.
+        ask(session.client)
+        monkeypatch.setattr(_stopping, "run", lambda *_: pytest.fail("it went through a helper thread"))
     thread = killing(session, lambda: session.get_state().in_flight == 1)
     began = time.monotonic()
     with pytest.raises(deadstop.DeadstopKilled, match="STOP"):
@@ -142,6 +149,39 @@ def test_a_call_that_waits_is_cancelled(openai_client):
     assert time.monotonic() - began < 30, "the provider would have taken a minute"
     thread.join()
     session.restore()
+
+
+def test_only_the_connection_of_the_killed_call_is_shut(openai_client):
+    """Two sessions share the connections of one client."""
+    sessions = [deadstop.session(agent="a") for _ in range(2)]
+    clients = [session.guarded(openai_client) for session in sessions]
+    ended: list[object] = []
+
+    def run(client):
+        try:
+            ended.append(ask(client, "gpt-4o-endless"))
+        except BaseException as error:
+            ended.append(error)
+
+    # Two connections, both free in the second round.
+    for _ in range(2):
+        threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: all(session.get_state().in_flight == 1 for session in sessions))
+        sessions[0].kill("STOP")
+        threads[0].join(30)
+        assert isinstance(ended[-1], deadstop.DeadstopKilled) and len(ended) == 1
+        assert threads[1].is_alive() and sessions[1].get_state().in_flight == 1
+        sessions[1].kill("STOP")
+        threads[1].join(30)
+        assert [type(one) for one in ended] == [deadstop.DeadstopKilled] * 2
+        ended.clear()
+        # What was shut is not used again; these two make two new connections.
+        sessions = [deadstop.session(agent="a") for _ in range(2)]
+        clients = [session.guarded(openai_client) for session in sessions]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(ask, clients))
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])

@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Iterator, TypeVar
 
-from . import _stopping
+from . import _connections, _stopping
 from ._context import entered
 from ._errors import DeadstopBlocked, DeadstopError
 from ._native import Exchange, Stop
@@ -83,8 +83,11 @@ class Guarded:
         def send(request: Any, *, stream: bool = False, **options: Any) -> Any:
             exchange, request = self._ask(request, request.read())
             try:
-                response = _stopping.run(
-                    lambda: original(request, stream=True, **options), exchange.stop
+                response = _connections.send(
+                    self._http,
+                    request,
+                    lambda: original(request, stream=True, **options),
+                    exchange.stop,
                 )
             except Stopped:
                 raise exchange.cut_off() from None
@@ -182,19 +185,7 @@ class Guarded:
             exchange = scope.request(self._api, url.host, request.method, url.path, body)
         except DeadstopBlocked as blocked:
             raise self._passing(blocked) from None
-        changed = exchange.body()
-        headers = [
-            (name, value)
-            for name, value in request.headers.multi_items()
-            if name.lower() not in ("accept-encoding", "content-length")
-        ]
-        # What is packed could not be read.
-        headers.append(("accept-encoding", "identity"))
-        content = body if changed is None else changed
-        sent = type(request)(
-            request.method, url, headers=headers, content=content, extensions=request.extensions
-        )
-        return exchange, sent
+        return exchange, _sent(request, exchange.body())
 
     def _whole(self, exchange: Exchange, content: bytes) -> None:
         """Judges an answer that was read before it came here: out of a cache, or of a test's transport."""
@@ -220,6 +211,28 @@ class Guarded:
         made: DeadstopBlocked = kind.__new__(kind, *blocked.args)
         DeadstopBlocked.__init__(made, blocked.args[0], blocked._why)
         return made
+
+
+def _sent(request: Any, body: bytes | None) -> Any:
+    """The request to send: as the client made it, except that the answer must not come packed, since what is
+    packed could not be read. It has another body if one is given."""
+    if body is not None:
+        headers = [
+            (name, value)
+            for name, value in request.headers.multi_items()
+            if name.lower() not in ("accept-encoding", "content-length")
+        ]
+        headers.append(("accept-encoding", "identity"))
+        return type(request)(
+            request.method, request.url, headers=headers, content=body, extensions=request.extensions
+        )
+    # To make a request from its parts takes longer than to judge the call.
+    sent = object.__new__(type(request))
+    sent.__dict__.update(request.__dict__)
+    sent.headers = request.headers.copy()
+    sent.headers["accept-encoding"] = "identity"
+    sent.extensions = dict(request.extensions)
+    return sent
 
 
 _kinds: dict[type, type] = {}
@@ -351,11 +364,7 @@ class _Cut:
     def __call__(self) -> None:
         found = self._stream.get_extra_info("socket") if self._stream is not None else None
         if isinstance(found, socket.socket):
-            try:
-                # Below TLS, which another thread may be in the middle of.
-                socket.socket.shutdown(found, socket.SHUT_RDWR)
-            except OSError:
-                pass
+            _connections.shut(found)
 
     def cancel(self) -> None:
         self._stream = None

@@ -4,7 +4,8 @@
 //! repeat an earlier answer, in the same or nearly the same words, instead of acting. **Lets pass**
 //! texts too short to compare, answers that come with tool calls (those are the loop guard's
 //! business), and answers to something new: a classifier may say the same all day. A person who asks
-//! the same question again counts a third of a machine that says "continue".
+//! the same question again counts a third of a machine that says "continue". Agents that write their
+//! calls as text get results as texts: the same answer to the same result counts more.
 //! **Trips** in the stream, which is cut, or when the answer that completes the row is in; such an
 //! answer is over, so that `block_at` has nothing to refuse and only cuts chants.
 //! **Recovers** with an answer that says something else, or that calls a tool.
@@ -94,6 +95,9 @@ const MOST_CHANTS: u32 = 3;
 const WHOLE: u32 = 6;
 /// What it counts when a person asked the same again.
 const ASKED_AGAIN: u32 = 2;
+/// What it counts when it answers a result that came before: the same call, with the same result. Six of those end a
+/// session under `strict`, as the loop guard does with calls that it can see.
+const SAME_RESULT: u32 = 10;
 /// A person needs this long at least to ask again; what asks sooner is a program.
 const PERSON_TAKES: Millis = Millis(3000);
 /// Words in common, in percent, of two answers that say the same.
@@ -146,6 +150,7 @@ impl Said {
                 _ if !known && from_user => 0,
                 _ if !known => WHOLE / 2,
                 Speaker::Person if prompt != Sketch::Tiny => ASKED_AGAIN,
+                Speaker::Tool if prompt != Sketch::Tiny => SAME_RESULT,
                 _ => WHOLE,
             });
         } else {
@@ -246,17 +251,25 @@ impl super::Guard for Guard {
         let (Some(_), None, false) = (answer.text, answer.calls, opening) else { return None };
         let said = &seat.scope.said;
         let step = settings.ladder().step_after(said.weight(), 1)?;
-        let count = said.repeated + 1;
+        let (count, weight) = (said.repeated + 1, said.weight());
         let mut trip = seat.trip(GuardId::TextLoop, "repeated_answer", Action::Warn);
         trip.verdict = step.verdict;
         trip.ends = settings.ends;
         trip.measured = Measure::Count(count.into());
         trip.limit = Measure::Count(step.at.into());
         trip.evidence = vec![said.first, end.ticket.number];
-        trip.because = format!(
-            "{count} answers say the same and none of them calls a tool (limit {})",
-            step.at
-        );
+        trip.because = if weight > count {
+            format!(
+                "{count} answers say the same, to results that are the same: they count as {weight} \
+                 (limit {})",
+                step.at
+            )
+        } else {
+            format!(
+                "{count} answers say the same and none of them calls a tool (limit {})",
+                step.at
+            )
+        };
         trip.streak = Some(said.first);
         trip.advice = (step.verdict >= Verdict::Steer).then(|| {
             format!(

@@ -102,6 +102,27 @@ fn f4_what_was_asked_anew_does_not_count() {
     assert_eq!(answers(nagging).unwrap().0, 5);
 }
 
+/// DSPy's agents write their calls as text, and get the results as text: it took nine answers to stop them.
+#[test]
+fn f4_the_same_answer_to_the_same_result() {
+    let seen = || (says("error: there is no such build", false), answer(SAME));
+    let (stopped_at, trip) = answers(std::iter::repeat_with(seen).take(20)).unwrap();
+    assert_eq!((stopped_at, trip.measured), (4, Measure::Count(4)));
+    assert_eq!(
+        trip.because,
+        "4 answers say the same, to results that are the same: they count as 6 (limit 5)"
+    );
+    // Nothing said, or too little to compare, is no result.
+    let silent = || (says("", false), answer(SAME));
+    assert_eq!(answers(std::iter::repeat_with(silent).take(20)).unwrap().0, 5);
+    // Results that take turns with other answers are no row.
+    let polling = (0..40).map(|n| {
+        let text = ["it is not so", "it may be so", "it must be so", "it can be so"][n % 4];
+        (says("the build is still running", false), answer(text))
+    });
+    assert_eq!(answers(polling), None);
+}
+
 #[test]
 fn f4_answers_that_take_turns() {
     let turns = |many: usize| {
