@@ -35,9 +35,8 @@ dist: build ## Everything that people install, into dist/, and tried in clean fo
 	scripts/dist
 	tests/dist/run
 
-crates: ## Pack the crates that can be published, as cargo publish would; needs the registry's index
-	$(CARGO) package --locked --no-verify --workspace --exclude deadstop --exclude deadstop-server --exclude xtask \
-		--exclude deadstop-python --exclude deadstop-node
+crates: page ## Pack the crates, as cargo publish would, the page inside; needs the registry's index
+	$(CARGO) package --locked --no-verify --workspace --exclude xtask --exclude deadstop-python --exclude deadstop-node
 
 page: dashboard/dist/index.html ## Build the dashboard; needs Node 20.19 or later, packages come from npm
 

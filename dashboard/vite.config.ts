@@ -1,11 +1,11 @@
 // How the page is built: one script, one style sheet, hashed names, each also packed for the wire.
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { defineConfig, type Plugin } from 'vite';
 
-/** Puts a packed copy beside every script and style; the server sends it to browsers that accept it. */
+/** Packs every script and style. The program holds only the packed form, and unpacks it for clients that do not. */
 function packed(): Plugin {
   return {
     name: 'packed',
@@ -16,6 +16,7 @@ function packed(): Plugin {
         if (!/\.(js|css)$/.test(name)) continue;
         const bytes = gzipSync(readFileSync(join(folder, name)), { level: 9 });
         writeFileSync(join(folder, `${name}.gz`), bytes);
+        rmSync(join(folder, name));
       }
     },
   };

@@ -8,7 +8,7 @@ use std::path::Path;
 fn main() {
     // Asked for now and not when this was compiled: a target folder may come from another checkout.
     let home = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
-    let page = Path::new(&home).join("../../dashboard/dist");
+    let page = Path::new(&home).join("page");
     println!("cargo::rerun-if-changed={}", page.display());
     let release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     if release && !page.join("index.html").is_file() {

@@ -210,13 +210,22 @@ impl Client {
             headers.insert("if-match", HeaderValue::from_str(&format!("\"{version}\""))?);
         }
         self.in_time(self.http.request(request)).await?.map_err(|error| {
-            let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
             Hinted::away(
-                format!("no server answers at {}: {error}{}", self.base, cause.unwrap_or_default()),
+                format!("no server answers at {}: {}", self.base, root(&error)),
                 "start one with `deadstop serve`, or name another with --server",
             )
         })
     }
+}
+
+/// The innermost cause of a failed request: the layers above it only say that there was one.
+fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let innermost = std::iter::successors(Some(error), |error| error.source()).last();
+    let innermost = innermost.unwrap_or(error);
+    let refused = innermost
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+    if refused { "connection refused".to_owned() } else { innermost.to_string() }
 }
 
 /// How many seconds a server may take to answer.

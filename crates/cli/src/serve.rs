@@ -184,7 +184,7 @@ async fn welcome(server: &Server, token: Option<&OperatorToken>) -> String {
          Then, in another terminal:\n  \
            {find}deadstop watch                            what happens, live\n  \
            deadstop status                           who runs, and what it cost\n  \
-           deadstop stop --all --reason \"enough\"     the big red button\n\n\
+           deadstop stop --all --reason \"enough\"     stops all agents\n\n\
          Ctrl-C stops it.\n"
     )
 }

@@ -1,6 +1,7 @@
 //! How the program talks: colour only where it is wanted, errors with a hint.
 
 use std::io::{IsTerminal, Write};
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use serde_json::Value;
@@ -245,9 +246,20 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 }
 
 /// A runtime for the commands that talk to others.
-pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     crate::log::start(crate::log::Format::Text);
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+    Ok(Runtime(tokio::runtime::Builder::new_multi_thread().enable_all().build()?))
+}
+
+/// A runtime whose code is compiled once for each type of answer, and not once for each command.
+pub(crate) struct Runtime(tokio::runtime::Runtime);
+
+impl Runtime {
+    /// Runs a command's work to its end.
+    pub(crate) fn block_on<'a, T>(&self, work: impl Future<Output = T> + 'a) -> T {
+        let work: Pin<Box<dyn Future<Output = T> + 'a>> = Box::pin(work);
+        self.0.block_on(work)
+    }
 }
 
 /// Ready once Ctrl-C is pressed or SIGTERM arrives. It listens from this call on, not only from

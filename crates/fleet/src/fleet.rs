@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::batch::{Batch, Entries, Setting};
 use crate::cell::Cell;
-use crate::lane::{Cells, Draining, Job, Lane, Unreachable};
+use crate::lane::{Draining, Job, Lane, Unreachable};
 use crate::record::{Record, Version};
 use crate::transaction::Transaction;
 use crate::wire::{Commit, Era, Reply, Shared};
@@ -326,12 +326,30 @@ impl<S: Shared> Fleet<S> {
     ) -> Pin<Box<dyn Future<Output = Result<T, Unreachable>> + Send>> {
         let result = Arc::new(Mutex::new(None));
         let (done, waiting) = oneshot::channel();
-        let cells: Cells = cells.into_iter().collect();
         let put = Arc::clone(&result);
-        let run = Box::new(move |transaction: &mut Transaction<'_, '_>| {
-            *put.lock() = Some(job(transaction));
+        self.queue(Job {
+            cells: cells.into_iter().collect(),
+            policies: Arc::clone(policies),
+            entry,
+            run: Box::new(move |transaction: &mut Transaction<'_, '_>| {
+                *put.lock() = Some(job(transaction));
+            }),
+            done,
+            must,
+            held: Vec::new(),
+            doubts: Vec::new(),
+            found: false,
         });
-        let policies = Arc::clone(policies);
+        Box::pin(async move {
+            let gone = || Unreachable::not_sent("this node is shutting down");
+            waiting.await.map_err(|_| gone())??;
+            result.lock().take().ok_or_else(gone)
+        })
+    }
+
+    /// Puts a job into its lane, and starts the lane if it is idle.
+    fn queue(self: &Arc<Self>, job: Job) {
+        let cells = &job.cells;
         let lane = match cells.get(1) {
             Some(agent) => Some(Arc::clone(&agent.lane)),
             None => cells.first().map(|cell| Arc::clone(cell.home.get().unwrap_or(&cell.lane))),
@@ -340,32 +358,17 @@ impl<S: Shared> Fleet<S> {
             if let Some(lane) = lane.as_ref().filter(|_| depth > 0) {
                 cell.home.get_or_init(|| Arc::clone(lane));
             }
-            cell.snapshot.lock().policies = Some(Arc::clone(&policies));
+            cell.snapshot.lock().policies = Some(Arc::clone(&job.policies));
         }
         if let Some(lane) = lane {
             let mut queue = lane.queue.lock();
-            queue.jobs.push_back(Job {
-                cells,
-                policies,
-                entry,
-                run,
-                done,
-                must,
-                held: Vec::new(),
-                doubts: Vec::new(),
-                found: false,
-            });
+            queue.jobs.push_back(job);
             let idle = !std::mem::replace(&mut queue.busy, true);
             drop(queue);
             if idle {
                 tokio::spawn(Arc::clone(self).drain(lane));
             }
         }
-        Box::pin(async move {
-            let gone = || Unreachable::not_sent("this node is shutting down");
-            waiting.await.map_err(|_| gone())??;
-            result.lock().take().ok_or_else(gone)
-        })
     }
 
     /// Runs all jobs of a lane.

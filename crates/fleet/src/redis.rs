@@ -5,6 +5,7 @@ use std::time::Duration;
 use deadstop_core::share::Held;
 use deadstop_core::{NanoUsd, Time, Tokens};
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -147,8 +148,13 @@ impl Redis {
     /// A connection. Requests share one attempt to connect. Each waits for it no longer than for an
     /// answer, or else requests would queue behind each other's timeouts.
     async fn connection(&self) -> Result<Connection, Unreachable> {
-        let in_time = tokio::time::timeout(ANSWER, self.connected()).await;
+        let in_time = tokio::time::timeout(ANSWER, self.connecting()).await;
         in_time.unwrap_or_else(|_| Err(Unreachable::not_sent("no connection within 2 s")))
+    }
+
+    /// Boxed: a crate compiles the futures that it awaits, and these hold all of the library.
+    fn connecting(&self) -> BoxFuture<'_, Result<Connection, Unreachable>> {
+        Box::pin(self.connected())
     }
 
     async fn connected(&self) -> Result<Connection, Unreachable> {
@@ -198,6 +204,14 @@ impl Redis {
         }
     }
 
+    fn disconnecting(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.disconnect())
+    }
+
+    fn classified<'a>(&'a self, error: &'a RedisError) -> BoxFuture<'a, Unreachable> {
+        Box::pin(self.classify(error))
+    }
+
     /// Classifies an error: whether the request may have been carried out.
     async fn classify(&self, error: &RedisError) -> Unreachable {
         self.disconnect().await;
@@ -232,10 +246,10 @@ impl Redis {
     async fn answer<T>(&self, answered: Answered<T>) -> Result<T, Unreachable> {
         match answered {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(self.classify(&error).await),
+            Ok(Err(error)) => Err(self.classified(&error).await),
             Err(_) => {
                 // A server that vanished would never answer on this connection: reconnect.
-                self.disconnect().await;
+                self.disconnecting().await;
                 Err(Unreachable::maybe_done("no answer within 2 s"))
             }
         }

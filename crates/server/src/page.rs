@@ -4,14 +4,17 @@
 //! What carries a hash in its name may be kept for ever, the page itself never. A policy keeps the
 //! browser from running anything that is not one of these files, whatever an agent has said.
 
+use std::io::Read;
+
 use axum::body::Body;
 use deadstop_core::hex;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-/// What Vite built: read from the folder in a debug build, inside the program in a release.
+/// What Vite built, by a link to its folder: read from there in a debug build, inside the program in
+/// a release. A package of this crate carries the files themselves.
 #[derive(RustEmbed)]
-#[folder = "../../dashboard/dist"]
+#[folder = "page"]
 #[allow_missing = true]
 struct Files;
 
@@ -104,14 +107,15 @@ pub(crate) fn answer<B>(request: &Request<B>) -> Response<Body> {
     response
 }
 
-/// A file as it is, or packed if there is a packed one and the browser takes it.
+/// A file: packed if the browser takes that. Scripts and styles are in the program in their packed
+/// form only, so they are unpacked for the few clients that do not.
 fn find<B>(name: &str, request: &Request<B>) -> Option<Response<Body>> {
     // The files of a release are known by name; the folder of a debug build has ways out and in again.
     if name.split('/').any(|part| part == "..") {
         return None;
     }
-    let plain = Files::get(name)?;
-    let tag = tag(&plain);
+    let (plain, packed) = (Files::get(name), Files::get(&format!("{name}.gz")));
+    let tag = tag(plain.as_ref().or(packed.as_ref())?);
     if request.headers().get(header::IF_NONE_MATCH).is_some_and(|seen| *seen == tag) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -119,13 +123,14 @@ fn find<B>(name: &str, request: &Request<B>) -> Option<Response<Body>> {
         return Some(response);
     }
     let accepted = request.headers().get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok());
-    let packed = accepted
-        .is_some_and(|kinds| kinds.split(',').any(|kind| kind.trim().starts_with("gzip")))
-        .then(|| Files::get(&format!("{name}.gz")))
-        .flatten();
-    let encoding = packed.is_some().then_some("gzip");
-    let file = packed.unwrap_or(plain);
-    let mut response = made(StatusCode::OK, kind(name), file.data);
+    let unpacks =
+        accepted.is_some_and(|kinds| kinds.split(',').any(|kind| kind.trim().starts_with("gzip")));
+    let (data, encoding) = match (plain, packed) {
+        (_, Some(packed)) if unpacks => (packed.data, Some("gzip")),
+        (Some(plain), _) => (plain.data, None),
+        (None, packed) => (unpacked(&packed?.data)?.into(), None),
+    };
+    let mut response = made(StatusCode::OK, kind(name), data);
     let headers = response.headers_mut();
     headers.insert(header::ETAG, tag);
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
@@ -133,6 +138,12 @@ fn find<B>(name: &str, request: &Request<B>) -> Option<Response<Body>> {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
     Some(response)
+}
+
+fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut data).ok()?;
+    Some(data)
 }
 
 fn tag(file: &EmbeddedFile) -> HeaderValue {
@@ -244,9 +255,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_built_page_is_packed_and_kept() {
-        let Some(name) = Files::iter().find(|name| name.ends_with(".js")) else { return };
+    #[tokio::test]
+    async fn a_built_page_is_packed_and_kept() {
+        let packed = Files::iter().find(|name| name.ends_with(".js.gz"));
+        let Some(name) = packed.as_deref().and_then(|name| name.strip_suffix(".gz")) else {
+            return;
+        };
         let request = Request::builder()
             .uri(format!("/{name}"))
             .header(header::ACCEPT_ENCODING, "br, gzip;q=0.5")
@@ -263,5 +277,13 @@ mod tests {
             .body(())
             .unwrap();
         assert_eq!(answer(&again).status(), StatusCode::NOT_MODIFIED);
+
+        // A client that takes no packed files gets the script itself.
+        let plain = ask(&format!("/{name}"));
+        assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
+        let plain = axum::body::to_bytes(plain.into_body(), usize::MAX).await.unwrap();
+        let small = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert_eq!(unpacked(&small).unwrap(), plain);
+        assert!(small.len() < plain.len());
     }
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -33,6 +34,11 @@ const SQLITE_READERS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows in one statement, from many to one, so that few different statements stay prepared.
 const CHUNKS: [usize; 5] = [256, 64, 16, 4, 1];
+
+/// A question to a database, on its way. Boxed, and made by functions that are not async themselves:
+/// a crate compiles all futures that it awaits, so every crate that reads a row would compile both
+/// drivers once more.
+pub(crate) type Waiting<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Which database it is.
 #[derive(Debug, Clone)]
@@ -263,7 +269,11 @@ fn keep_private(path: &Path) {
 
 impl Backend {
     /// Opens a file, making it if there is none.
-    pub(crate) async fn sqlite(path: &Path) -> Result<Backend, StoreError> {
+    pub(crate) fn sqlite(path: &Path) -> Waiting<'_, Backend> {
+        Box::pin(Backend::open(path))
+    }
+
+    async fn open(path: &Path) -> Result<Backend, StoreError> {
         let broken = |source| StoreError::Open { path: path.display().to_string(), source };
         keep_private(path);
         let options = SqliteConnectOptions::new()
@@ -337,44 +347,48 @@ impl Backend {
     }
 
     /// All rows that a reading statement finds.
-    pub(crate) async fn rows(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        self.asked(Box::pin(async { reading!(self, query, fetch_all) })).await
+    pub(crate) fn rows<'a>(&'a self, query: Query<'a>) -> Waiting<'a, Vec<Row>> {
+        Box::pin(self.asked(Box::pin(async move { reading!(self, query, fetch_all) })))
     }
 
     /// The first row that a reading statement finds.
-    pub(crate) async fn row(&self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
-        self.asked(Box::pin(async { reading!(self, query, fetch_optional) })).await
+    pub(crate) fn row<'a>(&'a self, query: Query<'a>) -> Waiting<'a, Option<Row>> {
+        Box::pin(self.asked(Box::pin(async move { reading!(self, query, fetch_optional) })))
     }
 
     /// Runs one writing statement by itself and says how many rows it touched.
-    pub(crate) async fn run(&self, query: Query<'_>) -> Result<u64, StoreError> {
-        self.asked(Box::pin(async { on_either!(self.writer(), query, execute) })).await
+    pub(crate) fn run<'a>(&'a self, query: Query<'a>) -> Waiting<'a, u64> {
+        Box::pin(self.asked(Box::pin(async move { on_either!(self.writer(), query, execute) })))
     }
 
     /// Runs one writing statement by itself and gives the rows that it returns.
-    pub(crate) async fn change(&self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
-        self.asked(Box::pin(async { on_either!(self.writer(), query, fetch_all) })).await
+    pub(crate) fn change<'a>(&'a self, query: Query<'a>) -> Waiting<'a, Vec<Row>> {
+        Box::pin(self.asked(Box::pin(async move { on_either!(self.writer(), query, fetch_all) })))
     }
 
     /// Begins a transaction that will write.
-    pub(crate) async fn begin(&self) -> Result<Tx, StoreError> {
-        Ok(match self {
-            Backend::Sqlite { writer, .. } => Tx::Sqlite(Held::begin(writer).await?),
-            Backend::Postgres(reach) => {
-                Tx::Postgres(reach.ask(Box::pin(reach.pool.begin())).await?, reach.clone())
-            }
+    pub(crate) fn begin(&self) -> Waiting<'_, Tx> {
+        Box::pin(async move {
+            Ok(match self {
+                Backend::Sqlite { writer, .. } => Tx::Sqlite(Held::begin(writer).await?),
+                Backend::Postgres(reach) => {
+                    Tx::Postgres(reach.ask(Box::pin(reach.pool.begin())).await?, reach.clone())
+                }
+            })
         })
     }
 
     /// Waits for what is going on and lets the database go.
-    pub(crate) async fn close(&self) {
-        match self {
-            Backend::Sqlite { writer, readers } => {
-                readers.close().await;
-                writer.close().await;
+    pub(crate) fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            match self {
+                Backend::Sqlite { writer, readers } => {
+                    readers.close().await;
+                    writer.close().await;
+                }
+                Backend::Postgres(reach) => reach.pool.close().await,
             }
-            Backend::Postgres(reach) => reach.pool.close().await,
-        }
+        })
     }
 
     fn writer(&self) -> Either<&SqlitePool, &PgPool> {
@@ -387,24 +401,24 @@ impl Backend {
 
 impl Tx {
     /// All rows that a statement gives.
-    pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(crate) fn rows<'a>(&'a mut self, query: Query<'a>) -> Waiting<'a, Vec<Row>> {
         let reach = self.reach();
-        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_all) });
-        asked_of(reach.as_ref(), asking).await
+        let asking = Box::pin(async move { on_either!(self.executor(), query, fetch_all) });
+        Box::pin(async move { asked_of(reach.as_ref(), asking).await })
     }
 
     /// The first row that a statement gives.
-    pub(crate) async fn row(&mut self, query: Query<'_>) -> Result<Option<Row>, StoreError> {
+    pub(crate) fn row<'a>(&'a mut self, query: Query<'a>) -> Waiting<'a, Option<Row>> {
         let reach = self.reach();
-        let asking = Box::pin(async { on_either!(self.executor(), query, fetch_optional) });
-        asked_of(reach.as_ref(), asking).await
+        let asking = Box::pin(async move { on_either!(self.executor(), query, fetch_optional) });
+        Box::pin(async move { asked_of(reach.as_ref(), asking).await })
     }
 
     /// Runs a statement and says how many rows it touched.
-    pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64, StoreError> {
+    pub(crate) fn run<'a>(&'a mut self, query: Query<'a>) -> Waiting<'a, u64> {
         let reach = self.reach();
-        let asking = Box::pin(async { on_either!(self.executor(), query, execute) });
-        asked_of(reach.as_ref(), asking).await
+        let asking = Box::pin(async move { on_either!(self.executor(), query, execute) });
+        Box::pin(async move { asked_of(reach.as_ref(), asking).await })
     }
 
     /// Inserts many rows with few statements: `head VALUES (…), (…) tail`. Says how many rows were
@@ -462,21 +476,25 @@ impl Tx {
     }
 
     /// Makes it last.
-    pub(crate) async fn commit(self) -> Result<(), StoreError> {
-        match self {
-            Tx::Sqlite(held) => held.end("COMMIT").await?,
-            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.commit())).await?,
-        }
-        Ok(())
+    pub(crate) fn commit(self) -> Waiting<'static, ()> {
+        Box::pin(async move {
+            match self {
+                Tx::Sqlite(held) => held.end("COMMIT").await?,
+                Tx::Postgres(changes, reach) => reach.ask(Box::pin(changes.commit())).await?,
+            }
+            Ok(())
+        })
     }
 
     /// Takes it back. Dropping it does the same, but costs SQLite its connection.
-    pub(crate) async fn undo(self) -> Result<(), StoreError> {
-        match self {
-            Tx::Sqlite(held) => held.end("ROLLBACK").await?,
-            Tx::Postgres(transaction, reach) => reach.ask(Box::pin(transaction.rollback())).await?,
-        }
-        Ok(())
+    pub(crate) fn undo(self) -> Waiting<'static, ()> {
+        Box::pin(async move {
+            match self {
+                Tx::Sqlite(held) => held.end("ROLLBACK").await?,
+                Tx::Postgres(changes, reach) => reach.ask(Box::pin(changes.rollback())).await?,
+            }
+            Ok(())
+        })
     }
 
     fn reach(&self) -> Option<Reach> {

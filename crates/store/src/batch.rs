@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::alerts::Delivery;
 use crate::audit::AuditEvent;
+use crate::backend::Waiting;
 use crate::evidence::{Evidence, Payload};
 use crate::{
     Store, StoreError, StoredAgent, StoredCall, StoredIncident, StoredScope, StoredSession, agents,
@@ -69,11 +70,16 @@ impl Store {
         }
         // Asking for each call whether it was counted before would cost as much as writing it.
         // Calls are nearly always new, and if not that shows.
-        if self.attempt(batch, Calls::New).await? {
+        if self.attempted(batch, Calls::New).await? {
             return Ok(());
         }
-        self.attempt(batch, Calls::PerhapsCounted).await?;
+        self.attempted(batch, Calls::PerhapsCounted).await?;
         Ok(())
+    }
+
+    /// An attempt that is compiled in this crate: see [`Waiting`].
+    fn attempted<'a>(&'a self, batch: &'a Batch, known: Calls) -> Waiting<'a, bool> {
+        Box::pin(self.attempt(batch, known))
     }
 
     /// Tables and rows come in the same order on every node, so that no two wait for each other.

@@ -108,7 +108,7 @@ fn unknown(gate: &Gate, whom: &Whom, wanted: Order) -> anyhow::Error {
         .map(|near| format!("`{}`", ui::printable(near)))
         .collect();
     let meant = match near.is_empty() {
-        true => "`deadstop status --local` lists what they know".to_owned(),
+        true => "`deadstop status --local` lists what they know.".to_owned(),
         false => format!("did you mean {}?", near.join(" or ")),
     };
     let advance = match wanted {

@@ -156,10 +156,12 @@ fn configured(
         Err(problem) => chart.add(what, State::Wrong, problem),
     }
     chart.notes.push(match host {
-        Host::Codex => "codex runs hooks only once they are trusted: type /hooks in it to see; \
-            that cannot be seen from here"
-            .to_owned(),
-        _ => format!("that {} itself calls its hooks cannot be seen from here", host.name()),
+        Host::Codex => {
+            "codex runs hooks only once they are trusted, and doctor cannot see whether they are: \
+            type /hooks in codex"
+                .to_owned()
+        }
+        _ => format!("doctor cannot see whether {} itself calls its hooks", host.name()),
     });
 }
 
@@ -182,7 +184,7 @@ fn knock(
     let took = began.elapsed().as_millis();
     gate.forget(&place).map_err(|error| error.to_string())?;
     refused(host, event, &output?)?;
-    let mut detail = format!("a deny denies, in {took} ms");
+    let mut detail = format!("a refused call is blocked, in {took} ms");
 
     if let Some(client) = client {
         let there = args.place(&canary());
@@ -195,9 +197,9 @@ fn knock(
             let output = call(command, &asking(host, event, &there.session));
             gate.forget(&there).map_err(|error| error.to_string())?;
             refused(host, event, &output?).map_err(|problem| format!("{problem} (server)"))?;
-            detail.push_str(", and one of the server's");
+            detail.push_str(", and so is one that the server refuses");
         } else {
-            detail.push_str("; the server's could not be tried");
+            detail.push_str("; a refusal by the server could not be tried");
         }
     }
     Ok(detail)

@@ -86,7 +86,7 @@ fn a_server_is_tried_with_its_gateway_and_its_kills() {
     for what in ["port", "store", "clock", "access", "gateway", "hook codex (user)"] {
         assert_eq!(state(&said, what), "ok", "{said}");
     }
-    assert!(said.to_string().contains("and one of the server's"), "{said}");
+    assert!(said.to_string().contains("and so is one that the server refuses"), "{said}");
     assert_eq!(code, 0, "{said}");
     // A second time finds the same.
     assert_eq!(doctor(&stage).1, 0);
