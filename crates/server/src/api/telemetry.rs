@@ -186,6 +186,7 @@ fn told(chain: &Chain, observed: Observed) -> Told {
     let Observed { id, failed, began_ms, what, prompt, arguments, answer, cost, .. } = observed;
     let status = if failed.is_some() { Status::Error } else { Status::Ok };
     let (mut request, mut response) = (Excerpt::default(), Excerpt::default());
+    let mut named = None;
     let (call, outcome) = match what {
         What::Tool { name, server, call_id } => {
             request = Excerpt::of_call(&format!("{name} {arguments}"));
@@ -200,6 +201,7 @@ fn told(chain: &Chain, observed: Observed) -> Told {
             let call = Call::Tool(call);
             let model_id = call_id.as_deref().and_then(CallId::of);
             let result = result.as_deref().map(facts::result);
+            named = call_id;
             (call, Outcome { status, id: model_id, result, ..Outcome::default() })
         }
         What::Model { provider, model, usage } => {
@@ -229,7 +231,8 @@ fn told(chain: &Chain, observed: Observed) -> Told {
     };
     let call = chain.project.redact_call(call);
     let began = Time(began_ms).min(now());
-    Told { id: Digest::of(id.as_bytes()), call, outcome, began, request, response }
+    let id = Digest::of(id.as_bytes());
+    Told { id, call, outcome, call_id: named, began, request, response }
 }
 
 /// What a model call has cost: by our prices, as at every door. Where we know none, the emitter's own
